@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench scale modes replayed shipped gpu-check mutants fuzz faults by-hand
+.PHONY: install demo demo-short test test-all lint docs bench mutants fuzz faults by-hand
 
 install: $(VENV)/installed
 
@@ -49,21 +49,5 @@ mutants: install
 docs: install
 	$(BIN)/python -m specfleet.reference
 
-modes: install
-	$(BIN)/python -m experiments.modes -o runs/modes
-
-replayed: install
-	$(BIN)/python -m experiments.replayed -o runs/replayed
-
-shipped: install
-	$(BIN)/python -m experiments.shipped -o runs/shipped
-
 bench: install
-	$(BIN)/python -m experiments.bench
-
-scale: install
-	$(BIN)/python -m experiments.scale -o docs
-
-gpu-check: install
-	$(BIN)/python -m experiments.gpu_check --out runs/gpu
-	$(BIN)/specfleet calibrate --out runs/gpu/profile.json
+	$(BIN)/python -m bench $(NAME)

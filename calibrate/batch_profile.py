@@ -1,49 +1,37 @@
-"""From the steps of a batch in service to its profile: fits over rows, the time between steps, acceptance."""
+"""From the steps of a batch in service to its profile: fits over rows, delays around steps, acceptance."""
 
 import datetime
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.fits import fit_batch_step
+from calibrate.overheads import delays_of, describe_delays, overhead_of
 from engine.decoding.telemetry import host_facts
-from fleet.chance.acceptance import Recorded
+from fleet.acceptance.models import Recorded
+from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Scenario
-from fleet.times.pace import typical_control_s, uninterrupted
+from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
 
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
-AROUND = 51  # steps: the mean of fewer is noise, and more last longer than the host's pace does
 
 
 class Served(msgspec.Struct):
-    """Steps of one kind as they were served: what their times depend on, those times, and the control beside them."""
+    """Steps of one kind as they were served: what their times depend on (`durations.extent`), and those times."""
 
     extents: list[tuple[int, int, int, int]] = []
     times_s: list[float] = []
-    controls_s: list[float] = []
-
-
-class Gap(msgspec.Struct, frozen=True):
-    """What passed between two steps of a small run: means of rows and seconds, and its typical control (0: none)."""
-
-    rows: float
-    between_s: float
-    control_s: float
 
 
 class BatchMeasured(msgspec.Struct):
-    """What passes over a batch measured: its steps by kind, and the gaps of all small runs."""
+    """What passes over a batch measured: its steps by kind, without the first of a kind in each run, and the runs."""
 
     served: dict[str, Served] = {}
-    gaps: list[Gap] = []
+    runs: list[Run] = []
 
 
 def profile_of_batch(
@@ -51,20 +39,16 @@ def profile_of_batch(
 ) -> HardwareProfile:
     """Return the profile that the measurements give. `accepted`: accepted lengths of the rounds of each request."""
     assert scenario.batch is not None
-    controls = np.concatenate([kind.controls_s for kind in measured.served.values()])
-    reference_s = typical_control_s(controls) if controls.any() else 0.0
-    fits = {name: fit(kind, reference_s) for name, kind in measured.served.items()}
-    turnaround_s, turnaround_row_s = fit_gaps(measured.gaps, reference_s)
+    fits = {name: fit_batch_step(kind.extents, kind.times_s) for name, kind in measured.served.items()}
+    delays = delays_of(measured.runs, drafters=False)
     facts, unread = host_facts()
     times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
     return HardwareProfile(
         name=f"calibrated-batch-{facts['machine']}",
         **times,
-        turnaround_s=turnaround_s,
-        turnaround_row_s=turnaround_row_s,
+        overhead=Overheads(StationOverheads(target=overhead_of(delays))),
         acceptance=Recorded(scenario.drafters.depth, tuple(map(tuple, accepted))),
         vocabulary=vocabulary,
-        control_s=reference_s,
         provenance=facts
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario)
@@ -75,39 +59,18 @@ def profile_of_batch(
         },
         measured={
             "steps": {name: describe(measured.served[name], error) for name, (_, error) in fits.items()},
+            "overhead": {"own": {"target": describe_delays(delays)}},
             "acceptance": describe_acceptance(accepted, scenario.drafters.depth),
         },
     )
 
 
-def fit(kind: Served, reference_s: float) -> tuple[StepTime, float]:
-    """Fit one kind of steps, their times referred to the reference pace by the controls around them."""
-    times_s = np.array(kind.times_s)
-    if reference_s:
-        times_s = times_s * reference_s / controls_around(np.array(kind.controls_s))
-    return fit_batch_step(kind.extents, times_s)
-
-
-def controls_around(controls_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean control of the `AROUND` steps around each, interrupted ones left out as wherever a pace is made."""
-    counted = uninterrupted(controls_s)
-    around = np.ones(min(AROUND, len(controls_s)))
-    sums, counts = np.convolve(np.where(counted, controls_s, 0.0), around, "same"), np.convolve(counted, around, "same")
-    means: NDArray[np.float64] = sums / counts
-    return means
-
-
-def fit_gaps(gaps: Sequence[Gap], reference_s: float) -> tuple[float, float]:
-    """Fit the time between two steps to a + b (rows - 1), at the reference pace; return a and b in seconds."""
-    slowness = np.array([gap.control_s / reference_s if reference_s else 1.0 for gap in gaps])
-    times_s = np.array([gap.between_s for gap in gaps]) / slowness
-    rows = np.array([gap.rows for gap in gaps])
-    design = np.stack([np.ones_like(rows), rows - 1], axis=1)
-    a, b = nnls(design / times_s[:, None], np.ones(len(gaps)))[0]
-    return float(a), float(b)
-
-
 def describe(kind: Served, error: float) -> dict[str, Any]:
-    """What a reader needs to judge a fit."""
+    """Return what a reader needs to judge a fit."""
     quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
-    return {"steps": len(kind.times_s), "quantiles_s": quantiles, "mean_absolute_error": error}
+    return {
+        "steps": len(kind.times_s),
+        "left_out": "the first in each run",
+        "quantiles_s": quantiles,
+        "mean_absolute_error": error,
+    }

@@ -4,28 +4,26 @@ Steps are not measured in loops: a batch whose rows come and go finds other cach
 that is repeated. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import torch
 
-from calibrate.batch_profile import BatchMeasured, Gap, Served, profile_of_batch
+from calibrate.batch_profile import BatchMeasured, Served, profile_of_batch
 from engine.decoding.models import CausalLM
-from engine.runtime.batch import drive, executor_of
-from engine.runtime.build import load_target
-from engine.runtime.positions import with_positions
-from engine.runtime.process import THREADS
-from engine.runtime.prompts import prompts_of
-from fleet.chance.signals import SIGNALS_FILE, write_signals
+from engine.launch.processes import THREADS
+from engine.node.batch import drive, executor_of
+from engine.node.build import load_target
+from engine.node.capacity import with_positions
+from engine.node.prompts import prompts_of
+from fleet.acceptance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.ragged import Slots
 from fleet.records.run import make_run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Batch, Scenario
-from fleet.scenario.settle import settle
 from fleet.stations.build import batch_station
 from fleet.times.durations import extent, nodes_of
-from fleet.times.pace import typical_control_s
 from fleet.times.profile import HardwareProfile
 from fleet.times.step import Step
 
@@ -38,8 +36,8 @@ FEWEST = 12  # requests of a small run
 class Grid(msgspec.Struct, frozen=True):
     """How much of a batch to measure: passes over all sizes and depths, and requests whose acceptance is recorded.
 
-    A shared host is slow at times, which the control computation does not always show: hence several passes. Means of
-    acceptance over 192 requests still differ by 5 % between sets of prompts.
+    There are several passes because a shared host is slow at times. Means of acceptance over 192 requests still differ
+    by 5 % between sets of prompts.
     """
 
     passes: int = 3
@@ -62,7 +60,7 @@ def calibrate_batch(
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
     """
-    large, measured = load_target(settle(scenario)), BatchMeasured()
+    large, measured = load_target(resolve(scenario)), BatchMeasured()
     for number, stage in enumerate(grid.stages[:-1]):
         report(stage)
         measure_pass(scenario, large, number, measured, grid)
@@ -91,7 +89,7 @@ def profiled(
 ) -> HardwareProfile:
     """Return the profile of what was measured; `accepted`: what each round of each request accepted."""
     profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
-    return msgspec.structs.replace(profile, positions=with_positions(settle(scenario)).drafters.positions)
+    return msgspec.structs.replace(profile, positions=with_positions(resolve(scenario)).drafters.positions)
 
 
 def largest_of(scenario: Scenario) -> int:
@@ -121,14 +119,14 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
 
 
 def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: BatchMeasured) -> None:
-    """Serve a small run, `part`; add its steps, and the time between them.
+    """Serve a small run, `part`; add its steps, and the delays around them.
 
     Where the scenario's length rule looks at drafted tokens, they are read here too, because that takes time; lengths
     stay constant.
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    fleet = with_positions(settle(part))
+    fleet = with_positions(resolve(part))
     station = batch_station(fleet)
     executor = executor_of(fleet, station, large, prompts_of(fleet))
     if allocate is not None:
@@ -136,10 +134,8 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
     executor.on_step = steps.append
-    started_s = time.perf_counter()
-    log = drive(fleet, station, executor, large.device)
-    wall_s = time.perf_counter() - started_s
-    rows = make_run(part, "engine", log, fleet).frame()
+    run = make_run(part, "engine", drive(fleet, station, executor, large.device), fleet)
+    rows = run.frame()
     done = rows[rows.event == "done"].drop_duplicates("step").set_index("step")
     extents = [
         extent(step, scenario.batch.padded, nodes_of(step, shape) if step.kind == "verify" else None) for step in steps
@@ -150,11 +146,8 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
             kind = measured.served.setdefault(step.kind, Served())
             kind.extents.append(size)
             kind.times_s.append(float(done.duration_s[step.number]))
-            kind.controls_s.append(float(done.control_s[step.number]))
         begun.add(step.kind)  # the first one of a kind is cold
-    control_s = typical_control_s(done.control_s) if large.device.type == "cpu" else 0.0
-    between_s = float(wall_s - done.duration_s.sum()) / len(steps)
-    measured.gaps.append(Gap(sum(rows for _, _, rows, _ in extents) / len(steps), between_s, control_s))
+    measured.runs.append(run)
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
@@ -167,7 +160,7 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, request
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
         workload=msgspec.structs.replace(recorded.workload, requests=requests),
     )
-    fleet = with_positions(settle(recorded))
+    fleet = with_positions(resolve(recorded))
     station = batch_station(fleet)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
     executor = executor_of(fleet, station, large, prompts_of(fleet), signals)

@@ -11,26 +11,27 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from calibrate.inservice import FleetSetup
-from calibrate.turns import fitted_steps
+from calibrate.fleets import FleetSetup, fitted_steps
+from calibrate.idle import slowdowns_of
 from fleet.records.run import Run
-from fleet.times.effects import Turns
+from fleet.times.effects import IdleEffect
 
 Floats = NDArray[np.float64]
 
 FEWEST = 20  # steps that must have seen k active, for a factor of its own
 
 
-def factors_in(runs: Sequence[Run], setup: FleetSetup, turns: Sequence[Turns]) -> tuple[float, ...]:
-    """Read factor(k) from the records of contended fleets, whose k-th one pays `turns[k-1]`; it never falls with k.
+def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tuple[float, ...]:
+    """Return factor(k) for k = 1, 2, ... from fleets of 1, 2, ... targets that run concurrently; it never falls.
 
-    Raw times are read, not times at the host's reference pace: the control computation would feel the contention too.
+    `idle`: what idleness adds to the work of drafts.
     """
     works_s, times_s = [], []
-    for run, paid in zip(runs, turns, strict=True):
+    for run in runs:
         steps = fitted_steps(run, setup)
-        works_s.append((steps.fitted_s * [paid.slowdowns.get(name, 1.0) for name in steps.name])[steps.settled])
-        times_s.append(time_by_active(steps, len(turns))[steps.settled])
+        slowdowns = np.where(steps.name == "draft", slowdowns_of(steps, idle), 1.0)
+        works_s.append((steps.fitted_s * slowdowns)[steps.resolved])
+        times_s.append(time_by_active(steps, len(runs))[steps.resolved])
     work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
     seen = (time_s > 0).sum(axis=0) >= FEWEST
     rates = nnls(time_s[:, seen] / work_s[:, None], np.ones(len(work_s)))[0]
@@ -40,7 +41,7 @@ def factors_in(runs: Sequence[Run], setup: FleetSetup, turns: Sequence[Turns]) -
 
 
 def time_by_active(steps: pd.DataFrame, most: int) -> Floats:
-    """For each step, how long 1, 2, ... `most` steps were active while it ran; shape (steps, most)."""
+    """Return for each step how long 1, 2, ... `most` steps were active while it ran; shape (steps, most)."""
     begun_s, ended_s = steps.begun_s.to_numpy(), steps.ended_s.to_numpy()
     bounds_s = np.sort(np.concatenate([begun_s, ended_s]))
     active = np.searchsorted(np.sort(begun_s), bounds_s, side="right") - np.searchsorted(

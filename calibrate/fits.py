@@ -52,8 +52,8 @@ def spread_of(ratios: ArrayLike) -> Quantiles:
 def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
     """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
 
-    The fit is then scaled to the mean of all measured times, so that rare slow steps, which medians leave out, count
-    in the mean and in the spread. Every fourth point is held out of the fit.
+    The fit is then scaled so that measured over fitted time is 1 in the mean: rare slow steps, which medians leave out,
+    count in the mean and in the spread. Every fourth point is held out of the fit.
     """
     held_out = [len(points) >= 2 * HOLD_OUT_EVERY and index % HOLD_OUT_EVERY == 2 for index in range(len(points))]
     tokens, context, medians = (
@@ -74,8 +74,7 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
         for point, fit, out in zip(points, predicted, held_out, strict=True)
     ]
     ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
-    mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
-    a, b, c, e = (coefficients * mean_ratio).tolist()
+    a, b, c, e = (coefficients * ratios.mean()).tolist()
     return StepTime(a, b, c, e, spread=spread_of(ratios)), residuals
 
 

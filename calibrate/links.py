@@ -10,21 +10,20 @@ from multiprocessing.connection import Connection
 import msgspec
 import numpy as np
 
-from engine.runtime.actions import Deliver, Opened
-from engine.runtime.clock import now_s
-from engine.runtime.content import Content
-from engine.runtime.exchange import Exchange
-from engine.runtime.identity import Ping
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.node import LOOPBACK
-from engine.runtime.process import NodeProcess
-from engine.runtime.socket_thread import TICK_S
-from engine.runtime.sockets import Sockets
-from engine.runtime.starting import start_drafter
-from engine.runtime.transport import carry_out
+from engine.launch.processes import NodeProcess
+from engine.launch.serve import drafter_process
+from engine.net.actions import Deliver, Opened
+from engine.net.client import ClientEnd
+from engine.net.clock import now_s
+from engine.net.connections import ConnectionTable
+from engine.net.content import Content
+from engine.net.handshake import Ping
+from engine.net.limits import max_bytes
+from engine.net.socket_thread import TICK_S
+from engine.net.sockets import Sockets
+from engine.node.node import LOOPBACK
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settled import Fleet
 from fleet.stations.payload import PROBABILITY_BYTES
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests
@@ -46,7 +45,8 @@ def without_stated_links(scenario: Scenario) -> Scenario:
 
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
-    drafter, port, _ = start_drafter(fleet)
+    drafter = drafter_process(fleet)
+    port, _ = drafter.receive()
     client = NodeProcess("ping client", _ping_body, fleet, port, list(payloads_bytes), repeats)
     try:
         drafter.send(now_s())
@@ -62,31 +62,31 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
 def _ping_body(
     _pipe: Connection, fleet: Fleet, port: int, payloads_bytes: list[int], repeats: int
 ) -> list[list[float]]:
-    sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, most_bytes=most_bytes(fleet))
-    exchange = Exchange(lines={0: Line(fleet, 0, time.time_ns())})
-    _answered_s(exchange, sockets, None)
+    sockets = Sockets(connect={0: f"{LOOPBACK}:{port}"}, max_bytes=max_bytes(fleet))
+    connections = ConnectionTable(clients={0: ClientEnd(fleet, 0, time.time_ns())})
+    _answered_s(connections, sockets, None)
     round_trips: list[list[float]] = [[] for _ in payloads_bytes]
     for repeat in range(-3, repeats):  # the first ones set up connections
         for times_s, size in zip(round_trips, payloads_bytes, strict=True):
             time.sleep(PAUSE_S)
             content = Content(distributions=np.zeros((1, size // PROBABILITY_BYTES), np.float16))
             sent_s = now_s()
-            carry_out(exchange.post(Ping(0, repeat + 3), content, sent_s), exchange, sockets, sent_s)
-            received_s = _answered_s(exchange, sockets, Ping(0, repeat + 3))
+            connections.carry_out(connections.post(Ping(0, repeat + 3), content, sent_s), sockets, sent_s)
+            received_s = _answered_s(connections, sockets, Ping(0, repeat + 3))
             if repeat >= 0:
                 times_s.append(received_s - sent_s)
-    carry_out(exchange.close(now_s()), exchange, sockets, now_s())
+    connections.carry_out(connections.close(now_s()), sockets, now_s())
     sockets.close()
     return round_trips
 
 
-def _answered_s(exchange: Exchange, sockets: Sockets, ping: Ping | None) -> float:
+def _answered_s(connections: ConnectionTable, sockets: Sockets, ping: Ping | None) -> float:
     """Wait until this ping comes back, or for the Welcome; return when. TimeoutError if it does not."""
     until_s = now_s() + TIMEOUT_S
     while now_s() < until_s:
-        carry_out(exchange.tick(now_s()), exchange, sockets, now_s())
+        connections.carry_out(connections.tick(now_s()), sockets, now_s())
         for frame in sockets.poll(TICK_S):
-            for action in exchange.receive(frame.port, frame.peer, frame.frame, frame.time_s):
+            for action in connections.receive(frame.port, frame.peer, frame.frame, frame.time_s):
                 if isinstance(action, Opened) or (isinstance(action, Deliver) and action.event == ping):
                     return frame.time_s
     raise TimeoutError(f"no answer to {ping or 'a Hello'} within {TIMEOUT_S:.0f} s")

@@ -11,34 +11,39 @@ import torch
 from calibrate.acceptance import accepted_lengths
 from calibrate.assemble import Measured, Points, merged, profile_from
 from calibrate.fits import fit_step
-from calibrate.inservice import FleetSetup, run_after_gap, run_half_loaded, run_over_gaps, run_saturated
+from calibrate.fleets import (
+    FleetSetup,
+    run_after_gap,
+    run_half_loaded,
+    run_over_gaps,
+    run_plain,
+    run_saturated,
+    run_sharing,
+)
 from calibrate.links import measure_round_trips, without_stated_links
-from calibrate.reference import control_beside_steps_s
 from calibrate.steps import (
     Series,
-    Stopwatch,
     draft_prefill_series,
     draft_series,
     measure,
     verify_prefill_series,
     verify_series,
 )
-from calibrate.turns import run_plain, run_sharing
 from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
-from engine.runtime.build import load_target, new_drafter, new_target
-from engine.runtime.continuations import continuations_of
-from engine.runtime.positions import with_positions
-from engine.runtime.process import THREADS
-from engine.runtime.prompts import prompts_of
+from engine.launch.processes import THREADS
+from engine.node.build import load_target, new_drafter, new_target
+from engine.node.capacity import with_positions
+from engine.node.prompts import prompts_of
+from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import as_told
 from fleet.times.profile import HardwareProfile
 
@@ -59,22 +64,23 @@ class Effort(msgspec.Struct, frozen=True):
     gap_rounds: int = 100  # of each pass
     warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
     warm_rounds: int = 40
-    loads: tuple[int | None, ...] = (None, 1, 3)  # targets; None saturates the drafter
+    loads: tuple[int, ...] = (1, 3)  # targets that load the drafter in part
     saturated_rounds: int = 300
     loaded_rounds: int = 150
     payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
     pings: int = 60
-    sharing_targets: int = 2  # fleets of 1 .. so many targets share one device
-    sharing_requests: int = 12  # of each target there
+    concurrent_targets: int = 3  # fleets of 1 .. so many targets run concurrently on one device
+    sharing_requests: int = 12  # of each target that shares a device
 
 
 QUICK = Effort(
     depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=5, prompts=48, longest_gap_s=0.05, gap_rounds=80,
-    warm_tokens=(0, 2), warm_rounds=30, loads=(None, 2), saturated_rounds=200, loaded_rounds=150,
-    payloads_bytes=(64, 16 * 1024), pings=20, sharing_targets=1, sharing_requests=8,
+    warm_tokens=(0, 2), warm_rounds=30, loads=(2,), saturated_rounds=200, loaded_rounds=150,
+    payloads_bytes=(64, 16 * 1024), pings=20, concurrent_targets=2, sharing_requests=8,
 )  # fmt: skip
 
 
+TURN_TARGETS = 2  # that take turns with their drafter: fewer would never wait for the device
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
 STAGES = (
@@ -107,14 +113,14 @@ def calibrate(
         (tokens, run_after_gap(setup, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
     ]
     report("stations that share a device")
-    count, requests = effort.sharing_targets, effort.sharing_requests
-    turns = [run_sharing(setup, targets, requests, "turns") for targets in range(1, count + 1)]
-    one_process = run_sharing(setup, 1, requests, "one-process")
-    contended = [run_sharing(setup, targets, requests, "contended") for targets in range(1, count + 2)]
+    requests, targets = effort.sharing_requests, range(1, effort.concurrent_targets + 1)
+    time_sliced = run_sharing(setup, TURN_TARGETS, requests, "turns")
+    in_process = run_sharing(setup, TURN_TARGETS, requests, "one-process")
+    concurrent = [run_sharing(setup, count, requests, "contended") for count in targets]
     plain = run_plain(setup, requests)
     bench.measure_pass(2)
     measured = Measured(
-        bench.points, bench.loaded, bench.idling, warmed, turns, one_process, contended, plain,
+        bench.points, bench.saturated, bench.loaded, bench.idling, warmed, time_sliced, in_process, concurrent, plain,
         list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
     )  # fmt: skip
     return described(profile_from(measured, bench.setup()), bench)
@@ -122,10 +128,10 @@ def calibrate(
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A calibration under way: the models on this host, and what its passes measured so far.
+    """A calibration in progress: the models on this host, and what its passes measured so far.
 
-    `control_s`: the control computation at the reference pace, 0 on an accelerator. `points`: of each kind of step;
-    `loaded`: runs in service, by how many targets loaded the drafter; `idling`: those with all lengths of gaps.
+    `points`: of each kind of step. `saturated`, `loaded`, `idling`: runs in service whose drafter is always busy, is
+    busy in part, and idles for all lengths of gaps.
     """
 
     scenario: Scenario
@@ -136,32 +142,28 @@ class Bench:
     drafter: Drafter
     target: Target
     prompts: list[list[int]]
-    control_s: float
     points: Points = field(default_factory=dict)
-    loaded: list[tuple[int | None, Run]] = field(default_factory=list)
+    saturated: list[Run] = field(default_factory=list)
+    loaded: list[Run] = field(default_factory=list)
     idling: list[Run] = field(default_factory=list)
 
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
         times = {name: fit_step(points)[0] for name, points in self.points.items()}
-        return FleetSetup(without_stated_links(self.scenario), times, self.control_s, self.folder)
+        return FleetSetup(without_stated_links(self.scenario), times, self.folder)
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.
 
-        Both are measured in three passes, minutes apart: a shared host may be slow for longer than one of them.
+        The passes are minutes apart: a shared host may be slow for longer than one of them.
         """
         self.report(STEPS[number])
         for name, measured in self.measure_steps().items():
             self.points[name] = merged(self.points.get(name, []), measured)
         self.report(IN_SERVICE[number])
         setup, effort = self.setup(), self.effort
-        for targets in effort.loads:
-            if targets is None:
-                run = run_saturated(setup, effort.saturated_rounds)
-            else:
-                run = run_half_loaded(setup, targets, effort.loaded_rounds)
-            self.loaded.append((targets, run))
+        self.saturated.append(run_saturated(setup, effort.saturated_rounds))
+        self.loaded.extend(run_half_loaded(setup, targets, effort.loaded_rounds) for targets in effort.loads)
         self.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
 
     def measure_steps(self) -> Points:
@@ -170,8 +172,7 @@ class Bench:
         if shape.kind != "chain":  # trees grow fast: a deeper one than the scenario's may be monstrous
             depths = (*(shallower for shallower in depths if shallower < depth), depth)
         fed = sorted({shape.nodes(levels) + 1 for levels in depths})
-        contexts, stopwatch = self.effort.contexts, Stopwatch(self.target.model.device, self.control_s)
-        how = self.prompts[0], self.effort.repeats, stopwatch
+        contexts, how = self.effort.contexts, (self.prompts[0], self.effort.repeats)
         verifications = verify_series(self.target, *how, shape)
         grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
             "draft": (draft_series(self.drafter, *how), depths, contexts),
@@ -180,7 +181,7 @@ class Bench:
             "draft_prefill": (draft_prefill_series(self.drafter, *how), contexts, (0,)),
             "verify_prefill": (verify_prefill_series(self.target, *how), contexts, (0,)),
         }
-        return {name: measure(*grid, stopwatch) for name, grid in grids.items()}
+        return {name: measure(*grid) for name, grid in grids.items()}
 
     def accepted(self) -> list[list[int]]:
         """Return the accepted lengths of the rounds of each prompt, in draft tokens."""
@@ -192,18 +193,15 @@ class Bench:
 
 
 def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -> Bench:
-    """Load the scenario's pair, and take the reference pace of this host."""
+    """Load the scenario's pair."""
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    fleet = with_positions(settle(scenario))
+    fleet = with_positions(resolve(scenario))
     target = new_target(fleet, load_target(fleet))
     drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)
-    prompts = prompts_of(fleet)
-    on_cpu = target.model.device.type == "cpu"
-    control_s = control_beside_steps_s(drafter, target, prompts[0]) if on_cpu else 0.0
-    return Bench(scenario, fleet, folder, effort, report, drafter, target, prompts, control_s)
+    return Bench(scenario, fleet, folder, effort, report, drafter, target, prompts_of(fleet))
 
 
 def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:

@@ -7,16 +7,15 @@ from typing import NamedTuple
 import msgspec
 
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS
-from fleet.records.metrics import assess
-from fleet.records.overload import Overload
+from fleet.records.metrics.glossary import meanings
+from fleet.records.metrics.measure import assess
+from fleet.records.metrics.overload import Overload
+from fleet.records.metrics.window import Metric, with_percentiles
 from fleet.records.run import Run
-from fleet.records.window import Metric
 from fleet.scenario.names import SimPath
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
-from fleet.times.pace import Pace
 from sim.run import observe, simulate
 
 Precision = Mapping[str, float]
@@ -59,7 +58,7 @@ def precision_of(precision: float | Precision | None) -> dict[str, float]:
     """
     aims = precision if isinstance(precision, Mapping) else {} if precision is None else {"throughput": precision}
     for name, aim in aims.items():
-        if isinstance(aim, bool) or not isinstance(aim, (int, float)) or not _is_share(aim):
+        if not _is_share(aim):
             raise InputError(f"precision of {name} = {aim!r}: needs a share between 0 and 1, such as 0.02")
     check_names(aims)
     return dict(aims)
@@ -72,7 +71,7 @@ def _is_share(aim: float) -> bool:
 
 def check_names(precision: Precision) -> None:
     """Raise InputError for a name that no metric has, before anything runs."""
-    known = [one.name for one in METRICS]
+    known = meanings()
     for name in precision:
         if name not in known:
             raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(known)}")
@@ -81,7 +80,6 @@ def check_names(precision: Precision) -> None:
 def simulate_to(
     scenario: Scenario,
     precision: Precision,
-    paces: Mapping[str, Pace] | None = None,
     report: Callable[[str], None] = lambda _line: None,
     path: SimPath = "auto",
     records: bool = True,
@@ -96,12 +94,13 @@ def simulate_to(
     while True:
         workload = msgspec.structs.replace(scenario.workload, requests=requests)
         longer = msgspec.structs.replace(scenario, workload=workload)
-        run = simulate(longer, paces, path=path) if records else None
-        metrics, overload = assess(run or observe(longer, paces, path))
-        never = {name: reason for name in precision if (reason := _why_never(metrics, name))}
-        factors = {name: times_longer(metrics[name], precision[name]) for name in precision if name not in never}
+        run = simulate(longer, path=path) if records else None
+        metrics, overload = assess(run or observe(longer, path))
+        found = with_percentiles(metrics)
+        never = {name: reason for name in precision if (reason := _why_never(found, name))}
+        factors = {name: times_longer(found[name], precision[name]) for name in precision if name not in never}
         lacking = {name: factor for name, factor in factors.items() if factor > 1}
-        told = {name: _state(name, metrics[name], precision[name]) for name in lacking}
+        told = {name: _state(name, found[name], precision[name]) for name in lacking}
         ended = _why_ended(scenario, longer, max(lacking.values(), default=0.0))
         if ended:
             unmet = [f"{name}: {reason}" for name, reason in never.items()]
@@ -136,7 +135,7 @@ def _why_ended(scenario: Scenario, longer: Scenario, factor: float) -> str:
         return "reached"
     if math.isinf(factor):
         return "more is offered than is carried, or all of it at once, so no run is long enough"
-    requests, there = longer.workload.requests, sum(len(stream) for stream in streams_of(settle(longer)).values())
+    requests, there = longer.workload.requests, sum(len(stream) for stream in streams_of(resolve(longer)).values())
     if there < requests:
         return f"the workload's file has {there} requests"
     if requests >= MOST_TIMES * scenario.workload.requests:

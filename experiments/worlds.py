@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fleet.records.findings import Findings, findings_of
+from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.run import Run
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
@@ -17,7 +17,7 @@ def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
         from sim.run import simulate
 
         return simulate(scenario, path=path)
-    from engine.runtime.serve import serve
+    from engine.launch.serve import serve
 
     return serve(scenario).run
 

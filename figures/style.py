@@ -20,7 +20,7 @@ COLOURS = {
 LABELS = {
     "analytic": "analytic, equations (8)-(11)",
     "sim": "simulation, 95 % band",
-    "played": "runs played back: steps, acceptance, waits for cores",
+    "played": "runs played back: steps, acceptance",
     "engine": "engine",
 }
 STEP_COLOURS = {

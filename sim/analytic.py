@@ -118,7 +118,7 @@ class StarPrediction(msgspec.Struct, frozen=True):
     exact too; what they differ is the price of variance.
 
     Keys:
-        S_s: `S`, the drafter's service time of one round, a draft step and the turnaround. Equation (5).
+        S_s: `S`, the drafter's service time of one round, a draft step and its overhead. Equation (5).
         Z_s: `Z`, the return time: from the end of a draft step to the target's next request, communication and
             verification. Z = t_c + t_v, equation (6).
         N (targets): `N`, how many targets the drafter serves.

@@ -4,7 +4,7 @@ A drafter serves in order of arrival, whoever is served comes back after a retur
 with the residual service of whoever is being served (Reiser 1979) knows the variability of S; where nothing varies the
 star's own equations (8) to (12) are exact, and are taken; where little varies, what is between both. Targets that come
 back sooner than a service lasts do not find it at a random moment, but at its beginning.
-`python -m experiments.screening` measures what this misses by; ERRORS holds what it said.
+`python -m bench screening` measures what this misses by; ERRORS holds what it said.
 """
 
 import msgspec
@@ -32,7 +32,7 @@ ERRORS = {
     "unlike targets, SCV of S <= 1": Error(0.014, 0.031, 0.07),
     "unlike targets, SCV of S > 1": Error(0.038, 0.089, 0.11),
 }
-"""By region of `python -m experiments.screening`: 2 to 48 like targets or 2 to 16 unlike ones, Z / S from 0.25 to 32,
+"""By region of `python -m bench screening`: 2 to 48 like targets or 2 to 16 unlike ones, Z / S from 0.25 to 32,
 SCV up to 4. Where the SCV is above 1 a part is the simulations' own error, 3 %."""
 
 

@@ -34,6 +34,7 @@ class FallibleServer(Server):
         """Let the process die, start, stand still or go on; nothing where it did already."""
         if change == "kill" and not self.dead:
             self.dead, self.stalled, self.held = True, False, []
+            self.queued = self.delayed = False
             self.station, self.outcomes = self.fresh()
             self.recorded.killed(self.station, self.env.now)
             self.deaths += 1
@@ -49,20 +50,19 @@ class FallibleServer(Server):
         self.stalled = False
         for happened in self.held:
             happened()
-        if self.station.ready and not self.pausing:
-            self._ask()
+        self._ask()
 
-    def deliver(self, event: StationEvent, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
+    def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station, and see when its silence would mean something."""
         if self.stalled:
-            self.held.append(partial(self.deliver, event, payload_bytes, core_wait_s))
+            self.held.append(partial(self.deliver, event, payload_bytes))
         elif not self.dead:
-            super().deliver(event, payload_bytes, core_wait_s)
+            super().deliver(event, payload_bytes)
             self._watch()
 
-    def begin(self, recent_load: float) -> tuple[Step, float] | None:
+    def begin(self) -> tuple[Step, float] | None:
         """Start the planned step, if the process goes."""
-        return None if self.dead or self.stalled else super().begin(recent_load)
+        return None if self.dead or self.stalled else super().begin()
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done, unless it was lost with its process."""

@@ -1,6 +1,6 @@
 """The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -8,14 +8,14 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
-from fleet.chance.sources import of_each, sources_of
+from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.records.playback import NOTHING_PLAYED, Playback
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.faults import Change, LinkFaults, moments
 from fleet.scenario.links import linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet, SettledDevice
+from fleet.scenario.resolved import Fleet, ResolvedDevice
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import (
     batch_station,
@@ -41,39 +41,38 @@ from fleet.stations.messages import (
 from fleet.stations.outcomes import Outcomes, nothing
 from fleet.stations.payload import payload_bytes
 from fleet.stations.station import Station
-from fleet.times.durations import batch_durations, draft_durations, ratios, verifier_durations
-from fleet.times.effects import NEVER_IDLE, IdleEffect, RecentLoad
-from fleet.times.pace import HostPace, Pace
-from fleet.times.station_times import Delays
+from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
+from fleet.times.effects import NEVER_IDLE, IdleEffect
+from fleet.times.overhead import Overhead
 from fleet.times.step import Step
 from sim.faults import FallibleServer
-from sim.playback import PlayedOutcomes, PlayedPace, deques_of, lateness_of, played_durations, waits_of
-from sim.servers import BatchDevice, ContendedDevice, Device, OwnDevice, Server, Service, TurnsDevice
-from sim.wires import PlayedWire, Waits, Way, Wire, no_wait, played_waits, ways_between
+from sim.playback import PlayedOutcomes, deques_of, played_delays, played_durations
+from sim.servers import (
+    BatchDevice,
+    ContendedDevice,
+    Device,
+    OwnDevice,
+    Server,
+    Service,
+    TurnsDevice,
+    drawn_delays,
+)
+from sim.wires import PlayedWire, Way, Wire
 
 
 class Network:
     """All servers of a fleet in one SimPy environment. `start` lets every stream send its first request.
 
-    `paces`: measured slowness over time of the hosts of some stations, by station name. `playback`: a measured run,
-    parts of which take the place of what would be drawn.
+    `playback`: a measured run, parts of which take the place of what would be drawn.
     """
 
-    def __init__(
-        self,
-        env: Environment,
-        fleet: Fleet,
-        paces: Mapping[str, Pace] | None = None,
-        playback: Playback | None = None,
-    ) -> None:
+    def __init__(self, env: Environment, fleet: Fleet, playback: Playback | None = None) -> None:
         self.env = env
-        self.paces = paces or {}
         self.fleet = fleet
         self.playback = playback or NOTHING_PLAYED
         self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
         self.ways_s = deques_of(self.playback.ways_s)
-        self.waited_s = deques_of(self.playback.ways_waited_s)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.open: dict[int, Request] = {}  # requests that came and are not complete, by tag
@@ -129,12 +128,10 @@ class Network:
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
         routed = self.fleet.routed
         for (target, drafter), sources in ways_of(linked_pairs(self.fleet, self.requests), links).items():
-            link = self.fleet.link(target, drafter)
-            down_s, up_s = ways_between(link, drafting[drafter] if M else None, sources)
-            ends = target, drafter
-            down = self._wire(verifying[target], down_s, link.of_host, self._link_faults(*ends, "down"))
-            up_faults = self._link_faults(*ends, "up")
-            up = self._wire(drafting[drafter], up_s, link.of_host, up_faults) if M else down
+            link, ends = self.fleet.link(target, drafter).time, (target, drafter)
+            down_s, up_s = one_way_s(link, sources.down), one_way_s(link, sources.up)
+            down = self._wire(verifying[target], down_s, self._link_faults(*ends, "down"))
+            up = self._wire(drafting[drafter], up_s, self._link_faults(*ends, "up")) if M else down
             self.wires[ends] = down, up
         for tag in self.requests:
             target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
@@ -144,49 +141,38 @@ class Network:
         if not routed:
             return [*verifying, *drafting]
         station = RecordedStation(router_station(self.fleet), "simulated", self.log)
-        self.router = Server(self.env, station, OwnDevice(), Service(no_time, nothing), self._post_of_router, Delays())
+        self.router = Server(self.env, station, OwnDevice(), Service(no_time, nothing), self._post_of_router)
         for number, server in enumerate(drafting):
-            news = self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s, of_host=False)
+            news = self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s)
             server.post = partial(self._post_of_drafter, number, news)
         for server in verifying:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
 
-    def _wire(self, server: Server, way_s: Way, of_host: bool, faults: LinkFaults | None = None) -> Wire:
+    def _wire(self, server: Server, way_s: Way, faults: LinkFaults | None = None) -> Wire:
         if self.playback.plays("links"):
             return PlayedWire(self.env, server, way_s, self.ways_s, faults)
-        if self.playback.plays("cores"):
-            return Wire(self.env, server, way_s, played_waits(server, self.waited_s), faults)
-        return Wire(self.env, server, way_s, self._way_wait() if of_host else no_wait, faults)
+        return Wire(self.env, server, way_s, faults)
 
     def _link_faults(self, target: int, drafter: int, way: Literal["down", "up"]) -> LinkFaults | None:
         """What goes wrong on one way of a link; a generator of its own leaves all else that is drawn as it is."""
         if not self.fleet.faults:
             return None
         rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
-        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), way, rng)
-
-    def _way_wait(self) -> Waits:
-        """Return what draws how long messages of one link wait for cores of the profile's host."""
-        waits = self.fleet.core_waits
-        if not waits.way_s:
-            return no_wait
-        ratio = ratios(waits.way_spread, self.jitters.spawn(1)[0])
-        return lambda _message: waits.way_s * next(ratio)
+        return LinkFaults(self.fleet.faults, self.fleet.drafter_name(drafter), verifier_name(target), rng)
 
     def _drafter(self, drafter: int, rng: np.random.Generator) -> Server:
-        station = drafter_station(self.fleet, drafter)
-        times, pace = self.fleet.drafter_times(drafter), self.paces.get(station.name)
-        service = Service(draft_durations(times, rng, pace is not None), nothing)
-        device = self._device(self.fleet.drafters.device, times.recent_load)
-        return self._server(station, device, service, times.delays, times.idle)
+        station, times = drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)
+        service = Service(draft_durations(times, rng), nothing)
+        device = self._device(self.fleet.drafters.device)
+        return self._server(station, device, service, times.overhead, times.idle)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
         times = self.fleet.verifier_times(target)
-        duration_s = verifier_durations(times, self.fleet.drafters.shape, verifiers.padded, rng)
+        duration_s = verifier_durations(times, self.fleet.drafters.shape, rng)
         service = Service(duration_s, self.outcomes.at(station))
-        return self._server(station, self._device(verifiers.device), service, times.delays)
+        return self._server(station, self._device(verifiers.device), service, times.overhead)
 
     def _batch(self, rng: np.random.Generator) -> Server:
         station, batch, times = batch_station(self.fleet), self.fleet.batch, self.fleet.batch_times()
@@ -194,26 +180,27 @@ class Network:
         drafted = self.outcomes.drafting(station)
         duration_s = batch_durations(times, self.fleet.drafters.shape, batch.padded, rng, drafted)
         service = Service(duration_s, self.outcomes.at(station, batch.rule))
-        return self._server(station, BatchDevice(), service, times.delays)
+        return self._server(station, BatchDevice(), service, times.overhead)
 
     def _server(
         self,
         station: Station,
         device: Device,
         service: Service,
-        delays: Delays,
+        overhead: Overhead,
         idle: IdleEffect = NEVER_IDLE,
     ) -> Server:
+        """Build a server whose steps and overhead are drawn, or played back."""
         recorded = RecordedStation(station, "simulated", self.log)
-        late = lateness_of(self.playback, station.name) if self.playback.plays("delays") else None
-        service, pace = self._at_pace(station.name, device, service, idle)
-        jitter = ratios(delays.spread, self.jitters.spawn(1)[0])
-        waits_s = self._core_waits(station, delays)
+        delays = drawn_delays(overhead, self.jitters.spawn(1)[0])
+        if self.playback.plays("overhead"):
+            delays = played_delays(self.playback, station.name)
+        if self.playback.plays("steps"):
+            duration_s = played_durations(self.playback, station.name, service.duration_s, idle)
+            service = service._replace(duration_s=duration_s)
         if not self.fallible:
-            return Server(self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s)
-        server = FallibleServer(
-            self.env, recorded, device, service, self._post, delays, pace, idle, jitter, late, waits_s
-        )
+            return Server(self.env, recorded, device, service, self._post, delays)
+        server = FallibleServer(self.env, recorded, device, service, self._post, delays)
         server.fresh = partial(self._fresh, station.name)
         return server
 
@@ -221,34 +208,8 @@ class Network:
         station = station_named(self.fleet, name)
         return station, nothing if isinstance(station, DrafterStation) else self.outcomes.at(station)
 
-    def _core_waits(self, station: Station, delays: Delays) -> Iterator[float] | None:
-        """Return what a station's steps wait for a core, each before it begins; None for nothing."""
-        if self.playback.plays("cores"):
-            return waits_of(self.playback, station.name)
-        if not delays.core_wait_s:
-            return None
-        spread = ratios(delays.core_wait_spread, self.jitters.spawn(1)[0])
-        return (delays.core_wait_s * ratio for ratio in spread)
-
-    def _at_pace(
-        self, station: str, device: Device, service: Service, idle: IdleEffect
-    ) -> tuple[Service, HostPace | None]:
-        """Return the service of a station at the pace of its host, and that pace, where it is known.
-
-        Steps that are played back have it in them, and tell it; on a contended device what slows them is the others.
-        """
-        drawn_s = service.duration_s
-        if self.playback.plays("steps"):
-            told = PlayedPace()
-            played_s = played_durations(self.playback, station, drawn_s, told, idle)
-            return service._replace(duration_s=played_s), None if isinstance(device, ContendedDevice) else told
-        pace = self.paces.get(station)
-        if pace is None:
-            return service, None
-        return service._replace(duration_s=lambda step, load: drawn_s(step, load) * pace.at(self.env.now)), pace
-
-    def _device(self, name: str, effect: RecentLoad | None = None) -> Device:
-        return self.devices[name] if name else OwnDevice(effect)
+    def _device(self, name: str) -> Device:
+        return self.devices[name] if name else OwnDevice()
 
     def _post(self, instruction: Instruction) -> None:
         """Carry out what a station asks for."""
@@ -299,8 +260,7 @@ class Network:
         request = next(self.requests[tag], None)
         if request is not None:
             self.coming += 1
-            self.outcomes.text_begins(tag, request)
-            late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("delays") else 0.0
+            late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("overhead") else 0.0
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
             arrival.callbacks.append(partial(self._join, tag, request))
 
@@ -310,14 +270,13 @@ class Network:
         self.owner[tag].deliver(join_of(self.fleet, tag, request))
 
 
-def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Device:
+def _shared_device(name: str, device: ResolvedDevice, playback: Playback) -> Device:
     """Build a device that stations share; what is played back of it holds what sharing it cost already."""
     if device.sharing == "contended":
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
-    turns = playback.turns.get(name, []) if playback.whole else []
-    return TurnsDevice(0.0 if playback.plays("delays") else device.handover_s, turns)
+    return TurnsDevice(playback.turns.get(name, []) if playback.whole else [])
 
 
-def no_time(_step: Step, _recent_load: float) -> float:
+def no_time(_step: Step) -> float:
     """Time of a router's steps."""
     return 0.0

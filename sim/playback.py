@@ -1,7 +1,7 @@
 """A measured run played back: what takes the place of what a simulation would draw (`fleet/records/playback.py`)."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, cycle, repeat
 
 import msgspec
@@ -9,50 +9,24 @@ import msgspec
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
 from fleet.records.playback import Playback, Sent
-from fleet.scenario.workload import Request
 from fleet.stations.station import Station
 from fleet.times.durations import Duration
 from fleet.times.effects import NEVER_IDLE, IdleEffect
 from fleet.times.step import Member, Step
-from sim.servers import Lateness
-
-REMEMBERED = 20  # steps after which a step says half as much of its host's pace
+from sim.servers import Delays
 
 
-class PlayedPace:
-    """How slow a host was, by the steps that are played back there, over what was drawn for them.
-
-    The same core does what passes between steps, and is as slow then: so no control computation is needed.
-    """
-
-    def __init__(self) -> None:
-        self.played_s = self.drawn_s = 0.0
-
-    def at(self, _time_s: float) -> float:
-        """Slowness of late; 1 before the first step."""
-        return self.played_s / self.drawn_s if self.drawn_s > 0 else 1.0
-
-    def see(self, played_s: float, drawn_s: float) -> None:
-        """Take a step into account that took so long, and what was drawn for it."""
-        kept = 2 ** (-1 / REMEMBERED)
-        self.played_s = kept * self.played_s + played_s
-        self.drawn_s = kept * self.drawn_s + drawn_s
-
-
-def played_durations(
-    playback: Playback, station: str, drawn_s: Duration, pace: PlayedPace, idle: IdleEffect
-) -> Duration:
+def played_durations(playback: Playback, station: str, drawn_s: Duration, idle: IdleEffect) -> Duration:
     """Return the function that gives a station's steps the times that they had, by kind; if more, from the first again.
 
-    What idleness before a draft did to it is taken out, and what it does here is put in: who comes first after a gap is
-    slower than who comes next, whoever that is. Steps of a kind that the run did not have are drawn. `pace` is told of
-    all others.
+    What idleness before a draft did to it is taken out, and what it does here is put in: the first draft after a gap is
+    slower than the next one, whichever request that is. Steps of a kind that the run did not have are drawn.
     """
     slows = idle != NEVER_IDLE
     of_kind = {kind: cycle(steps) for (name, kind), steps in playback.steps.items() if name == station}
 
-    def played_s(step: Step, recent_load: float) -> float:
-        known, unplayed_s = of_kind.get(step.kind), drawn_s(step, recent_load)
+    def played_s(step: Step) -> float:
+        known, unplayed_s = of_kind.get(step.kind), drawn_s(step)
         if known is None:
             return unplayed_s
         played = next(known)
@@ -60,24 +34,16 @@ def played_durations(
         if slows and step.kind == "draft":
             time_s *= idle.slowdown(step.idle_gap_s, step.warm_tokens)
             time_s /= idle.slowdown(played.idle_gap_s, played.warm_tokens)
-        pace.see(time_s, unplayed_s)
         return time_s
 
     return played_s
 
 
-def lateness_of(playback: Playback, station: str) -> Lateness:
-    """Return what a station's steps were late by; nothing where the run had fewer."""
+def played_delays(playback: Playback, station: str) -> Delays:
+    """Return the overhead of a station's steps as it was, step by step; none after the last one of the run."""
     starts_s, ends_s = (late_s.get(station, []) for late_s in (playback.starts_s, playback.ends_s))
-    return Lateness(
-        chain((max(late_s, 0.0) for late_s in starts_s), repeat(0.0)),
-        chain((max(late_s, 0.0) for late_s in ends_s), repeat(0.0)),
-    )
-
-
-def waits_of(playback: Playback, station: str) -> Iterator[float]:
-    """Return what a station's steps waited for a core before they began; nothing where the run had fewer."""
-    return chain(playback.starts_waited_s.get(station, []), repeat(0.0))
+    start_s = chain((max(late_s, 0.0) for late_s in starts_s), repeat(0.0))
+    return Delays(start_s, start_s, chain((max(late_s, 0.0) for late_s in ends_s), repeat(0.0)))
 
 
 def deques_of(times_s: Mapping[Sent, Sequence[float]]) -> Mapping[Sent, deque[float]]:
@@ -94,9 +60,6 @@ class PlayedOutcomes:
     def __init__(self, playback: Playback) -> None:
         self.left = {place: deque(outcomes) for place, outcomes in playback.outcomes.items()}
         self.last: dict[tuple[int, int, str], Outcome] = defaultdict(Outcome)
-
-    def text_begins(self, tag: int, request: Request) -> None:
-        """Nothing to note: outcomes tell where texts end."""
 
     def at(self, _station: Station, _rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that gives the outcomes of a step; what a batch's rule left of them is in them."""
@@ -115,7 +78,7 @@ class PlayedOutcomes:
         left = self.left.get(place)
         outcome = self.last[place] = left.popleft() if left else self.last[place]
         if outcome.accepted > member.tokens and step.kind == "verify":
-            return msgspec.structs.replace(outcome, accepted=member.tokens, ended=0, matches=False)
+            return msgspec.structs.replace(outcome, accepted=member.tokens, matches=False)
         return outcome
 
     def _drafted(self, step: Step, member: Member) -> int:

@@ -2,37 +2,34 @@
 
 import msgspec
 
-from fleet.chance.acceptance import survival
-from fleet.chance.tokens import TokenModel
+from fleet.acceptance.models import survival
+from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.admit import Admission, WithinMemory
+from fleet.policies.admit import ResolvedAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.warm_up import NoWarmUp
 from fleet.scenario.facts import middle_context, plain_step_s
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
-from fleet.times.station_times import DrafterTimes
 from sim.analytic import StarPrediction, predict_star
 from sim.packing import Packings, packings
-
-BUSY = 1.0  # the recent load of a drafter that never idles: the equations know no other
 
 
 class StarInputs(msgspec.Struct, frozen=True):
     """What goes into the equations: means at the workload's middle context.
 
-    A drafter that idles wakes up instead of turning around, which takes about as long; the equations know one S. They
-    know rounds only: the prefill of prompts, on either side, is left out.
+    The equations know one S: that of a drafter whose work queues. They know rounds only: the prefill of prompts, on
+    either side, is left out.
 
     Keys:
-        service_s: `S`, the drafter's time a round, its dispatch, turnaround and catching up included.
-        return_s: `Z`, both ways over the link, and the verification.
+        service_s: `S`, the drafter's time a round, its overhead and catching up included.
+        return_s: `Z`, both ways over the link, the verification, and the target's overhead.
         verify_s: `t_v`, time of a verification.
         accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
         standalone_tokens_per_s (tokens/s): What a target decodes by itself, without a drafter.
@@ -53,8 +50,7 @@ class StarInputs(msgspec.Struct, frozen=True):
 def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
-    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target)
-    overhead = times.idle.overhead(0.0)
+    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = middle_context(fleet)
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
@@ -63,22 +59,15 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = plain_step_s(fleet, context)
-    draft_s = _busy_slowdown(times) * times.draft.mean_s(depth, context)
-    around_s = times.delays.turnaround_s + times.delays.dispatch_s * overhead
+    draft_s = times.idle.slowdown(0.0) * times.draft.mean_s(depth, context)
+    drafting, verifying = times.overhead, of_target.overhead
     return StarInputs(
-        service_s=draft_s + times.catch_up_s * float(reached[-1]) + around_s,
-        return_s=(link.time.mean_s(up) + link.time.mean_s(down)) * (overhead if link.of_host else 1.0) + verify_s,
+        service_s=draft_s + times.catch_up_s * float(reached[-1]) + drafting.queued.mean_s + drafting.after.mean_s,
+        return_s=link.mean_s(up) + link.mean_s(down) + verify_s + verifying.woken.mean_s + verifying.after.mean_s,
         verify_s=verify_s,
         accepted_per_round=accepted,
         standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
     )
-
-
-def _busy_slowdown(times: DrafterTimes) -> float:
-    """Slowdown of a drafter that never idles."""
-    effect = times.recent_load
-    by_load = effect.slowdown(BUSY) * effect.pace(BUSY) if effect else 1.0
-    return times.idle.slowdown(0.0) * by_load
 
 
 class Prediction(StarPrediction, frozen=True):
@@ -108,7 +97,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.admit": not _admits(drafters.admit, verifiers.count),
         "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
         "drafters.limits_per_s": any(drafters.limits_per_s),
-        "drafters.cache_tokens": 0 < drafters.cache_tokens < texts,
+        "memory": 0 < drafters.cache_tokens < texts,
         "drafters.device": bool(drafters.device),
         "verifiers.device": bool(verifiers.device),
         "verifiers.group": not isinstance(verifiers.group, One),
@@ -122,11 +111,9 @@ def not_of_a_star(fleet: Fleet) -> str | None:
     return next((key for key, asked in star_only.items() if asked), None)
 
 
-def _admits(rule: Admission, sessions: int) -> bool:
+def _admits(rule: ResolvedAdmission, sessions: int) -> bool:
     """Whether a drafter serves that many sessions at a time without refusing one."""
-    if isinstance(rule, WithinMemory) and not rule.is_settled:
-        return False
-    return rule.refusal(sessions - 1) is None
+    return not isinstance(rule, WithinMemory) and rule.refusal(sessions - 1) is None
 
 
 def _differ(fleet: Fleet) -> bool:
@@ -141,11 +128,11 @@ def predict(scenario: Scenario) -> Prediction:
 
     Raises InputError where the scenario is no star, or its drafts take no time.
     """
-    return predict_fleet(settle(scenario))
+    return predict_fleet(resolve(scenario))
 
 
 def predict_fleet(fleet: Fleet) -> Prediction:
-    """Return the analytic model of a settled fleet; raises as `predict` does."""
+    """Return the analytic model of a resolved fleet; raises as `predict` does."""
     key = not_of_a_star(fleet)
     if key is not None:
         raise InputError(

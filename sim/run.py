@@ -1,40 +1,35 @@
 """Run a scenario in simulated time."""
 
-from collections.abc import Mapping
-
 import msgspec
 from simpy import Environment
 
-from fleet.records.findings import Findings, findings_of, needs_rows
+from fleet.records.metrics.findings import Findings, findings_of, needs_rows
 from fleet.records.playback import Playback
 from fleet.records.run import Run, make_header, make_run
 from fleet.scenario.names import SimPath
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
-from fleet.times.pace import Pace
 from sim.fast.choice import chosen
 from sim.network import Network
 
 
 def simulate(
     scenario: Scenario,
-    paces: Mapping[str, Pace] | None = None,
     playback: Playback | None = None,
     path: SimPath = "auto",
 ) -> Run:
     """Simulate the scenario to its end and return its records.
 
-    `paces`: how fast the host of each station was over time, by station name, as `pace.paces_of` reads it from a
-    measured run; other stations keep the profile's pace. `playback`: a measured run, parts of which are played back.
-    `path`: how to simulate; the records are the same. Raises InputError where the scenario names no profile or no
-    acceptance model, or the path does not know it, RuntimeError if the fleet stalls.
+    `playback`: a measured run, parts of which are played back. `path`: how to simulate; the records are the same.
+    Raises InputError where the scenario names no profile or no acceptance model, or the path does not know it,
+    RuntimeError if the fleet stalls.
     """
-    fleet = settle(scenario)
-    if chosen(fleet, path, bool(paces or playback)) == "fast":
+    fleet = resolve(scenario)
+    if chosen(fleet, path, playback is not None) == "fast":
         return _compiled(scenario, fleet)
     env = Environment()
-    network = Network(env, fleet, paces, playback)
+    network = Network(env, fleet, playback)
     network.start()
     env.run()
     unfinished = [s.station.name for s in network.servers if s.station.sessions and s is not network.router]
@@ -47,19 +42,15 @@ def simulate(
     return msgspec.structs.replace(run, header=header)
 
 
-def observe(
-    scenario: Scenario,
-    paces: Mapping[str, Pace] | None = None,
-    path: SimPath = "auto",
-) -> Findings:
+def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     """Simulate the scenario to its end and return what metrics are computed from, without records where that works.
 
     That is where the compiled loop applies and no metric needs rows (`needs_rows`); metrics are the same. Arguments and
     errors as `simulate`.
     """
-    fleet = settle(scenario)
-    if needs_rows(fleet) or chosen(fleet, path, bool(paces)) != "fast":
-        return findings_of(simulate(scenario, paces, path=path))
+    fleet = resolve(scenario)
+    if needs_rows(fleet) or chosen(fleet, path) != "fast":
+        return findings_of(simulate(scenario, path=path))
     from sim.fast.run import told_by  # noqa: PLC0415 (it imports numba)
 
     return told_by(fleet)

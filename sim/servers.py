@@ -2,7 +2,7 @@
 
 A server asks its station for a plan and lets the step's time pass on a device. Most stations own their device; some
 share one, by turns or contended. Steps are SimPy timeouts with a callback, the mechanism under SimPy's processes:
-a generator for each server would cost a third of the speed and say nothing more.
+a generator for each server would cost a third of the speed.
 """
 
 from collections import deque
@@ -11,17 +11,16 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple
 
+import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Start
-from fleet.times.durations import Duration
-from fleet.times.effects import NEVER_IDLE, IdleEffect, LoadCount, RecentLoad
-from fleet.times.pace import HostPace
-from fleet.times.station_times import Delays
+from fleet.times.durations import Duration, delays_s
+from fleet.times.overhead import Overhead
 from fleet.times.step import Step
 
 
@@ -32,24 +31,33 @@ class Service(NamedTuple):
     outcomes: Callable[[Step], tuple[Outcome, ...]]
 
 
-class Lateness(NamedTuple):
-    """Of one station, step by step, in seconds: what passes before one begins, and before its end is known."""
+class Delays(NamedTuple):
+    """Overhead of one station in seconds, value by value: drawn, or played back (`fleet/times/overhead.py`)."""
 
-    starts_s: Iterator[float]
-    ends_s: Iterator[float]
+    queued_s: Iterator[float]
+    woken_s: Iterator[float]
+    after_s: Iterator[float]
 
 
-ALIKE = repeat(1.0)
+def drawn_delays(overhead: Overhead, rng: np.random.Generator) -> Delays:
+    """Draw the delays of a station, each kind from a source of its own."""
+    queued, woken, after = rng.spawn(3)
+    return Delays(delays_s(overhead.queued, queued), delays_s(overhead.woken, woken), delays_s(overhead.after, after))
+
+
+NO_DELAYS = Delays(repeat(0.0), repeat(0.0), repeat(0.0))
 
 
 class Server:
     """One station in simulated time.
 
-    `post(instruction)`: carries out what the station asks for. `delays`: what passes between steps; meanwhile the
-    station already sends and receives. `pace`: slowness of its host, for what passes between and around steps; that of
-    steps is in their durations. `idle`: what idleness does to that. `jitter`: of single turnarounds and wake-ups, as
-    multipliers. Of a run that is played back, `late`: what passed there, in place of `delays`; `core_waits_s`: what
-    steps waited for a core, beside them.
+    Args:
+        env: The simulation.
+        station: The station, which records what happens.
+        device: Where its steps run.
+        service: How long its steps take, and what they yield.
+        post: Carries out what the station asks for.
+        delays: Its overhead. Meanwhile the station sends and receives.
     """
 
     def __init__(
@@ -59,12 +67,7 @@ class Server:
         device: "Device",
         service: Service,
         post: Callable[[Instruction], None],
-        delays: Delays,
-        pace: HostPace | None = None,
-        idle: IdleEffect = NEVER_IDLE,
-        jitter: Iterator[float] = ALIKE,
-        late: Lateness | None = None,
-        core_waits_s: Iterator[float] | None = None,
+        delays: Delays = NO_DELAYS,
     ) -> None:
         self.env = env
         self.recorded = station
@@ -73,139 +76,86 @@ class Server:
         self.device = device
         self.duration_s, self.outcomes = service
         self.post = post
-        self.late = late
-        self.ending_s = 0.0  # of the running step, from its end on the device until the station knows
-        if late is not None:
-            delays = Delays()
-        self.core_waits_s = core_waits_s
-        self.core_wait_s = 0.0  # before the next step
-        self.jitter = jitter
-        self.turnaround_s = delays.turnaround_s
-        self.turnaround_row_s = delays.turnaround_row_s
-        self.wake_up_s = delays.wake_up_s
-        self.dispatch_s = delays.dispatch_s
-        self.pace = pace
-        self.overhead = idle.overhead
-        self.idle = True
-        self.gap_s = 0.0  # of idleness before the last step
-        self.ended_s = 0.0
-        self.pausing = False  # turning around, or waking up
+        self.delays = delays
+        self.after_s = 0.0  # of the running step
+        self.queued = False  # whether work was waiting when the last step ended
+        self.delayed = False  # whether the delay before the next step has passed
+        self.pausing = False  # in that delay
 
-    def deliver(self, event: StationEvent, payload_bytes: int = 0, core_wait_s: float = 0.0) -> None:
+    def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station now, and go on with what it wants to do."""
-        for instruction in self.handle(event, self.env.now, payload_bytes, core_wait_s):
+        for instruction in self.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
-        if self.station.ready and not self.pausing:
-            if self.late is not None:
-                self.device.offer_late(self, self.late.starts_s)
-            elif self.idle and self.wake_up_s:
-                self.pause(self.around(self.wake_up_s, self.idle_s) * next(self.jitter), self._ask)
-            else:
-                self._ask()
+        if not self.station.ready:
+            self.queued = self.delayed = False
+        elif not self.pausing:
+            self.queued |= type(event) is StepDone
+            self.device.offer(self)
 
-    def begin(self, recent_load: float) -> tuple[Step, float] | None:
-        """Start the planned step; return it with its time on an uncontended device of that recent load.
+    def start_delay_s(self, waited: bool = False) -> float:
+        """Take the delay before the next step, once; `waited`: whether the station had to wait for its device."""
+        if self.delayed:
+            return 0.0
+        self.delayed = True
+        return next(self.delays.queued_s if self.queued or waited else self.delays.woken_s)
 
-        The time includes the dispatch, or what passed in its place where a run is played back.
-        """
-        plan = self.recorded.plan(self.env.now, self.core_wait_s)
-        self.core_wait_s = 0.0
+    def begin(self) -> tuple[Step, float] | None:
+        """Start the planned step; return it with its time on an uncontended device, the delay after it included."""
+        plan = self.recorded.plan(self.env.now)
         if not isinstance(plan, Start):
             if plan.until_s is not None and plan.until_s > self.env.now:
-                self.env.timeout(plan.until_s - self.env.now).callbacks.append(lambda _: self.device.offer(self))
+                self.env.timeout(plan.until_s - self.env.now).callbacks.append(self._ask)
             return None
-        self.gap_s = self.env.now - self.ended_s
-        if self.late is not None:
-            self.ending_s = next(self.late.ends_s)
-        elif self.dispatch_s:
-            self.ending_s = self.around(self.dispatch_s, self.gap_s)
-        return plan.step, self.duration_s(plan.step, recent_load) + self.ending_s
+        self.queued = self.delayed = False
+        self.after_s = next(self.delays.after_s)
+        return plan.step, self.duration_s(plan.step) + self.after_s
 
     def finish(self, step: Step, duration_s: float) -> None:
         """Report the running step as done."""
-        self.idle = False
-        self.ended_s = self.env.now
-        if self.turnaround_s or self.turnaround_row_s:
-            rows = len(step.members) + step.ballast
-            turnaround_s = self.turnaround_s + self.turnaround_row_s * (rows - 1)
-            self.pause(self.paced(turnaround_s) * next(self.jitter), self._ask)
-        self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.ending_s))
-        if self.wake_up_s:
-            self.idle = self.station.running is None and not self.station.ready
+        self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.after_s))
 
-    def paced(self, time_s: float) -> float:
-        """Return how long something between steps takes at the host's pace of now."""
-        return time_s * self.pace.at(self.env.now) if self.pace else time_s
-
-    @property
-    def idle_s(self) -> float:
-        """How long the station has run no step."""
-        return 0.0 if self.station.running is not None else self.env.now - self.ended_s
-
-    def around(self, time_s: float, idle_s: float) -> float:
-        """Return how long something around a step takes at the host's pace of now, where it was idle for `idle_s`."""
-        return self.paced(time_s) * self.overhead(idle_s)
-
-    def pause(self, pause_s: float, ask: Callable[[], None]) -> None:
-        """Let time pass, then `ask` for the device if there is something to start."""
+    def pause(self, pause_s: float, start: Callable[["Server"], None]) -> None:
+        """Let time pass, then `start` the next step if there still is one."""
         self.pausing = True
-        self.env.timeout(pause_s).callbacks.append(partial(self._go_on, ask))
+        self.env.timeout(pause_s).callbacks.append(partial(self._go_on, start))
 
-    def _go_on(self, ask: Callable[[], None], _pause: Event) -> None:
+    def _go_on(self, start: Callable[["Server"], None], _pause: Event) -> None:
         self.pausing = False
-        self.idle = not self.station.ready
-        if not self.idle:
-            ask()
+        if self.station.ready:
+            start(self)
 
-    def _ask(self) -> None:
-        """Offer the station to its device, once its thread has a core."""
-        if self.core_waits_s is None:
+    def _ask(self, _time: Event | None = None) -> None:
+        """Ask the device for a step, if there is something to start."""
+        if self.station.ready and not self.pausing:
             self.device.offer(self)
-        else:
-            self.device.offer_late(self, self._core_waits())
-
-    def _core_waits(self) -> Iterator[float]:
-        """Yield what the next step waits for a core."""
-        assert self.core_waits_s is not None
-        self.core_wait_s = next(self.core_waits_s)
-        yield self.core_wait_s
 
 
 class Device:
     """Where steps run. A server offers itself whenever its station has something to start."""
 
     def offer(self, server: Server) -> None:
-        """Let `server` start a step, now or when its turn comes."""
-        raise NotImplementedError  # each kind of device decides when
-
-    def offer_late(self, server: Server, lates_s: Iterator[float]) -> None:
-        """Let `server` start a step so much after it could as its next one did in a run that is played back."""
-        late_s = next(lates_s)
-        if late_s:
-            server.pause(late_s, partial(self.offer, server))
+        """Let `server` start a step, after the delay before it."""
+        delay_s = server.start_delay_s()
+        if delay_s:
+            server.pause(delay_s, self.start)
         else:  # before what else happens in this instant
-            self.offer(server)
+            self.start(server)
+
+    def start(self, server: Server) -> None:
+        """Start the server's step."""
+        raise NotImplementedError  # each kind of device has its own way
 
 
 class OwnDevice(Device):
-    """A device of one station alone: every step starts at once.
+    """A device of one station alone: every step starts at once."""
 
-    `effect`: how recent load changes speed, if it does; the device then keeps count of its own.
-    """
-
-    def __init__(self, effect: RecentLoad | None = None) -> None:
-        self.used = LoadCount(effect) if effect else None
-
-    def offer(self, server: Server) -> None:
+    def start(self, server: Server) -> None:
         """Start the server's step."""
-        begun = server.begin(self.used.until(server.env.now, busy=False) if self.used else 1.0)
+        begun = server.begin()
         if begun is not None:
-            end = server.env.timeout(begun[1])
-            end.callbacks.append(partial(self._end, server, *begun))
+            server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
-        if self.used:
-            self.used.until(server.env.now, busy=True)
         server.finish(step, duration_s)
 
 
@@ -215,77 +165,60 @@ class BatchDevice(OwnDevice):
     So does the engine's loop: it takes all requests whose time has come, then begins a step.
     """
 
-    def offer(self, server: Server) -> None:
+    def start(self, server: Server) -> None:
         """Start the server's step when this instant is over."""
-        server.pause(0.0, partial(super().offer, server))
+        server.pause(0.0, super().start)
 
 
 class TurnsDevice(Device):
-    """A device whose stations exclude each other; turns go in the order of asking.
+    """A device whose stations exclude each other; turns go in the order of asking, and begin with the delay.
 
-    It is handed over in `handover_s`, from the end of a step on. `turns`: names of stations whose turns they are, in
-    order, where that is played back.
+    `turns`: names of stations whose turns they are, in order, where that is played back.
     """
 
-    def __init__(self, handover_s: float, turns: Iterable[str] = ()) -> None:
-        self.handover_s = handover_s
+    def __init__(self, turns: Iterable[str] = ()) -> None:
         self.turns = deque(turns)
-        self.asking: deque[Server] = deque()
-        self.lates_s: dict[Server, Iterator[float]] = {}
+        self.asking: dict[Server, bool] = {}  # in order; whether each has to wait for the device
         self.busy = False
 
     def offer(self, server: Server) -> None:
         """Queue the server for its turn."""
-        if server not in self.asking:
-            self.asking.append(server)
+        self.asking.setdefault(server, self.busy)
         self._next_turn()
 
-    def offer_late(self, server: Server, lates_s: Iterator[float]) -> None:
-        """Queue the server for its turn, which begins late."""
-        self.lates_s[server] = lates_s
-        self.offer(server)
+    def start(self, server: Server) -> None:
+        """Start the server's step, and keep the device until it ends."""
+        begun = server.begin()
+        self.busy = begun is not None
+        if begun is not None:
+            server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
 
     def _next_turn(self) -> None:
         while not self.busy and (server := self._whose_turn()) is not None:
-            late_s = next(self.lates_s[server]) if server in self.lates_s else 0.0
-            if late_s:
+            delay_s = server.start_delay_s(self.asking.pop(server))
+            if delay_s:
                 self.busy = server.pausing = True
-                server.env.timeout(late_s).callbacks.append(partial(self._begin_late, server))
+                server.env.timeout(delay_s).callbacks.append(partial(self._start_late, server))
             else:
-                self._begin(server)
+                self.start(server)
 
     def _whose_turn(self) -> Server | None:
-        """Take the next server out of the queue; None if it does not ask yet."""
+        """Return the server that is next; None if it does not ask yet."""
         if not self.turns:
-            return self.asking.popleft() if self.asking else None
+            return next(iter(self.asking), None)
         server = next((server for server in self.asking if server.station.name == self.turns[0]), None)
         if server is not None:
-            self.asking.remove(server)
             self.turns.popleft()
         return server
 
-    def _begin_late(self, server: Server, _late: Event) -> None:
-        self.busy = server.pausing = False
-        self._begin(server)
+    def _start_late(self, server: Server, _delay: Event) -> None:
+        server.pausing = False
+        self.start(server)
         self._next_turn()
-
-    def _begin(self, server: Server) -> None:
-        begun = server.begin(recent_load=1.0)
-        if begun is not None:
-            self.busy = True
-            end = server.env.timeout(begun[1])
-            end.callbacks.append(partial(self._end, server, *begun))
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
-        if self.handover_s:
-            server.env.timeout(server.paced(self.handover_s)).callbacks.append(self._free)
-        else:
-            self.busy = False
-        server.finish(step, duration_s)
-        self._next_turn()
-
-    def _free(self, _pause: Event) -> None:
         self.busy = False
+        server.finish(step, duration_s)
         self._next_turn()
 
 
@@ -300,9 +233,9 @@ class ContendedDevice(Device):
         self.active: dict[Server, _Progress] = {}
         self.updated_s = 0.0
 
-    def offer(self, server: Server) -> None:
+    def start(self, server: Server) -> None:
         """Start the server's step beside those that run."""
-        begun = server.begin(recent_load=1.0)
+        begun = server.begin()
         if begun is None:
             return
         self._advance(server.env.now)

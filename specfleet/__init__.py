@@ -8,87 +8,70 @@
     specfleet.sweep("star", {"verifiers.count": range(1, 9)}).figure()
 
 A scenario is a file (TOML), the name of a shipped one, or a `Scenario`; changes are values by dotted key, or keywords.
-The command line (`cli/`) parses, calls these functions and prints. Begin with `running.py`; `results.py` holds what
-comes back. Names are imported when they are used: `import specfleet` alone imports no library.
+`api.py` has the functions that take scenarios and results, `results.py` what they return; the others live in the rooms
+that do the work. The command line (`cli/`) parses, calls these functions and prints. Names are imported when they are
+used: `import specfleet` alone imports no library.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.errors import ClusterError, InputError, OutputError
-    from fleet.records.window import Metric
-    from fleet.scenario.scenario import Scenario
-    from fleet.times.profile import HardwareProfile
-    from specfleet.calibrating import calibrate
-    from specfleet.comparing import compare, three_errors
-    from specfleet.estimating import estimate
-    from specfleet.exporting import export
-    from specfleet.importing import Imported, import_record
-    from specfleet.planning import plan
-    from specfleet.reporting import report
-    from specfleet.results import Prediction, Result, SettledFleet
-    from specfleet.running import analytic, play_back, read_run, run, show, simulate
-    from specfleet.scenario import scenario_of
-    from specfleet.studied import Comparison, Reproduction, Sweep
-    from specfleet.studies import figure, reproduce, sweep
+    from calibrate.export import export as export
+    from calibrate.host import calibrate as calibrate
+    from calibrate.readers.importing import Imported as Imported
+    from calibrate.readers.importing import import_record as import_record
+    from experiments.compare.compare import Comparison as Comparison
+    from experiments.plan.ask import plan as plan
+    from experiments.report.make import report as report
+    from fleet.errors import ClusterError as ClusterError
+    from fleet.errors import InputError as InputError
+    from fleet.errors import OutputError as OutputError
+    from fleet.hardware.profile import estimate as estimate
+    from fleet.records.metrics.window import Metric as Metric
+    from fleet.scenario.reading import scenario_of as scenario_of
+    from fleet.scenario.scenario import Scenario as Scenario
+    from fleet.times.profile import HardwareProfile as HardwareProfile
+    from specfleet.api import analytic as analytic
+    from specfleet.api import compare as compare
+    from specfleet.api import figure as figure
+    from specfleet.api import play_back as play_back
+    from specfleet.api import read_run as read_run
+    from specfleet.api import reproduce as reproduce
+    from specfleet.api import run as run
+    from specfleet.api import show as show
+    from specfleet.api import simulate as simulate
+    from specfleet.api import sweep as sweep
+    from specfleet.api import three_errors as three_errors
+    from specfleet.reproduction import Reproduction as Reproduction
+    from specfleet.results import Prediction as Prediction
+    from specfleet.results import ResolvedFleet as ResolvedFleet
+    from specfleet.results import Result as Result
+    from specfleet.results import Sweep as Sweep
 
     __version__: str
 
 _HOMES = {
-    "fleet.errors": ("ClusterError", "InputError", "OutputError"),
-    "fleet.records.window": ("Metric",),
-    "fleet.scenario.scenario": ("Scenario",),
-    "fleet.times.profile": ("HardwareProfile",),
-    "specfleet.calibrating": ("calibrate",),
-    "specfleet.comparing": ("compare", "three_errors"),
-    "specfleet.estimating": ("estimate",),
-    "specfleet.exporting": ("export",),
-    "specfleet.importing": ("Imported", "import_record"),
-    "specfleet.planning": ("plan",),
-    "specfleet.reporting": ("report",),
-    "specfleet.results": ("Prediction", "Result", "SettledFleet"),
-    "specfleet.running": ("analytic", "play_back", "read_run", "run", "show", "simulate"),
-    "specfleet.scenario": ("scenario_of",),
-    "specfleet.studied": ("Comparison", "Reproduction", "Sweep"),
-    "specfleet.studies": ("figure", "reproduce", "sweep"),
+    "calibrate.export": "export",
+    "calibrate.host": "calibrate",
+    "calibrate.readers.importing": "Imported import_record",
+    "experiments.compare.compare": "Comparison",
+    "experiments.plan.ask": "plan",
+    "experiments.report.make": "report",
+    "fleet.errors": "ClusterError InputError OutputError",
+    "fleet.hardware.profile": "estimate",
+    "fleet.records.metrics.window": "Metric",
+    "fleet.scenario.reading": "scenario_of",
+    "fleet.scenario.scenario": "Scenario",
+    "fleet.times.profile": "HardwareProfile",
+    "specfleet.api": "analytic compare figure play_back read_run reproduce run show simulate sweep three_errors",
+    "specfleet.reproduction": "Reproduction",
+    "specfleet.results": "Prediction Result ResolvedFleet Sweep",
 }
-"""Where each name is defined, as the imports above tell type checkers."""
+"""The names that each module defines, as the imports above say to type checkers."""
 
-__all__ = [
-    "ClusterError",
-    "Comparison",
-    "HardwareProfile",
-    "Imported",
-    "InputError",
-    "Metric",
-    "OutputError",
-    "Prediction",
-    "Reproduction",
-    "Result",
-    "Scenario",
-    "SettledFleet",
-    "Sweep",
-    "__version__",
-    "analytic",
-    "calibrate",
-    "compare",
-    "estimate",
-    "export",
-    "figure",
-    "import_record",
-    "plan",
-    "play_back",
-    "read_run",
-    "report",
-    "reproduce",
-    "run",
-    "scenario_of",
-    "show",
-    "simulate",
-    "sweep",
-    "three_errors",
-]
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604  (texts, which ruff cannot see)
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that this function knows
@@ -97,11 +80,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that this fu
         """Import a public name on its first use."""
         if name == "__version__":
             value = import_module("importlib.metadata").version("specfleet")
+        elif name in _HOME_OF:
+            value = getattr(import_module(_HOME_OF[name]), name)
         else:
-            homes = [home for home, names in _HOMES.items() if name in names]
-            if not homes:
-                raise AttributeError(f"module 'specfleet' has no attribute {name!r}")
-            value = getattr(import_module(homes[0]), name)
+            raise AttributeError(f"module 'specfleet' has no attribute {name!r}")
         globals()[name] = value
         return value
 

@@ -1,64 +1,47 @@
-"""What functions of the API on one run return: results that show themselves in a notebook and become pandas frames.
+"""What functions of the API return: results that show themselves in a notebook and become pandas frames.
 
-pandas and matplotlib are imported when a frame or a figure is asked for: a simulation and its metrics need neither, and
-they take longer to import than a small one takes to run. Results of several runs are in `studied.py`.
+pandas and matplotlib are imported for a frame or a figure: a simulation and its metrics need neither, and they take
+longer to import than a small one takes to run.
 """
 
-import html
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
-from experiments.terminal.printing import number
-from fleet.records.metrics import assess, measure_targets
-from fleet.records.overload import Overload
+from experiments.console.printing import case_text
+from experiments.notes import notes_of
+from experiments.sweep.cell import CellResult
+from fleet.errors import InputError
+from fleet.records.metrics.glossary import PERCENTILES
+from fleet.records.metrics.measure import assess, measure_targets
+from fleet.records.metrics.overload import Overload
+from fleet.records.metrics.tables import rounds_table
+from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import Run, write_run
-from fleet.records.tables import rounds_table
-from fleet.records.window import Metric
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
+from fleet.shown import Shown, number
 from sim import predict
-from specfleet.notes import notes_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-LONGEST_SHOWN = 60  # rows of a table in a notebook
-
-
-class Shown:
-    """How a result shows itself: one line, and in a notebook its frame below."""
-
-    __slots__ = ()
-
-    def line(self) -> str:
-        """Say in one line what this is and what came out."""
-        raise NotImplementedError
-
-    def frame(self) -> "pd.DataFrame":
-        """Return the result as a frame."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return f"<{self.line()}>"
-
-    def _repr_html_(self) -> str:
-        table = self.frame().to_html(index=False, border=0, float_format=number, na_rep="-", max_rows=LONGEST_SHOWN)
-        return f"<p>{html.escape(self.line())}</p>{table}"
+    from experiments.sweep.table import Asked
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Shown):
     """A finished run, simulated or measured; `run` holds its header and its event table.
 
-    `unmet`: what was asked of its precision and not reached, a line each.
+    `unmet`: what of the wanted precision was not reached, a line each.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -112,16 +95,20 @@ class Result(Shown):
         return f"{self.title()}: {number(self.metrics['throughput'].value)} tokens/s"
 
     def frame(self) -> "pd.DataFrame":
-        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting.
+        """One row a metric: metric, value, low, high (of the 95 % interval), unit, times_longer, drifting, percentiles.
 
         `times_longer`: how many times as long the run would have to be for an interval; 1 where it is long enough.
-        `drifting`: it has none because it was still changing.
+        `drifting`: it has none because it was still changing. Percentiles are those of times; NaN elsewhere.
         """
         import pandas as pd
 
-        return pd.DataFrame(
-            [{"metric": name} | msgspec.structs.asdict(metric) for name, metric in self.metrics.items()]
-        )
+        rows = [
+            {"metric": name}
+            | msgspec.structs.asdict(metric)
+            | dict(zip(PERCENTILES, percentile_values(metric), strict=True))
+            for name, metric in self.metrics.items()
+        ]
+        return pd.DataFrame(rows).astype(dict.fromkeys(PERCENTILES, float))
 
     def rows(self) -> "pd.DataFrame":
         """One row an event of a station, the run's record."""
@@ -164,11 +151,11 @@ class Prediction(Shown, predict.Prediction, frozen=True):
         return pd.DataFrame(rows, columns=["quantity", "value"])
 
 
-class SettledFleet(Shown, Fleet, frozen=True):
-    """What a scenario and its profile come to; the fields are those of `fleet.scenario.settled.Fleet`."""
+class ResolvedFleet(Shown, Fleet, frozen=True):
+    """What a scenario and its profile come to; the fields are those of `fleet.scenario.resolved.Fleet`."""
 
     def line(self) -> str:
-        """Say how many stations there are, and whose times they have."""
+        """Say how many stations there are, and where their times come from."""
         profile = f"profile {self.profile} ({self.profile_digest})" if self.profile_digest else "no profile"
         return f"{self.name}: drafters: {self.drafters.count}, targets: {self.verifiers.count}, {profile}"
 
@@ -177,3 +164,71 @@ class SettledFleet(Shown, Fleet, frozen=True):
         import pandas as pd
 
         return pd.DataFrame(describe_fleet(self), columns=["where", "what", "value"])
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sweep(Shown):
+    """A sweep's cells, in order; `errors` tells which ones failed and why."""
+
+    cells: list[CellResult]
+
+    @property
+    def errors(self) -> list[str]:
+        """One line for each failed cell."""
+        return [f"{case_text(cell.cell)}: {cell.error}" for cell in self.cells if cell.error]
+
+    @property
+    def unmet(self) -> list[str]:
+        """One line for each cell and metric that is not as precise as wanted."""
+        return [f"{case_text(cell.cell)}: {line}" for cell in self.cells for line in cell.unmet]
+
+    def line(self) -> str:
+        """Say how many cells there are."""
+        return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
+
+    def frame(self) -> "pd.DataFrame":
+        """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...
+
+        What the equations say, where they apply, stands in `analytic_throughput`, ... ; `basis` says what step times
+        rest on (measured, stated, estimated or assumed), `overload` where a cell
+        was offered more than it could carry, `error` why it failed; both are empty elsewhere.
+        """
+        from experiments.sweep.sweep import wide_table
+
+        return wide_table(self.cells)
+
+    def figure(
+        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, **options: Any
+    ) -> "Figure":
+        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given.
+
+        "sweep" draws any metric along any varied key: `options` as in `specfleet.figure`.
+        """
+        from experiments.draw import draw
+        from experiments.sweep.sweep import table
+
+        question = sweep_question(**options) if options or name == "sweep" else None
+        return draw(name, table(self.cells), Path(out) if out else None, question)
+
+
+def sweep_question(
+    x: str = "",
+    y: str = "throughput",
+    lines: str = "",
+    kind: str = "lines",
+    against: str | float = "",
+    where: Mapping[str, Any] | None = None,
+) -> "Asked":
+    """Return what a figure of a sweep is to show, with the units of the keys.
+
+    `x`: a varied key, by default the first; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a
+    line for each of its values. `kind`: "lines", "heat" or "pareto". `against`: the value of `lines` from which
+    the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
+    """
+    from experiments.sweep.table import Asked, Kind
+    from specfleet.meaning.entries import units_of_keys
+
+    if kind not in get_args(Kind):
+        raise InputError(f"figure sweep: kind = {kind!r} is not known; allowed: {', '.join(get_args(Kind))}")
+    held = {key: str(value) for key, value in (where or {}).items()}
+    return Asked(x, y, lines, cast("Kind", kind), str(against), held, units_of_keys())

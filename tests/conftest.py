@@ -37,7 +37,7 @@ def one_path() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def warm_nodes() -> None:
     """Processes of the engine are forked from one that has done once what each would do again."""
-    from engine.runtime.process import PRELOADED
+    from engine.launch.processes import PRELOADED
 
     if WARMED not in PRELOADED:
         PRELOADED.append(WARMED)

@@ -4,7 +4,7 @@ recording.py        what every reader gives
 entries.py          JSON, a list of JSON or JSON Lines, as named entries
 laws.py             identities that a format promises, checked to the digits that are written
 counts.py           counts of rounds by drafted and accepted tokens, as an acceptance model
-stats.py            the counts of one request that vLLM and AIPerf share, and their laws
+requests.py         the counts of one request under our names, and their laws; vllm.py, sglang.py, aiperf.py name them
 vllm.py             vLLM: metrics.speculative_decoding of responses
 vllm_metrics.py     vLLM: Prometheus text, one scrape or two
 vllm_log.py         vLLM: its log's lines "SpecDecoding metrics"
@@ -14,5 +14,4 @@ inference_lab.py    inference-lab: its trace of rounds (CSV)
 specdecode_bench.py SpecDecode-Bench: acceptance by place
 amusd.py            AMUSD: run files of its authors
 amusd_clocks.py     AMUSD: what the clocks of those runs leave out
-amusd_sd.py         AMUSD: their sd runs as a recording
 """

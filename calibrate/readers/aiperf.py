@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from calibrate.readers.counts import model_of, rounds_of, totals
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import rounds_to, same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST, Count, Length, Real, Request, Stats, recording_of
+from calibrate.readers.requests import Length, Real, Sparse, recording_of
+from calibrate.readers.vllm import Counts
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
-Accepted = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # draft tokens of a round, as a key of JSON
-Sparse = Annotated[dict[Accepted, Count], Meta(max_length=MOST + 1)]
+LENGTHS = {"prompt": "input_sequence_length", "answer": "output_sequence_length"}  # among the request's metrics
 
 
-class Record(Stats, frozen=True, kw_only=True):
+class Record(Counts, frozen=True, kw_only=True):
     """The acceptance record of one request; counts of zero are left out of its histogram."""
 
-    engine: str = ""
-    acceptance_histogram: Sparse
-    completion_tokens: Length | None = None
+    histogram: Sparse = field(name="acceptance_histogram")
+    answer: Length | None = field(name="completion_tokens", default=None)
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -52,8 +51,7 @@ class Pooled(msgspec.Struct, frozen=True):
 
 def read_aiperf(files: Sequence[Path]) -> Recording:
     """Read records; lines without one are left out. InputError where one contradicts itself."""
-    requests: list[Request] = []
-    skipped, names = 0, ", ".join(map(str, files))
+    requests, skipped = [], 0
     for origin, entry in entries_of(files):
         content = table_of(entry, origin)
         if "pooled_spec_decode_acceptance_histogram" in content:
@@ -65,19 +63,18 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
             skipped += 1
             continue
         record = convert(given, Record, origin)
-        histogram = {int(accepted): count for accepted, count in record.acceptance_histogram.items()}
-        requests.append(Request(origin, record, histogram, None, _tokens(origin, content, record)))
-    return recording_of(requests, names, "AIPerf's acceptance records", skipped)
+        requests.append((origin, msgspec.structs.replace(record, **_lengths(origin, content))))
+    return recording_of(requests, files, "AIPerf's acceptance records", skipped)
 
 
-def _tokens(origin: str, content: dict[str, Any], record: Record) -> tuple[int, int] | None:
-    """Return the tokens of the prompt and the answer, where both are told."""
-    told: list[int | None] = []
-    for name in ("input_sequence_length", "output_sequence_length"):
-        given = found_in(content, "metrics", name)
-        told.append(None if given is None else round(convert(given, Value, f"{origin}: metrics.{name}").value))
-    prompt, answer = told[0], told[1] if told[1] is not None else record.completion_tokens
-    return None if prompt is None or answer is None else (prompt, answer)
+def _lengths(origin: str, content: dict[str, Any]) -> dict[str, int]:
+    """Return the tokens of the prompt and of the answer, where the request's metrics have them."""
+    found = {ours: (name, found_in(content, "metrics", name)) for ours, name in LENGTHS.items()}
+    return {
+        ours: round(convert(value, Value, f"{origin}: metrics.{name}").value)
+        for ours, (name, value) in found.items()
+        if value is not None
+    }
 
 
 def _pooled(origin: str, pooled: Pooled) -> Recording:

@@ -12,7 +12,7 @@ from pathlib import Path
 from calibrate.readers.counts import Rounds, model_of, totals
 from calibrate.readers.laws import at_most, same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST
+from calibrate.readers.requests import MOST
 from fleet.errors import InputError
 from fleet.inputs.text import parsed, read_csv, read_lines, shortened
 

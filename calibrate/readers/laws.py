@@ -1,5 +1,6 @@
 """Identities that formats promise: what a file says twice has to agree, to the digits that are written."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from fleet.errors import InputError
@@ -21,6 +22,14 @@ def at_most(origin: str, key: str, told: float, meaning: str, most: float) -> No
     """Raise InputError where `key` = `told` is more than it can be."""
     if told > most:
         raise InputError(f"{origin}: {key} = {told} exceeds {meaning} = {most}")
+
+
+def falls(origin: str, key: str, values: Sequence[float], meaning: str, first: float) -> None:
+    """Raise InputError where one of the values at positions 0, 1, ... is more than the one before it."""
+    before = first
+    for position, value in enumerate(values):
+        at_most(origin, f"{key} {position}", value, meaning, before)
+        before, meaning = value, f"{key} {position}"
 
 
 def half_a_digit(told: float) -> float:

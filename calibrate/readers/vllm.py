@@ -5,25 +5,35 @@ One response, a list of them, or one a line; of a streamed answer, the final usa
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import field
 
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST, Histogram, Length, Request, Stats, recording_of
+from calibrate.readers.requests import ByLength, Count, Depth, Histogram, Length, Real, Request, Tokens, recording_of
 from fleet.inputs.strict import convert
 
-DraftLength = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # as a key of JSON
+
+class Counts(Request, frozen=True, kw_only=True):
+    """What vLLM and AIPerf call a request's counts."""
+
+    rounds: Count = field(name="num_spec_steps")
+    accepted: Count = field(name="num_accepted_draft_tokens")
+    drafted: Count = field(name="num_draft_tokens")
+    depth: Depth | None = field(name="num_spec_tokens", default=None)
+    mean_length: Real | None = field(name="mean_acceptance_length", default=None)
+    rate: Real | None = field(name="draft_acceptance_rate", default=None)
+    accepted_by_round: list[Tokens] | None = field(name="per_step_accepted", default=None)
+    drafted_by_round: list[Tokens] | None = field(name="per_step_drafted", default=None)
 
 
-class VllmStats(Stats, frozen=True, kw_only=True):
+class VllmCounts(Counts, frozen=True, kw_only=True):
     """`metrics.speculative_decoding` of a response; its histogram counts 0, 1, ... num_spec_tokens accepted drafts."""
 
-    acceptance_histogram: Histogram
-    acceptance_histogram_by_draft_length: Annotated[dict[DraftLength, Histogram], Meta(max_length=MOST)] | None = None
+    histogram: Histogram = field(name="acceptance_histogram")
+    by_length: ByLength | None = field(name="acceptance_histogram_by_draft_length", default=None)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -46,21 +56,11 @@ def read_vllm(files: Sequence[Path]) -> Recording:
             given = content
         if given is None:
             skipped += 1
-        else:
-            requests.append(_request(origin, convert(given, VllmStats, origin), content.get("usage")))
-    return recording_of(requests, ", ".join(map(str, files)), "vLLM's metrics.speculative_decoding", skipped)
-
-
-def _request(origin: str, stats: VllmStats, given: object) -> Request:
-    usage = None if given is None else convert(given, Usage, f"{origin}: usage")
-    if stats.num_spec_tokens is not None:
-        length = len(stats.acceptance_histogram)
-        same(origin, "len(acceptance_histogram)", length, "num_spec_tokens + 1", stats.num_spec_tokens + 1)
-    by_length = stats.acceptance_histogram_by_draft_length
-    return Request(
-        origin,
-        stats,
-        dict(enumerate(stats.acceptance_histogram)),
-        None if by_length is None else {int(length): counts for length, counts in by_length.items()},
-        None if usage is None else (usage.prompt_tokens, usage.completion_tokens),
-    )
+            continue
+        one = convert(given, VllmCounts, origin)
+        usage = convert(content.get("usage") or {}, Usage, f"{origin}: usage")
+        if one.depth is not None:
+            same(origin, "len(acceptance_histogram)", len(one.histogram), "num_spec_tokens + 1", one.depth + 1)
+        tokens = {"prompt": usage.prompt_tokens, "answer": usage.completion_tokens}
+        requests.append((origin, msgspec.structs.replace(one, **tokens)))
+    return recording_of(requests, files, "vLLM's metrics.speculative_decoding", skipped)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from calibrate.readers.laws import at_most
+from calibrate.readers.laws import at_most, falls
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST
-from fleet.chance.acceptance import PerPosition
+from calibrate.readers.requests import MOST
+from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines, shortened
 
@@ -92,11 +92,7 @@ def _interval(origin: str, line: str) -> Interval:
     accepted, drafted = int(told["Accepted"]), int(told["Drafted"])
     if len(rates) > MOST:
         raise InputError(f"{origin}: {len(rates)} positions; allowed: up to {MOST}")
-    before, meaning = 1.0, "1"
-    for place, rate in enumerate(rates):
-        key = f"Per-position acceptance rate {place}"
-        at_most(origin, key, rate, meaning, before)
-        before, meaning = rate, key
+    falls(origin, "Per-position acceptance rate", rates, "1", 1.0)
     at_most(origin, "Accepted", accepted, "Drafted", drafted)
     if not drafted:
         raise InputError(f"{origin}: Drafted: 0 tokens; needs drafts")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from calibrate.readers.counts import model_of, rounds_of, totals
-from calibrate.readers.laws import at_most, same
+from calibrate.readers.laws import at_most, falls, same
 from calibrate.readers.recording import Recording
-from calibrate.readers.stats import MOST
+from calibrate.readers.requests import MOST
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines, shortened
 
@@ -118,11 +118,7 @@ def _position(origin: str, labels: dict[str, str]) -> int:
 
 def _check(origin: str, counters: Counters) -> None:
     drafts, draft_tokens, accepted, per_pos, _ = counters
-    before, meaning = drafts, f"{PREFIX}drafts"
-    for position, count in enumerate(per_pos):
-        key = f"{PREFIX}accepted_tokens_per_pos of position {position}"
-        at_most(origin, key, count, meaning, before)
-        before, meaning = count, key
+    falls(origin, f"{PREFIX}accepted_tokens_per_pos of position", per_pos, f"{PREFIX}drafts", drafts)
     same(origin, f"{PREFIX}accepted_tokens", accepted, "the sum over its positions", sum(per_pos))
     at_most(origin, f"{PREFIX}accepted_tokens", accepted, f"{PREFIX}draft_tokens", draft_tokens)
     at_most(origin, f"{PREFIX}draft_tokens", draft_tokens, f"{PREFIX}drafts times its positions", drafts * len(per_pos))

@@ -1,6 +1,6 @@
 """Which model types the engine runs, and why it refuses the others.
 
-The list is what the zoo proves (`python -m experiments.zoo`): a tiny random model of every type computes what
+The list is what the zoo proves (`python -m bench zoo`): a tiny random model of every type computes what
 transformers computes, and says the same text however it is drafted for. What the list does not name is refused, with
 the reason if one is known; so a type that transformers learns tomorrow is refused until it has been proved.
 """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from engine.decoding.draft import Drafter
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
-from fleet.policies.reach import reach
+from fleet.policies.clip import reach
 
 TAG = 0
 
@@ -13,12 +13,11 @@ TAG = 0
 def decode_plain(
     target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
 ) -> list[int]:
-    """Return `new_tokens` token ids, or fewer where the text ends by itself, by plain decoding after `prompt`."""
+    """Return `new_tokens` token ids by plain decoding after `prompt`."""
     target.model.check_reach(len(prompt) + new_tokens)
     target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
     for _ in range(new_tokens):
-        if target.decode([TAG])[0].ended:
-            break
+        target.decode([TAG])
     tokens = target.committed(TAG)[len(prompt) :]
     target.release(TAG)
     return tokens
@@ -37,12 +36,12 @@ def decode_speculatively(
     target.model.check_reach(len(prompt) + new_tokens)
     room = len(prompt) + new_tokens + drafter.shape.room(depth)
     target.open(TAG, prompt, sampling, seed, room)
-    verdict = first = target.decode([TAG])[0]
+    first = target.decode([TAG])[0]
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
     drafter.prefill(TAG, hidden=first.hidden)
     accepted_lengths = []
     committed, known = target.committed(TAG), positions_of(target, drafter)
-    while len(committed) < len(prompt) + new_tokens and not verdict.ended:
+    while len(committed) < len(prompt) + new_tokens:
         levels = reach(depth, len(committed), known)
         verdict = target.verify([TAG], drafter.draft([TAG], [levels]))[0]
         drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
@@ -66,7 +65,7 @@ def decode_batch(
         room = len(prompt) + new_tokens + drafter.shape.room(depth)
         target.open(tag, prompt, room=room)
         first = target.prefill(tag)
-        if first.ended or new_tokens == 1:
+        if new_tokens == 1:
             texts[tag] = first.tokens
             target.release(tag)
             continue
@@ -83,7 +82,7 @@ def decode_batch(
             )
             accepted_lengths.append(verdict.accepted)
             text = target.committed(tag)[len(prompts[tag]) :]
-            if len(text) >= new_tokens or verdict.ended:
+            if len(text) >= new_tokens:
                 texts[tag] = text[:new_tokens]
                 target.release(tag)
                 drafter.release(tag)

@@ -1,11 +1,21 @@
-"""An EAGLE-style draft head for Llama-type targets (Li et al. 2024): the module.
+"""EAGLE (Li et al. 2024) and EAGLE-3 (Li et al. 2025) for Llama-type targets: the heads, and drafting with them.
 
-The head guesses the target's next feature, that is the last hidden state after the final norm, which the target's LM
-head reads. At position i it sees the feature of position i and the token that follows, x_{i+1}; what it returns
-estimates the feature of position i + 1, and an LM head turns that into logits of x_{i+2}. Deeper in a draft its own
-output stands in for the feature that nobody knows yet. EAGLE-3's head is another one: `eagle3.py`; checkpoints of both
-are read by `eagle_files.py`.
+EAGLE's head guesses the target's next feature, which is the last hidden state after the final norm and what the
+target's LM head reads. At position i it sees the feature of position i and the token x_{i+1}. It returns an estimate of
+the feature of position i + 1, and an LM head turns that into logits of x_{i+2}. Deeper in a draft its own output stands
+in for the unknown feature.
+
+EAGLE-3's head reads the hidden states that enter three layers of the target; `fc` joins them to one feature a token.
+Its one layer, `midlayer`, attends with token and feature side by side, each behind a norm of its own, and adds the
+result to the feature. `norm` and `lm_head` make logits over a draft vocabulary; `d2t` maps its tokens to the target's.
+
+A pair is a token and the feature that the head makes of the target's hidden states one place before it. Pairs of
+committed tokens are fed once the target has sent their states. While a draft grows, the head's own output takes their
+place; after verification the true pairs are fed again, as in the published method (EAGLE-2, section 3).
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -13,31 +23,51 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
+
+from engine.decoding.cache import CacheShape, RowCache
+from engine.decoding.draft import Drafter, last_of
+from engine.decoding.feed import Feed, Nodes
+from engine.decoding.grow import Drafts
+from engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
+from engine.decoding.models import CHUNK, POSITIONS, CausalLM
+from engine.decoding.placing import placed
+from engine.decoding.rules import Rule
+from engine.decoding.slots import SlotCache
+from fleet.policies.shapes import CHAIN, Shape
 
 
-class EagleHead(nn.Module):
+class _Head(nn.Module):
+    """What both heads have: a config, an embedding of its own or the target's, and rotary positions."""
+
+    def __init__(self, config: LlamaConfig, embedding: nn.Module | None, owns_lm_head: bool) -> None:
+        super().__init__()
+        self.config = config
+        if config._attn_implementation is None:
+            config._attn_implementation = "sdpa"
+        self.owns_embedding, self.owns_lm_head = embedding is None, owns_lm_head
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size) if embedding is None else embedding
+        self.rotary_emb = LlamaRotaryEmbedding(config=config)
+
+
+class EagleHead(_Head):
     """One linear layer that joins token and feature, and one Llama layer that attends to the joined past.
 
-    `embedding`: the target's, if the head has none of its own. `owns_lm_head`: whether logits come from a head of its
-    own instead of the target's. Submodules are named as in published checkpoints.
+    - `embedding`: the target's, if the head has none of its own.
+    - `owns_lm_head`: whether logits come from a head of its own instead of the target's.
+
+    Submodules are named as in published checkpoints.
     """
 
     taps: tuple[int, ...] = ()  # layers of the target whose inputs it reads: none, it reads the last hidden state
 
     def __init__(self, config: LlamaConfig, embedding: nn.Module | None = None, owns_lm_head: bool = False) -> None:
-        super().__init__()
-        self.config = config
-        if config._attn_implementation is None:
-            config._attn_implementation = "sdpa"
+        super().__init__(config, embedding, owns_lm_head)
         width = config.hidden_size
-        self.owns_embedding, self.owns_lm_head = embedding is None, owns_lm_head
-        self.embed_tokens = nn.Embedding(config.vocab_size, width) if embedding is None else embedding
         self.fc = nn.Linear(2 * width, width, bias=getattr(config, "bias", True))
         self.layers = nn.ModuleList([LlamaDecoderLayer(config, layer_idx=0)])
         self.layers[0].input_layernorm = nn.Identity()  # attention reads the joined input as it is
         self.lm_head = nn.Linear(width, config.vocab_size, bias=False) if owns_lm_head else None
-        self.rotary_emb = LlamaRotaryEmbedding(config=config)
 
     @property
     def decoder_layer(self) -> nn.Module:
@@ -74,8 +104,7 @@ class EagleHead(nn.Module):
         `attention_mask` (B or 1, 1, T, cached + T) is whatever the attention function takes; None means causal, after
         everything that is cached.
         """
-        joined = torch.cat([self.embed_tokens(input_ids).to(features), features], dim=-1)  # (B, T, 2 * hidden)
-        stream = self.fc(joined.to(self.fc.weight.dtype))
+        stream, _ = self.entry(input_ids, features.to(self.fc.weight.dtype))
         mask = create_causal_mask(self.config, stream, attention_mask, past_key_values)
         return self.layers[0](
             stream,
@@ -84,3 +113,222 @@ class EagleHead(nn.Module):
             past_key_values=past_key_values,
             position_embeddings=self.rotary_emb(stream, position_ids),
         )
+
+
+class Eagle3Head(_Head):
+    """A head that reads the inputs of the target's layers `taps`, of `width` numbers each.
+
+    - `draft_vocabulary`: of its LM head; 0 where the target's LM head makes its logits.
+    - `embedding`: the target's, if the head has none of its own.
+
+    Submodules are named as in published checkpoints.
+    """
+
+    def __init__(
+        self, config: LlamaConfig, taps: Sequence[int], width: int, draft_vocabulary: int,
+        embedding: nn.Module | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, embedding, draft_vocabulary > 0)
+        self.taps = tuple(taps)
+        hidden, epsilon = config.hidden_size, config.rms_norm_eps
+        self.fc = nn.Linear(len(taps) * width, hidden, bias=getattr(config, "bias", False))
+        layer = self.midlayer = LlamaDecoderLayer(config, layer_idx=0)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            usual = getattr(layer.self_attn, name)
+            setattr(layer.self_attn, name, nn.Linear(2 * hidden, usual.out_features, bias=usual.bias is not None))
+        layer.hidden_norm = LlamaRMSNorm(hidden, eps=epsilon)
+        self.norm = LlamaRMSNorm(hidden, eps=epsilon)
+        self.lm_head = nn.Linear(hidden, draft_vocabulary, bias=False) if draft_vocabulary else None
+        self.token_ids: torch.Tensor | None = None  # the target's, of the draft vocabulary; None where they are equal
+
+    @property
+    def decoder_layer(self) -> nn.Module:
+        """Its decoder layer."""
+        return self.midlayer
+
+    def read(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the features (..., hidden) that it makes of the target's states (..., taps x width)."""
+        return self.fc(states)
+
+    def entry(self, tokens: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what enters the layer for tokens (N,) and features (N, hidden).
+
+        The stream (N, hidden), and what attention reads (N, 2 * hidden).
+        """
+        layer = self.midlayer
+        embedded = self._normed(self.embed_tokens(tokens), layer.input_layernorm)
+        normed = self._normed(features, layer.hidden_norm)
+        stream = normed if getattr(self.config, "norm_before_residual", False) else features
+        return stream, torch.cat([embedded, normed], -1)
+
+    def own_logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return logits (..., vocabulary) of outputs (..., hidden): minus infinity for what it cannot draft."""
+        assert self.lm_head is not None  # a head that loads without one is given the target's
+        logits = self.lm_head(self._normed(outputs, self.norm))
+        if self.token_ids is None:
+            return logits
+        everything = logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf)
+        return everything.index_copy_(-1, self.token_ids, logits)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        features: torch.Tensor,
+        past_key_values: Cache | None,
+        position_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Estimate what stands for the features of the following positions: (B, T, hidden).
+
+        As `EagleHead.forward`; `features` are what `read` or this returned.
+        """
+        layer = self.midlayer
+        stream, attended = self.entry(input_ids, features)
+        mask = create_causal_mask(self.config, attended, attention_mask, past_key_values)
+        found, _ = layer.self_attn(
+            hidden_states=attended,
+            attention_mask=mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            position_embeddings=self.rotary_emb(attended, position_ids),
+        )
+        stream = stream + found
+        return stream + layer.mlp(layer.post_attention_layernorm(stream))
+
+    def _normed(self, x: torch.Tensor, norm: nn.Module) -> torch.Tensor:
+        """Norm x in its own precision, as the lean pass does."""
+        return functional.rms_norm(x, x.shape[-1:], norm.weight, self.config.rms_norm_eps)
+
+
+AnyHead = EagleHead | Eagle3Head
+
+
+class EagleDrafter(Drafter):
+    """A head that drafts for a target; embedding and language model head are the target's, unless it has its own.
+
+    The target must be one with the head's `taps`.
+    """
+
+    reads_hidden = True
+
+    def __init__(
+        self,
+        head: AnyHead,
+        target: CausalLM,
+        shape: Shape = CHAIN,
+        rule: Rule = "rejection",
+        cache: RowCache | None = None,
+    ) -> None:
+        if cache is None:
+            cache = SlotCache(head_shape(head), target.dtype, target.device)
+        super().__init__(target, shape, rule, cache)
+        self.head = head
+        self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms what its layer reads
+        self.rotary = Rotary(*torch.empty(2, 0))
+        self.graphs = None if target.graphs is None else target.graphs.beside()
+        self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
+        self.outputs = torch.empty(0)  # of the head, for the last level of the draft that grows: (B, w, hidden)
+
+    @property
+    def state_numbers(self) -> int:
+        """How many numbers the target's states of one token are."""
+        return int(self.model.config.hidden_size) * max(1, len(self.head.taps))
+
+    def release(self, tag: int) -> None:
+        """Forget a stream and free its cache."""
+        super().release(tag)
+        self.features.pop(tag, None)
+
+    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
+        """Feed the pairs of all committed tokens but the newest; `hidden` (tokens - 1, states): the target's states."""
+        stream = self.streams[tag]
+        if committed:
+            stream.committed = list(committed)
+        if hidden is None:
+            raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
+        features = self._features_of(hidden)
+        tokens = placed(stream.committed[1:-1], self.device, torch.long)
+        for start in range(0, len(tokens), CHUNK):
+            part = tokens[start : start + CHUNK]
+            self._feed([tag], part, features[start : start + len(part)], [len(part)])
+            self.cache.lengths[tag] += len(part)
+        self.features[tag] = features[-CHUNK:]
+
+    def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
+        """Follow the verifier; `hidden` (accepted + 1, states): its states at the root and at the accepted nodes."""
+        super().advance(tag, path, tokens)
+        assert hidden is not None
+        self.features[tag] = torch.cat([self.features[tag], self._features_of(hidden)])[-CHUNK:]
+
+    def warm_up(self, tokens: int) -> None:
+        """Do nothing: a head without a target's states has nothing to run on."""
+
+    def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
+        """Keep nothing of a draft: its pairs held guesses."""
+
+    def _missing(self, tags: Sequence[int]) -> list[list[int]]:
+        """Return the tokens of the pairs that each cache lacks, at least the newest one's."""
+        return self._lacking(tags, [len(self.streams[tag].committed) - 1 for tag in tags])
+
+    def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
+        """Feed the pairs that became known; return the logits after the newest token (B, V)."""
+        missing = self._missing(tags)
+        counts = [len(tokens) for tokens in missing]
+        tokens = placed([token for row in missing for token in row], self.device)
+        states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
+        hidden = self._feed(tags, tokens, states, counts)
+        for tag, count in zip(tags, counts, strict=True):
+            self.cache.lengths[tag] += count
+        last = last_of(hidden, counts)
+        self.outputs = last[:, None]
+        return self._logits(last)
+
+    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
+        """Feed nodes (B, w) with the outputs at those `above` them; return the logits after them (B, w, V)."""
+        B, w = tokens.shape
+        parents = above.expand(B, -1)[:, :, None].expand(-1, -1, self.outputs.shape[-1])
+        states = self.outputs.gather(1, parents).flatten(0, 1)
+        hidden = self._feed(tags, tokens.clamp(min=0).flatten(), states, [w] * B, nodes)
+        self.outputs = hidden.view(B, w, -1)
+        return self._logits(self.outputs)
+
+    @torch.inference_mode()
+    def _features_of(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.head.read(hidden.to(self.device, self.model.dtype))
+
+    @torch.inference_mode()
+    def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
+        own = self.head.own_logits(outputs)
+        return self.model.logits(outputs) if own is None else own
+
+    @torch.inference_mode()
+    def _feed(
+        self,
+        tags: Sequence[int],
+        tokens: torch.Tensor,
+        states: torch.Tensor,
+        counts: Sequence[int],
+        nodes: Nodes | None = None,
+    ) -> torch.Tensor:
+        """Run N pairs of `tokens` (N,) and `states` (N, hidden) through the head: (N, hidden)."""
+
+        def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:
+            if len(self.rotary.cosines) < feed.width:
+                self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
+                if self.graphs is not None:
+                    self.graphs.forget()  # they read the old table
+            given = self.cache, tokens[begin:end], feed, states[begin:end]
+            return self._pass(*given) if self.graphs is None else self.graphs.run(self._pass, *given)
+
+        return self.cache.fed(tags, counts, nodes, forward)
+
+    def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, states: torch.Tensor) -> torch.Tensor:
+        x, read = self.head.entry(tokens, states)
+        return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config, read)
+
+
+def head_shape(head: AnyHead) -> CacheShape:
+    """What one pair needs in the cache."""
+    config = head.config
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return CacheShape(1, config.num_key_value_heads, size)

@@ -1,8 +1,8 @@
-"""Checkpoints of draft heads on disk, EAGLE's and EAGLE-3's: config.json and tensors as people publish them.
+"""Checkpoints of draft heads, EAGLE's and EAGLE-3's: config.json and tensors as people publish them.
 
 Published files differ: some hold an embedding or an LM head of their own, some put `model.` before every name, some are
 in shards, and some heads have biases where their target has them. What is there is used, what config.json promises must
-be there, and what nobody would read is an error.
+be there, and an unused tensor is an error.
 """
 
 import json
@@ -16,19 +16,19 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from engine.decoding.checkpoints import TABLES, read_tensors, some_of
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle3 import LAYERS_KEY, Eagle3Head, is_eagle3, tapped_layers
+from engine.decoding.eagle import AnyHead, Eagle3Head, EagleHead
 from engine.decoding.folders import explained
 from engine.decoding.llama import STATIC_ROPE
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 
-AnyHead = EagleHead | Eagle3Head
 Tensors = Mapping[str, torch.Tensor]
 Content = Mapping[str, object]  # of a config.json
 Placed = Callable[[torch.Tensor], torch.Tensor]  # puts a weight onto the head's device, in its precision
 
+LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
+MIN_LAYERS = 7  # of a target whose three usual layers are three
 EMBEDDING, LM_HEAD = "embed_tokens.weight", "lm_head.weight"  # that a checkpoint may leave to the target
 DRAFT_IDS, IS_DRAFTED = "d2t", "t2d"  # maps between the draft vocabulary and the target's
 NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would assume those of a 7B model
@@ -237,3 +237,42 @@ def _check(folder: Path, tensors: Tensors, expected: Tensors) -> None:
             raise InputError(f"{folder}: tensor {name} has shape {shapes[0]}; expected {shapes[1]} for this target")
     if unknown := tensors.keys() - expected.keys():
         raise InputError(f"{folder}: tensor {some_of(unknown)} is unknown; expected only {', '.join(expected)}")
+
+
+def is_eagle3(content: Content) -> bool:
+    """Whether a head's config.json is that of an EAGLE-3 head."""
+    architectures = content.get("architectures")
+    named = isinstance(architectures, list) and any("eagle3" in str(name).lower() for name in architectures)
+    return named or "draft_vocab_size" in content
+
+
+def tapped_layers(content: Content, layers: int, source: object) -> tuple[int, ...]:
+    """Return the target's layers whose inputs a head with this config.json reads, of a target with so many `layers`.
+
+    Without a word in it: the third, the middle and the third last. `eagle_config` numbers layers whose outputs are read
+    (SpecForge, SGLang), a key of the same name at the top those whose inputs are (vLLM). InputError names `source`.
+    """
+    nested = content.get("eagle_config")
+    nested = nested if isinstance(nested, dict) else {}
+    if nested.get("use_aux_hidden_state", True) is not True:
+        raise InputError(f"{source}: use_aux_hidden_state = false, but an EAGLE-3 head reads hidden states of layers")
+    if nested.get(LAYERS_KEY) is not None:
+        shift, given = 1, nested[LAYERS_KEY]
+    elif content.get(LAYERS_KEY) is not None:
+        shift, given = 0, content[LAYERS_KEY]
+    elif layers < MIN_LAYERS:
+        raise InputError(
+            f"{source}: a target of {layers} layers has no three layers that are usually read; name them by "
+            f"eagle_config.{LAYERS_KEY}"
+        )
+    else:
+        return 2, layers // 2, layers - 3
+    if not isinstance(given, list) or not given or not all(type(number) is int for number in given):
+        raise InputError(f"{source}: {LAYERS_KEY} = {given!r}; allowed: a list of numbers of layers")
+    taps = sorted({number + shift for number in given})
+    if len(taps) < len(given) or taps[0] < 0 or taps[-1] >= layers:
+        raise InputError(
+            f"{source}: {LAYERS_KEY} = {given}; allowed: different ones from {-shift} to {layers - 1 - shift}, for the "
+            f"target has {layers} layers"
+        )
+    return tuple(taps)

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from engine.decoding.cache import RowCache
-from engine.decoding.ends import NEVER, Ends
 from engine.decoding.feed import Nodes, in_rectangle
 from engine.decoding.greedy import longest_path
 from engine.decoding.grow import BROKEN, Drafts, check_draft, no_drafts, no_numbers
@@ -17,7 +16,7 @@ from engine.decoding.rules import Rule, decided_at, decisions, normalised
 from engine.decoding.rules import verify as walk_down
 from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, widened
 from engine.decoding.signals import signals_of
-from fleet.chance.token import Token
+from fleet.acceptance.token import Token
 from fleet.errors import InputError
 
 
@@ -35,17 +34,19 @@ class Verdict:
     """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
     `hidden` (nodes + 1, hidden): what a draft head reads of the target at the root and at all nodes of the draft, that
-    is its last hidden states, or what enters its tapped layers. `accepted`: draft tokens that passed; more than the
-    path holds where the text ended among them. `ended`: how many `tokens` there are where the last of them ends the
-    text, else 0. `signals`: of the drafted tokens, where they were asked for.
+    is its last hidden states, or what enters its tapped layers. `signals`: of the drafted tokens, where they were asked
+    for.
     """
 
     path: list[int]
     tokens: list[int]
     hidden: torch.Tensor
-    accepted: int = 0
-    ended: int = 0
     signals: Sequence[Token] = ()
+
+    @property
+    def accepted(self) -> int:
+        """How many draft tokens passed."""
+        return len(self.path)
 
     @property
     def token(self) -> int:
@@ -70,8 +71,7 @@ class Target:
 
     `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
     what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
-    `ends`: what ends a text by itself; what a draft holds after that is not committed. `taps`: layers whose inputs a
-    draft head reads, none for the last hidden states.
+    `taps`: layers whose inputs a draft head reads, none for the last hidden states.
     """
 
     def __init__(
@@ -79,11 +79,9 @@ class Target:
         model: CausalLM,
         rule: Rule = "rejection",
         cache: RowCache | None = None,
-        ends: Ends = NEVER,
         taps: Sequence[int] = (),
     ) -> None:
         self.model = model
-        self.ends = ends
         self.rule = rule
         self.taps = tuple(taps)
         self.cache = model.new_cache() if cache is None else cache
@@ -112,9 +110,8 @@ class Target:
         logits = self.model.logits(last[-1:])[None]  # (1, 1, vocabulary)
         nothing = no_drafts(1, self.model.device)
         ((_, _, token),) = self._walk([tag], nothing, last.new_zeros(1, 1).long(), logits)
-        ended = self.ends.after(stream.committed, [token])
         stream.committed.append(token)
-        return Verdict([], [token], hidden, ended=ended)
+        return Verdict([], [token], hidden)
 
     def decode(self, tags: Sequence[int]) -> list[Verdict]:
         """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
@@ -167,11 +164,10 @@ class Target:
         begins = np.cumsum([0, *fed]).tolist()
         verdicts = []
         for row, (stream, walk) in enumerate(zip(streams, walks, strict=True)):
-            passed, ended = len(walk[0]), self.ends.after(stream.committed, [*walk[1], walk[2]])
-            path, accepted, token = cut(*walk, ended - 1) if 0 < ended <= passed else walk
+            path, accepted, token = walk
             states = hidden[begins[row] : begins[row] + own[row]]
             signs = measured[row] if measured else ()
-            verdicts.append(Verdict(path, [*accepted, token], states, passed, ended, signs))
+            verdicts.append(Verdict(path, [*accepted, token], states, signs))
             stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *verdict.path] for verdict in verdicts])
         return verdicts

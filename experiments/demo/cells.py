@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 
 from calibrate.run import QUICK, STAGES, Effort
-from experiments.compare import Row, compare_reruns
-from experiments.reruns import Reruns, replicate, simulated_reruns
+from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.reruns import Reruns, replicate, simulated_reruns
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import star_inputs
@@ -129,7 +129,7 @@ def demo_scenario(profile: HardwareProfile, name: str, requests: int, **tables: 
 
 def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
     """Verification time that makes Z / S equal to `ratio` on this host, from the profile alone; it has no spread."""
-    inputs = star_inputs(settle(demo_scenario(profile, "sizing", 1)))
+    inputs = star_inputs(resolve(demo_scenario(profile, "sizing", 1)))
     link_s = inputs.return_s - inputs.verify_s
     return StepTime(base_s=ratio * inputs.service_s - link_s)
 
@@ -139,7 +139,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
     for ratio in RETURN_OVER_SERVICE:
         time = replayed_time(profile, ratio)
         # Such a target is bound by memory: one token takes it as long as a few, a prefill not much longer.
-        verifiers = {"kind": "replayed", "verify": time, "prefill": time, "decode": time}
+        verifiers = {"kind": "replayed", "verify": time}
         for count in effort.replayed_counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
             scenario = demo_scenario(profile, name, effort.requests, verifiers=verifiers | {"count": count})
@@ -180,5 +180,5 @@ def in_passes(cells: Sequence[Planned], passes: int) -> list[Planned]:
 def simulated_cell(planned: Planned, runs: list[Run]) -> Cell:
     """Simulate a cell, and hold what comes out against the engine's runs of it."""
     reruns = simulated_reruns(planned.scenario, runs)
-    blind = replicate(planned.scenario, SIM_SEEDS, {})
+    blind = replicate(planned.scenario, SIM_SEEDS)
     return Cell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.compare import Row
+from experiments.compare.compare import Row
+from experiments.compare.differences import BUSY
+from experiments.compare.summary import summary_of
 from experiments.demo.cells import Cell
-from experiments.summary import summary_of
-from fleet.records.intervals import student_t_interval
-from fleet.records.paces import paces_of
+from fleet.records.metrics.intervals import student_t_interval
+from fleet.records.overheads import late_starts
 from fleet.records.replay import replay
 from fleet.records.run import Run
-from fleet.scenario.names import DRAFTER
 from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 
@@ -24,7 +24,7 @@ def findings(profile: HardwareProfile, cells: Sequence[Cell], contradictions: Se
     logs = sum(len(cell.runs) + 1 for cell in cells)
     return [
         f"profile {profile.digest()}, written {profile.provenance['written']}, before the runs",
-        f"pace of the host during the runs, 1 as in the profile: {paces_text(profile, cells)}",
+        late_text(cells),
         *_plateaus(cells),
         *_baselines(cells),
         f"replay of {logs} logs on fresh stations: {'; '.join(contradictions) or 'no contradiction'}",
@@ -38,13 +38,11 @@ def contradictions_in(runs: Sequence[Run]) -> list[str]:
     return [line for run in runs for line in replay(run)]
 
 
-def paces_text(profile: HardwareProfile, cells: Sequence[Cell]) -> str:
-    """How slow the drafter's host was in the engine's runs, in words: least, largest and median of their means."""
-    paces = [paces_of(run, profile.control_s).get(DRAFTER) for cell in cells for run in cell.runs]
-    means = [float(np.mean(pace.slowness)) for pace in paces if pace is not None]
-    if not means:
-        return "not measured on this device"
-    return f"{min(means):.2f} to {max(means):.2f}, median {np.median(means):.2f}"
+def late_text(cells: Sequence[Cell]) -> str:
+    """Say how many steps of the engine's runs started late, as a share of each run's steps."""
+    shares = [late_starts(run) for cell in cells for run in cell.runs]
+    found = f"steps that started late: {np.mean(shares):.1%} on average, {max(shares):.1%} in the worst run"
+    return found + ("; validate on a quieter host" if max(shares) >= BUSY else "")
 
 
 def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, float]]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from calibrate.run import calibrate
-from engine.runtime.serve import serve
-from experiments.compare import Comparison, summarise
+from engine.launch.serve import serve
+from experiments.compare.compare import Comparison, summarise
 from experiments.demo.cells import (
     DemoEffort,
     Planned,

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.choose import Choice
 from experiments.plan.doubt import Range
 from experiments.plan.question import APART, Place, Question, Shape
-from experiments.plan.race import Entrant
 from experiments.plan.screen import Screened
-from experiments.plan.trial import offered_tokens_per_s
+from experiments.plan.search import Choice
+from experiments.plan.trials import Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.analytic import N_full
 from sim.predict import star_inputs
 
@@ -156,7 +155,7 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
     """Return the rule of thumb for a fleet with drafters apart."""
     if shape.kind != APART:
         return None
-    inputs = star_inputs(settle(question.scenario(shape)))
+    inputs = star_inputs(resolve(question.scenario(shape)))
     S, Z = inputs.service_s, inputs.return_s
     most = N_max(S, Z, inputs.accepted_per_round + 1, inputs.standalone_tokens_per_s)
     return Rule(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
@@ -164,7 +163,7 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
 
 def approximation_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
-    simulated = "tpot_mean_s" if question.arrivals_per_s else "throughput"
+    simulated = "tpot_s" if question.arrivals_per_s else "throughput"
     known = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
     said = {one.shape.title: one.tpot_s if question.arrivals_per_s else one.tokens_per_s for one in screened}
     missed = [abs(said[title] / value - 1) for title, value in known.items()]
@@ -209,7 +208,7 @@ def _simulated(question: Question, choice: Choice, entrant: Entrant, level: set[
         standing = "level" if entrant.title in level else "costs more"
     tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
     known_miss = miss if math.isfinite(miss) else None
-    user, p99_s = 1 / entrant.mean("tpot_mean_s"), entrant.mean("tpot_p99_s")
+    user, p99_s = 1 / entrant.mean("tpot_s"), entrant.mean("tpot_p99_s")
     return Row(
         entrant.title, shape.kind, shape.drafters, shape.targets, shape.levers, "simulated", len(entrant.trials),
         tokens_per_s, user, p99_s, entrant.cost_per_hour, cost, known_miss, standing,

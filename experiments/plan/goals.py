@@ -7,12 +7,12 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
-from fleet.records.glossary import PERCENTILES
+from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.scenario.changes import parts_of
 from fleet.scenario.slo import miss
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "latency": "latency", "e2el": "latency"}  # e2el: as vLLM's users call it
-FORMS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
+FORMS = ("mean", *PERCENTILES)
 USER = "tokens_per_s_per_user"
 ATTAINMENT = "slo_attainment"  # of the goals in the scenario's `[slo]`
 
@@ -48,10 +48,10 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         plain = name.removesuffix("_s")
         kind, _, form = plain.partition("_")
         if kind not in TIMES or form not in FORMS:
-            allowed = f"{', '.join(TIMES)}, each with _mean, {', '.join(f'_p{percent}' for percent in PERCENTILES)}"
+            allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{each}' for each in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
         limit_s = _number("--slo", text, value, "limit_s")
-        goals.append(Goal(f"{plain} <= {value.strip()}", f"{TIMES[kind]}_{form}_s", limit_s, "at most"))
+        goals.append(Goal(f"{plain} <= {value.strip()}", _metric(TIMES[kind], form), limit_s, "at most"))
     return goals
 
 
@@ -65,7 +65,7 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
         number = _number("--least", text, value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
         if name.startswith(USER) and form in FORMS:
-            goals.append(Goal(f"{name} >= {value.strip()}", f"tpot_{form}_s", 1 / number, "at most"))
+            goals.append(Goal(f"{name} >= {value.strip()}", _metric("tpot", form), 1 / number, "at most"))
         elif name == "tokens_per_s":
             goals.append(Goal(f"{name} >= {value.strip()}", "throughput", number, "at least"))
         elif name == ATTAINMENT and number <= 1:
@@ -75,6 +75,11 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
             allowed = f"tokens_per_s, {USER}, {users}, and {ATTAINMENT}, a share of requests"
             raise InputError(f"--least {text}: nothing is called {name!r}; allowed: {allowed}")
     return goals
+
+
+def _metric(time: str, form: str) -> str:
+    """Return the metric of a time's mean or percentile."""
+    return f"{time}_s" if form == "mean" else percentile_name(f"{time}_s", form)
 
 
 def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:

@@ -7,23 +7,21 @@ import msgspec
 from msgspec import UNSET
 
 from experiments.plan.answer import Reached, Rule, rule_of
-from experiments.plan.choose import Choice
-from experiments.plan.doubt import BETTER, Range, helps_most
+from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question, Shape
-from experiments.plan.race import Entrant, leader_of
-from experiments.plan.trial import Trial, offered_tokens_per_s
+from experiments.plan.search import Choice
+from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
 def lines_of(
-    question: Question, choice: Choice, ranges: dict[str, Range], goals: Sequence[Reached],
-    tried: dict[tuple[str, float], Trial], counts: str,
+    question: Question, choice: Choice, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
+    tried: Doubts, counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
-    leader, unit = choice.leader, question.unit
-    assert leader is not None
+    unit = question.unit
     shape = choice.shapes[leader.title]
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
@@ -32,12 +30,12 @@ def lines_of(
     carried = f"all of {offered_tokens_per_s(question):.4g}" if question.arrivals_per_s else _range(tokens)
     gives = [
         f"{carried} tokens/s",
-        f"{1 / ranges['tpot_mean_s'].value:.3g} a user",
+        f"{1 / ranges['tpot_s'].value:.3g} a user",
         f"P99 of TPOT {_range(tpot, 1e3)} ms",
         f"{leader.cost_per_hour:.4g} {unit} an hour, {_range(cost)} a million tokens",
     ]
     gives += [f"{goal.text}: {goal.state}" for goal in goals]
-    role, effect = helps_most(leader, tried, "tpot_mean_s" if question.arrivals_per_s else "throughput")
+    role, effect = helps_most(leader, tried, "tpot_s" if question.arrivals_per_s else "throughput")
     changed = "time for a token" if question.arrivals_per_s else "throughput"
     quicker = f"steps of the {role} {BETTER:.0%} quicker change the {changed} by {effect:+.1%}"
     if choice.perhaps:
@@ -150,7 +148,7 @@ def _one_more(question: Question, choice: Choice, shape: Shape) -> str:
     more = msgspec.structs.replace(shape, targets=shape.targets + 1)
     if more not in choice.shapes.values():
         return ""
-    what, name = ("time for a token", "tpot_mean_s") if question.arrivals_per_s else ("tokens/s", "throughput")
+    what, name = ("time for a token", "tpot_s") if question.arrivals_per_s else ("tokens/s", "throughput")
     ours, theirs = (choice.entrants[one.title] for one in (shape, more))
     change, cost = (theirs.mean(metric) / ours.mean(metric) - 1 for metric in (name, "cost_per_million"))
     return f"; one target more: {change:+.1%} {what} at {cost:+.1%} cost for a token"

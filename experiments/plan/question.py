@@ -9,9 +9,10 @@ from msgspec import UNSET, UnsetType
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
 from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma
+from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Poisson, Scenario, Workload
+from fleet.scenario.scenario import Scenario, Workload
+from fleet.times.profile import HardwareProfile
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
 APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
@@ -194,6 +195,8 @@ def check(question: Question) -> None:
     """Raise InputError for a base that no plan can be made of."""
     for pair in question.pairs:
         _check_base(pair.base)
+        if not isinstance(pair.base.profile, HardwareProfile):
+            raise InputError(f"scenario {pair.base.name!r}: a plan needs step times; name a profile")
         if not pair.prices.target_per_hour:
             raise InputError(
                 "plan: an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
@@ -205,10 +208,7 @@ def _check_base(base: Scenario) -> None:
     if base.batch is not None or not base.drafters.count:
         raise InputError(f"scenario {base.name!r}: a plan begins with a fleet of drafters and targets, without [batch]")
     if base.workload.arrivals is not None and not isinstance(base.workload.arrivals, Poisson | Gamma):
-        raise InputError(
-            f"scenario {base.name!r}: workload.arrivals: a plan knows poisson and gamma arrivals, or none; for a ramp, "
-            "plan for its highest rate"
-        )
+        raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson and gamma arrivals, or none")
     if base.drafters.device or base.verifiers.device:
         raise InputError(f"scenario {base.name!r}: a plan places drafters and targets itself; leave their devices out")
     if base.drafters.profile or base.verifiers.profile:

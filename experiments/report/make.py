@@ -6,16 +6,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from experiments.compare import Comparison
+from experiments.compare.compare import Comparison
 from experiments.plan.answer import Plan
-from experiments.report.of_demo import demo_page
-from experiments.report.of_plan import plan_page
-from experiments.report.of_run import run_page
-from experiments.report.of_sweep import sweep_page
-from experiments.report.page import Page
-from experiments.sweep import SCENARIO, TABLE, kept_cells
-from experiments.sweep_table import read_sweep
+from experiments.report.page import Page, html_of
+from experiments.report.pages import demo_page, plan_page, run_page, sweep_page
+from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
+from experiments.sweep.table import read_sweep
 from fleet.errors import InputError
+from fleet.files import check_writable, write_file
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json
 from fleet.records.run import read_run
@@ -29,6 +27,28 @@ T = TypeVar("T")
 ALLOWED = (
     "allowed: a run (Parquet), the folder of a sweep (sweep.csv), of a plan (plan.json) or of a demo (comparison.json)"
 )
+
+
+def report(results: str | Path, out: str | Path | None = None) -> str:
+    """Return one self-contained HTML page of results, and write it to `out` if given.
+
+    `results`: a run (Parquet), the folder of a sweep, of a plan or of a demo, or a plan (JSON). The page shows the
+    answer first, figures, tables to sort, the resolved scenario, and where every number comes from. It
+    loads nothing and sends nothing, and is the same for the same results. Raises InputError for anything else, and
+    OutputError where it cannot be written.
+
+    >>> import specfleet, tempfile, pathlib
+    >>> run = pathlib.Path(tempfile.mkdtemp()) / "run.parquet"
+    >>> specfleet.simulate("star", workload={"requests": 20}).save(run)
+    >>> specfleet.report(run).startswith("<!DOCTYPE html>")
+    True
+    """
+    if out is not None:
+        check_writable(Path(out))
+    page = html_of(page_of(Path(results)))
+    if out is not None:
+        write_file(Path(out), page)
+    return page
 
 
 def page_of(path: Path) -> Page:

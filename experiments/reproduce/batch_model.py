@@ -1,7 +1,8 @@
 """Batch Speculative Decoding Done Right: what the paper prints, what a round takes, and the runs that are simulated.
 
 Times come from table 2, which prints the shares of one EqSpec round and the time of its verification. The rules are
-`policies/ragged.py`.
+`policies/ragged.py`. Requests are turns of Spec-Bench: their lengths follow quantiles of the 560 turns of its 480
+conversations (question.jsonl of the benchmark's authors), in tokens of four characters each.
 """
 
 from functools import cache
@@ -13,14 +14,51 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from experiments.reproduce.spec_bench import Answers, evenly, write_lengths
-from fleet.chance.acceptance import committed_closed_form
-from fleet.records.metrics import combine, measure
+from fleet.acceptance.models import committed_closed_form
+from fleet.files import write_file
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.tables import verifications_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.tables import verifications_of
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
+
+SPEC_BENCH_TURNS = 560
+QUANTILES = (4, 10, 12, 14, 17, 21, 24, 29, 34, 41, 47, 54, 63, 80, 177, 543, 736, 764, 802, 889, 1712)
+"""Lengths in tokens at the levels 0, 0.05, ... 1."""
+
+
+class Answers(NamedTuple):
+    """Quantiles of the answers' lengths: levels from 0 to 1, and tokens at each; linear between."""
+
+    levels: tuple[float, ...]
+    tokens: tuple[float, ...]
+
+
+def turn_tokens(most: int) -> list[int]:
+    """Return lengths of as many turns, in tokens, shortest first: evenly over the levels, linear between quantiles.
+
+    Those of more than `most` tokens are cut there.
+    """
+    lengths = np.interp(evenly(SPEC_BENCH_TURNS), np.linspace(0, 1, len(QUANTILES)), QUANTILES).round().astype(int)
+    cut: list[int] = np.minimum(lengths, most).tolist()
+    return cut
+
+
+def write_lengths(path: Path, requests: int, answers: Answers, seed: int, most: int) -> None:
+    """Write a file for `workload.lengths`: turns of at most `most` tokens and answers, each in a random order."""
+    rng = np.random.default_rng(seed)
+    prompts = np.resize(rng.permutation(turn_tokens(most)), requests)
+    lengths = np.interp(rng.permutation(evenly(requests)), answers.levels, answers.tokens).round().astype(int)
+    pairs = zip(prompts, np.maximum(lengths, 1), strict=True)
+    rows = "".join(f"{prompt},{answer}\n" for prompt, answer in pairs)
+    write_file(path, f"num_prefill_tokens,num_decode_tokens\n{rows}".encode())
+
+
+def evenly(number: int) -> Any:
+    """Return that many levels between 0 and 1, in the middle of as many equal parts; an array of floats."""
+    return (np.arange(number) + 0.5) / number
+
 
 DEPTH = 5  # section 4.1
 # The authors' program counts a draft without a mismatch as its first four tokens and the target's own: the fifth is
@@ -48,7 +86,7 @@ TABLE_2_BATCH = 4  # not printed; the authors' program keeps a log of that run
 AUTHORS_PROMPTS = 100  # of Spec-Bench, in the authors' example runs; W = 3 B
 PROMPTS = 100  # that are simulated
 PROMPT_TOKENS = {"low": 20, "high": 400}
-TURNS = 560  # of Spec-Bench, that table 3 draws from
+TURNS = SPEC_BENCH_TURNS  # of Spec-Bench, that table 3 draws from
 WINDOW, MOST_PROMPT_TOKENS = 32, 1024  # of table 3: defaults of the authors' program, which cuts longer prompts
 SEEDS = 2
 ROUNDS_OF_FIT = 4

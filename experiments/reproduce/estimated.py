@@ -1,24 +1,81 @@
-"""Step times that nobody measured here, held against what others measured: each estimate against the row it predicts.
+"""Estimated step times, held against what others measured: each estimate against the row it predicts.
 
 No efficiency is used on the source that it was fitted on: those of the A100 estimate Vidur's H100 and the other way
 round; those of both estimate engines that Vidur did not measure; the host's time a layer, from AMUSD's drafter,
 estimates AMUSD's target and StarSD.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from calibrate.operators import Operators, estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
-from experiments.reproduce import amusd, starsd_draft_time, starsd_scaling
-from experiments.reproduce.estimated_operators import vidur, vidur_files, whole_grid
+from experiments.reproduce import amusd, starsd
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
-from fleet.estimate.passes import roofline_of
-from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.errors import InputError
+from fleet.hardware.passes import Placed, roofline_of
+from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
+
+VIDUR = {"a100-80gb": "vidur-a100-llama2-7b-mlp.csv", "h100": "vidur-h100-llama2-7b-mlp.csv"}
+SHOWN_TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
+
+
+def vidur_files(folder: str | None) -> dict[str, Path]:
+    """Return Vidur's files that are in the folder, by device."""
+    return {device: file for device, name in VIDUR.items() if is_file(file := Path(folder or "") / name) and folder}
+
+
+def vidur(folder: str | None) -> tuple[dict[str, list[Row]], list[str]]:
+    """Return the rows of each file that is there, and what to say of those that are not."""
+    found, rows = vidur_files(folder), {}
+    if folder is not None and not Path(folder).is_dir():
+        raise InputError(f"--data {folder}: no folder; it holds {', '.join(VIDUR.values())}, or some of them")
+    for device, file in found.items():
+        other = next(name for name in VIDUR if name != device)
+        rows[f"Vidur, operators of Llama-2-7B on {device}"] = [
+            row(
+                "operators of a layer, ms",
+                {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens},
+                "estimated",
+                1000 * sum(one.times_s.values()),
+                1000 * ours_s,
+            )
+            for one, ours_s in _crosswise(device, read_operators(file))
+            if one.tokens in SHOWN_TOKENS
+        ]
+    where = f"not in {folder}" if folder else "give --data FOLDER"
+    return rows, [
+        f"no measurements of Vidur for {device} ({name}: {where})"
+        for device, name in VIDUR.items()
+        if device not in found
+    ]
+
+
+def _crosswise(device: str, measured: Iterable[Operators]) -> list[tuple[Operators, float]]:
+    """Estimate the operators of a layer on a device, in seconds, with the efficiencies of the other one."""
+    other = placed_of(f"llama-2-7b@{next(name for name in VIDUR if name != device)}").device
+
+    def placed(parallel: int) -> Placed:
+        own = placed_of(f"llama-2-7b@{device}", parallel=parallel)
+        return msgspec.structs.replace(own, device=of_other(own.device, other))
+
+    return [(one, sum(estimated_s(placed(one.parallel), one.tokens).values())) for one in measured]
+
+
+def whole_grid(device: str, folder: str | None) -> str:
+    """Say how far the estimates are off at every place of a file, of which the table shows some."""
+    pairs = _crosswise(device, read_operators(vidur_files(folder)[device]))
+    errors = np.array([abs(ours_s / sum(one.times_s.values()) - 1) for one, ours_s in pairs])
+    told = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
+    return f"all {len(errors)} places of {VIDUR[device]}: {told}"
+
 
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
 # SpecDecode-Bench, simulator: Llama-3.1-8B on H100, by tokens in the cache and tokens fed; an EAGLE-3 draft of 3.
@@ -202,13 +259,13 @@ def _starsd() -> list[Row]:
         return row(quantity, case | {"device": device}, kind, paper_ms, 1000 * ours_s)
 
     local, remote = pairs["rtx-4090"], pairs["a100-80gb"]
-    remote_ms = 1000 * starsd_scaling.remote_return_s(starsd_scaling.local_return_s())
+    remote_ms = 1000 * starsd.remote_return_s(starsd.local_return_s())
     return [
         one(
             "return time Z (T_idle at N = 1), ms",
             "rtx-4090",
             "estimated",
-            1000 * starsd_scaling.IDLE_GAP_S[0],
+            1000 * starsd.IDLE_GAP_S[0],
             local.verify.mean_s(STARSD_TREE, 300),
         ),
         one(
@@ -218,12 +275,12 @@ def _starsd() -> list[Row]:
             remote_ms,
             remote.verify.mean_s(STARSD_TREE, 300),
         ),
-        one("t_s, ms", "rtx-4090", "estimated", starsd_draft_time.DRAFT_TOKEN_MS[3], local.draft.mean_s(1, 300)),
+        one("t_s, ms", "rtx-4090", "estimated", starsd.DRAFT_TOKEN_MS[3], local.draft.mean_s(1, 300)),
         one(
             "draft inference (table 2, N = 2), ms",
             "rtx-4090",
             "estimated",
-            starsd_draft_time.DRAFT_MS[2],
+            starsd.DRAFT_MS[2],
             local.draft.mean_s(STARSD_PASSES, 300),
         ),
     ]

@@ -1,4 +1,4 @@
-"""All reproductions at once: how far off what was predicted is, by paper and over all papers."""
+"""A reproduction by its name, or all at once: how far off predictions are, by paper and over all papers."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,8 @@ import msgspec
 
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.rows import Inputs, Reproduction, Row, score_of
+from fleet.errors import InputError
+from fleet.inputs.text import shortened
 
 EVERY = "all"  # the name under which they run
 PAPERS = {
@@ -19,6 +21,16 @@ PAPERS = {
 }
 MEASURED = ("dsde-table2", "batch-fig5b-engine", "starsd-table1-engine")  # they run the engine, and predict nothing
 NEEDS_TRACE = ("amusd-a100",)
+
+
+def reproduction_named(name: str, inputs: Inputs) -> Reproduction:
+    """Run the reproduction of that name, or all of them; InputError, which lists the names, for an unknown one."""
+    if name == EVERY:
+        return every(inputs)
+    if name not in REPRODUCTIONS:
+        allowed = ", ".join((*REPRODUCTIONS, EVERY))
+        raise InputError(f"reproduce {shortened(name, quoted=False)}: unknown; allowed: {allowed}")
+    return REPRODUCTIONS[name](inputs)
 
 
 def every(inputs: Inputs) -> Reproduction:

@@ -11,10 +11,10 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, claim, line, row
-from fleet.policies.goodspeed import GoodSpeed
-from fleet.records.goodput import best_goodput, goodputs_of, smoothed, utility
+from fleet.policies.goodspeed import FIRST_GOODPUT
+from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
+from fleet.records.metrics.tables import verifications_of
 from fleet.records.run import Run
-from fleet.records.tables import verifications_of
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 
@@ -49,7 +49,7 @@ VOCABULARY = {"Qwen3": 151_936, "Llama3": 128_256}
 RULES: dict[str, dict[str, Any]] = {
     "GoodSpeed": {"policy": "goodspeed", "beta": BETA, "eta": ETA},
     "Fixed-S": {"policy": "fixed-share"},
-    "Random-S": {"policy": "random-share", "spread": "tokens"},
+    "Random-S": {"policy": "random-share"},
 }
 ASSUMED = [
     (
@@ -88,13 +88,13 @@ def simulated(rule: str, clients: int, budget: int, requests: int, family: str =
                 },
                 "drafters": {
                     "count": clients,
-                    "tiers": [{"first": clients // 2 + 1, "draft": {"per_token_s": large_s}}] if clients == 8 else [],
+                    "tiers": [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else [],
                 },
                 "verifiers": {"count": 1, "group": "barrier", "allocate": RULES[rule] | {"budget": budget}},
                 "acceptance": {
                     "model": "ratios",
                     "switch": 0.3,
-                    "clients": [[{"mean": mean} for mean in domains] for domains in domains_of(clients)],
+                    "clients": [list(domains) for domains in domains_of(clients)],
                 },
                 "workload": {
                     "requests": clients * requests,
@@ -131,7 +131,7 @@ def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
     lines: list[Line] = []
     for budget in SETUPS[8][0]:
         x = goodputs(simulated("GoodSpeed", 8, budget, requests_for(8)), 8)
-        estimated, real = smoothed(x, BETA, GoodSpeed(budget).goodput).sum(axis=1), x.sum(axis=1)
+        estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
         spread = bands["estimated"].std().dropna().to_numpy()

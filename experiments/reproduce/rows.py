@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+import pandas as pd
 from msgspec import Meta
 
+from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
@@ -112,7 +114,7 @@ class Picture(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Reproduction(msgspec.Struct, frozen=True):
+class Reproduction(Shown, msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows.
 
     `parts`: the same by source, where there are several. `picture`: what the paper draws, where its shape is kept.
@@ -127,6 +129,18 @@ class Reproduction(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
+
+    def line(self) -> str:
+        """Say what was reproduced, how well, on which assumptions."""
+        assumed = f"; assumed: {'; '.join(self.assumptions)}" if self.assumptions else ""
+        return f"{self.name}: {len(self.rows)} rows; {self.score.line()}{assumed}"
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
+        values = [{name: getattr(row, name) for name in ("kind", "paper", "ours", "error")} for row in self.rows]
+        return pd.DataFrame(
+            [{"quantity": row.quantity, **row.case, **held} for row, held in zip(self.rows, values, strict=True)]
+        )
 
 
 def row(

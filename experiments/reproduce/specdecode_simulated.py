@@ -1,21 +1,126 @@
 """SpecDecode-Bench, figures 10 and 12: speed-ups that its authors simulated, by our simulator under their assumptions.
 
 Their times are linear in tokens and their rows copies of one request, so each point is a walk over the recorded texts,
-priced by `sim/lockstep.py`, which a test holds equal to the simulation row by row.
+priced by `sim/lockstep.py`, which a test holds equal to the simulation row by row. The recordings of Llama-3.1-8B are
+the authors' (arXiv 2601.11580), in the folder `--data`.
 """
 
 import random
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
-from experiments.reproduce.specdecode_data import MATCHING, SETS, Recorded, recordings
-from experiments.reproduce.specdecode_printed import COMBINED, FIGURE_10
+from fleet.acceptance.places import Text
+from fleet.errors import InputError
+from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.lockstep import Walks, prefills_s, rounds_s, walks_of
+
+# Figures 10 and 12, simulated speed-ups by depth, at batches 1, 8, 16, 32, 64 and 128.
+FIGURE_10: dict[tuple[str, str], dict[int | str, tuple[float, ...]]] = {
+    ("InstructCoder", "n-gram"): {
+        1: (1.42, 1.38, 1.34, 1.28, 1.21, 1.12),
+        3: (1.86, 1.73, 1.62, 1.46, 1.27, 1.1),
+        5: (2.1, 1.89, 1.71, 1.47, 1.23, 1.02),
+        "oracle": (2.73, 2.45, 2.25, 2.0, 1.74, 1.52),
+    },
+    ("ShareGPT", "n-gram"): {
+        1: (1.16, 1.15, 1.14, 1.12, 1.1, 1.07),
+        3: (1.28, 1.25, 1.22, 1.18, 1.12, 1.05),
+        5: (1.33, 1.29, 1.24, 1.18, 1.09, 1.0),
+        "oracle": (1.43, 1.4, 1.37, 1.33, 1.28, 1.23),
+    },
+    ("GSM8K", "n-gram"): {
+        1: (1.1, 1.09, 1.09, 1.07, 1.05, 1.03),
+        3: (1.15, 1.13, 1.11, 1.08, 1.03, 0.97),
+        5: (1.16, 1.13, 1.1, 1.05, 0.98, 0.9),
+        "oracle": (1.18, 1.17, 1.17, 1.15, 1.13, 1.11),
+    },
+    ("CNN", "n-gram"): {
+        1: (1.2, 1.18, 1.16, 1.13, 1.1, 1.06),
+        3: (1.33, 1.28, 1.23, 1.17, 1.1, 1.03),
+        5: (1.38, 1.3, 1.23, 1.15, 1.05, 0.97),
+        "oracle": (1.45, 1.4, 1.37, 1.32, 1.26, 1.21),
+    },
+    ("InstructCoder", "EAGLE-3"): {
+        1: (1.34, 1.32, 1.3, 1.26, 1.21, 1.16),
+        3: (2.03, 1.91, 1.8, 1.65, 1.46, 1.28),
+        5: (2.38, 2.17, 1.98, 1.74, 1.47, 1.23),
+        "oracle": (2.73, 2.52, 2.35, 2.12, 1.85, 1.61),
+    },
+    ("ShareGPT", "EAGLE-3"): {
+        1: (1.26, 1.25, 1.24, 1.22, 1.2, 1.16),
+        3: (1.74, 1.67, 1.6, 1.5, 1.37, 1.23),
+        5: (1.93, 1.8, 1.68, 1.51, 1.31, 1.12),
+        "oracle": (2.1, 2.03, 1.97, 1.88, 1.77, 1.64),
+    },
+    ("GSM8K", "EAGLE-3"): {
+        1: (1.29, 1.28, 1.26, 1.23, 1.19, 1.14),
+        3: (1.81, 1.73, 1.65, 1.52, 1.36, 1.18),
+        5: (2.01, 1.86, 1.73, 1.53, 1.29, 1.07),
+        "oracle": (2.13, 2.06, 1.98, 1.87, 1.71, 1.54),
+    },
+    ("CNN", "EAGLE-3"): {
+        1: (1.28, 1.26, 1.24, 1.21, 1.18, 1.15),
+        3: (1.76, 1.65, 1.56, 1.44, 1.31, 1.21),
+        5: (1.94, 1.76, 1.62, 1.45, 1.28, 1.14),
+        "oracle": (2.1, 1.96, 1.86, 1.72, 1.58, 1.45),
+    },
+}
+# The same of an oracle over both drafters.
+COMBINED = {
+    "InstructCoder": (4.89, 4.08, 3.53, 2.9, 2.32, 1.87),
+    "ShareGPT": (3.11, 2.88, 2.69, 2.45, 2.17, 1.91),
+    "GSM8K": (2.8, 2.64, 2.5, 2.28, 2.0, 1.71),
+    "CNN": (2.97, 2.62, 2.36, 2.07, 1.8, 1.58),
+}
+FILE = "specdecode-bench-llama31-8b-acceptance.parquet"
+SETS = {"InstructCoder": "instructcoder", "ShareGPT": "sharegpt", "GSM8K": "gsm8k", "CNN": "cnn"}
+METHODS: dict[str, Method] = {"n-gram": "ngram", "EAGLE-3": "eagle"}
+# What the authors' simulator takes for the share of lookups that find something where nothing is accepted.
+MATCHING = {"InstructCoder": 0.8, "ShareGPT": 0.2, "GSM8K": 0.2, "CNN": 0.4}
+
+
+class Recorded(NamedTuple):
+    """Texts of one set under one method, accepted tokens by place from 1 on, and the tokens of each prompt."""
+
+    texts: Sequence[Text]
+    prompts: Sequence[int]
+
+    def only(self, numbers: Sequence[int]) -> "Recorded":
+        """Return some of the texts."""
+        return Recorded([self.texts[number] for number in numbers], [self.prompts[number] for number in numbers])
+
+
+def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], Recorded]:
+    """Read all sets and methods, by their names in the figures, for the reproduction `name`.
+
+    Raises InputError where the folder or the file is missing, or the file contradicts its format.
+    """
+    if inputs.data is None:
+        raise InputError(f"reproduce {name}: give --data FOLDER, which holds {FILE}")
+    file = Path(inputs.data) / FILE
+    if not is_file(file):
+        raise InputError(f"--data {inputs.data}: has no {FILE}, which reproduce {name} reads")
+    found = {}
+    for title, dataset in SETS.items():
+        for method, key in METHODS.items():
+            read = read_specdecode_bench([file], key, dataset)
+            found[title, method] = Recorded(read.texts, [prompt for prompt, _ in read.lengths])
+        counts = [len(found[title, method].texts) for method in METHODS]
+        if len(set(counts)) > 1:
+            told = " and ".join(f"{count} of {method}" for count, method in zip(counts, METHODS, strict=True))
+            raise InputError(
+                f"{file}: {dataset} has {told}; needs as many answers of both, with a place after the prefill"
+            )
+    return found
+
 
 BATCHES = (1, 8, 16, 32, 64, 128)
 REQUESTS = 300  # of each set

@@ -2,5 +2,5 @@
 
 line.py    one line that lives on a terminal, or a line a minute where there is none
 top.py     a drafter and its targets, as `specfleet top` shows them
-page.py    the same counts as Prometheus reads them, on a port
+page.py    the same counters as Prometheus reads them, on a port
 """

@@ -1,4 +1,4 @@
-"""What a run is doing, as one line that lives on a terminal; a line a minute on standard error where there is none."""
+"""What a run is doing, as one line that is drawn again; a line a minute on standard error without a terminal."""
 
 import math
 import sys
@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fleet.records.counts import Counts
-from fleet.records.rates import Lately, Rates
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.counters import Counters
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 
 MINUTE_S = 60.0
@@ -26,28 +25,30 @@ def tokens_of(fleet: Fleet, targets: Sequence[int] | None = None) -> int:
     return sum(request.new_tokens for tag in own for request in streams[tag])
 
 
-def parts_of(counts: Counts, rates: Rates, tokens: int = 0) -> list[str]:
+def parts_of(counters: Counters, tokens: int = 0) -> list[str]:
     """Say what a run has done, how long it will take, and how fast it goes: what matters most first.
 
-    `tokens`: that it is to make; 0 for no end. Texts may end before they are as long as was asked for, so the number of
-    all rounds and the time left are estimates.
+    `tokens`: that it is to make; 0 for no end. Texts may end early, so the number of all rounds and the time left are
+    estimates.
     """
-    rounds, committed = sum(one.rounds for one in counts.known), counts.committed
+    rounds, committed, texts = counters.rounds, counters.committed, counters.texts().values()
+    (recent,) = counters.recent_metrics()
+    per_s, load, acceptance = recent["throughput"], recent["load"], recent["acceptance_rate"]
     if rounds:
         whole = f" of ~{round(rounds * tokens / committed)}" if tokens and committed else ""
         parts = [f"{rounds}{whole} rounds"]
     else:
         parts = [f"{committed}{f' of {tokens}' if tokens else ''} tokens"]
-    if tokens and rates.all.tokens_per_s > 0:
-        parts.append(f"{duration_text(max(tokens - committed, 0) / rates.all.tokens_per_s)} left")
-    parts.append(f"{rates.all.tokens_per_s:.0f} tokens/s")
-    if not math.isnan(rates.load):
-        parts.append(f"load {rates.load:.0%}")
-    if counts.drafters:
-        parts.append(f"{sum(one.waiting for one in counts.drafters)} waiting")
-    if not math.isnan(rates.all.acceptance):
-        parts.append(f"{rates.all.acceptance:.0%} accepted")
-    sessions = sum(one.sessions for one in counts.known)
+    if tokens and per_s > 0:
+        parts.append(f"{duration_text(max(tokens - committed, 0) / per_s)} left")
+    parts.append(f"{per_s:.0f} tokens/s")
+    if not math.isnan(load):
+        parts.append(f"load {load:.0%}")
+        waiting = [text for drafter in counters.drafters.values() for text in drafter.texts.values() if text.waits]
+        parts.append(f"{len(waiting)} waiting")
+    if not math.isnan(acceptance):
+        parts.append(f"{acceptance:.0%} accepted")
+    sessions = sum(map(len, texts))
     return [*parts, f"{sessions} session{'s' * (sessions != 1)}"]
 
 
@@ -75,40 +76,33 @@ def living_line(
     console: Console | None = None,
     stream: TextIO | None = None,
     clock_s: Callable[[], float] = time.monotonic,
-) -> Iterator[Callable[[Counts], None]]:
-    """Show what a run is doing, until the block ends; the yielded function takes its counts, from any thread.
+) -> Iterator[Callable[[Counters], None]]:
+    """Show what a run is doing, until the block ends; yield the function that takes its counters.
 
-    `tokens`: as for `parts_of`. What else is written to standard error meanwhile stands above the line.
+    `tokens`: as for `parts_of`. Other output to standard error meanwhile stands above the line.
     """
-    lately = Lately()
     screen = Console(stderr=True) if console is None else console
     if not screen.is_terminal:
-        yield _minutely(title, tokens, lately, stream, clock_s)
+        yield _minutely(title, tokens, stream, clock_s)
         return
 
     def drawn(*parts: str) -> Text:
         return Text(line_of(title, parts, screen.width), no_wrap=True, overflow="ellipsis")
 
     with Live(drawn("starting"), console=screen, transient=True, auto_refresh=False, redirect_stdout=False) as live:
-
-        def show(counts: Counts) -> None:
-            lately.add(counts)
-            live.update(drawn(*parts_of(counts, lately.rates(), tokens)), refresh=True)
-
-        yield show
+        yield lambda counters: live.update(drawn(*parts_of(counters, tokens)), refresh=True)
 
 
 def _minutely(
-    title: str, tokens: int, lately: Lately, stream: TextIO | None, clock_s: Callable[[], float]
-) -> Callable[[Counts], None]:
-    """Return what writes a line a minute."""
+    title: str, tokens: int, stream: TextIO | None, clock_s: Callable[[], float]
+) -> Callable[[Counters], None]:
+    """Return a function that writes a line a minute."""
     due_s = clock_s() + MINUTE_S
 
-    def show(counts: Counts) -> None:
+    def show(counters: Counters) -> None:
         nonlocal due_s
-        lately.add(counts)
         if clock_s() >= due_s:
             due_s += MINUTE_S * max(1, math.ceil((clock_s() - due_s) / MINUTE_S))
-            print(line_of(title, parts_of(counts, lately.rates(), tokens)), file=stream or sys.stderr, flush=True)
+            print(line_of(title, parts_of(counters, tokens)), file=stream or sys.stderr, flush=True)
 
     return show

@@ -1,129 +1,176 @@
-"""Counts of a running fleet as Prometheus reads them, under the names of `names.py`; it needs prometheus_client.
+"""Counters of a running fleet for Prometheus, under vLLM's names if the meaning is the same; needs prometheus_client.
 
-`engine` is the number of the target, from 0, as it is that of an engine's core in vLLM.
+The label `engine` is a target's number from 0, as it is that of an engine's core in vLLM; `target` counts from 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from experiments.watching.names import (
-    BUSY,
-    DEVICES,
-    FIRST,
-    LATENCY,
-    PER_POSITION,
-    SESSIONS,
-    SPECULATION,
-    STEP_TIME,
-    STEPS,
-    TARGETS,
-    UP,
-    VLLM,
-    WAITING,
-    WAITS,
-    Told,
-)
 from fleet.errors import InputError
-from fleet.records.counts import EDGES_S, Counts, OfStation, OfTarget, Times
-from fleet.records.samples import PowerSample
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
+from fleet.scenario.resolved import Fleet
+
+MODEL, TARGET, STATION, DEVICE = ("model_name",), ("target",), ("station",), ("device",)
+ENGINE = ("engine", *MODEL)
+Samples = Iterable[tuple[tuple[str, ...], float]]  # values of the labels, and of the metric
+
+
+class Family(NamedTuple):
+    """A metric as Prometheus knows it: a counter, a gauge or a histogram."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    what: str
+
+    def of(self, samples: Samples) -> Any:
+        """Return the family with these samples, as prometheus_client has it."""
+        made = (CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily)(
+            self.name, self.what, labels=self.labels
+        )
+        for labels, number in samples:
+            made.add_metric(labels, number)
+        return made
+
+    def of_times(self, times: Histogram, labels: tuple[str, ...]) -> Any:
+        """Return the family of a histogram."""
+        made = HistogramMetricFamily(self.name, self.what, labels=self.labels)
+        edges = [*(f"{edge:g}" for edge in EDGES_S), "+Inf"]
+        made.add_metric(labels, list(zip(edges, accumulate(times.numbers), strict=True)), times.sum_s)
+        return made
+
+
+FAMILIES = (
+    Family("vllm:num_requests_running", "gauge", ENGINE, "Requests that are being decoded."),
+    Family("vllm:num_requests_waiting", "gauge", ENGINE, "Requests whose prefill has not begun."),
+    Family("vllm:prompt_tokens_total", "counter", ENGINE, "Tokens of the prompts of all requests."),
+    Family("vllm:generation_tokens_total", "counter", ENGINE, "Tokens that were committed."),
+    Family("vllm:time_to_first_token_seconds", "histogram", MODEL, "From a request's arrival to its first token."),
+    Family("vllm:e2e_request_latency_seconds", "histogram", MODEL, "From a request's arrival to its last token."),
+    Family("vllm:spec_decode_num_drafts_total", "counter", ENGINE, "Drafts that were verified."),
+    Family("vllm:spec_decode_num_draft_tokens_total", "counter", ENGINE, "Their tokens."),
+    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", ENGINE, "Those that were accepted."),
+    Family("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter", (*ENGINE, "position"),
+           "Drafts that were accepted up to and including a position, from 0."),
+    Family("specfleet_draft_wait_seconds", "histogram", (), "From a request for a draft to its first step."),
+    Family("specfleet_rounds_total", "counter", TARGET, "Verifications that are known."),
+    Family("specfleet_requests_total", "counter", TARGET, "Requests that have come."),
+    Family("specfleet_requests_finished_total", "counter", TARGET, "Requests that were finished."),
+    Family("specfleet_received_bytes_total", "counter", TARGET, "Payload of messages that came in."),
+    Family("specfleet_station_busy_seconds_total", "counter", STATION, "Time in which a station worked."),
+    Family("specfleet_steps_total", "counter", (*STATION, "kind"), "Steps of a station, by kind."),
+    Family("specfleet_step_seconds_total", "counter", (*STATION, "kind"), "Their time on the station's device."),
+    Family("specfleet_station_sessions", "gauge", STATION, "Sessions that a station has open."),
+    Family("specfleet_station_waiting", "gauge", STATION, "Sessions that wait at a station."),
+    Family("specfleet_energy_joules_total", "counter", DEVICE, "A device's energy counter, if --power measures it."),
+    Family("specfleet_power_watts", "gauge", DEVICE, "What it draws."),
+    Family("specfleet_graphics_clock_hertz", "gauge", DEVICE, "Clock of its graphics units."),
+    Family("specfleet_memory_used_bytes", "gauge", DEVICE, "Its memory that is in use."),
+    Family("specfleet_up_seconds", "gauge", (), "Time since the run, or the node, began."),
+)  # fmt: skip
+OF = {family.name: family for family in FAMILIES}
+# Counters of a target by their fields: of requests, if the target records them; of drafts, if acceptance is known.
+REQUESTS = {"prompt_tokens": "vllm:prompt_tokens_total", "committed": "vllm:generation_tokens_total"}
+DRAFTS = {
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+}
+TARGETS = {
+    "rounds": "specfleet_rounds_total",
+    "opened": "specfleet_requests_total",
+    "finished": "specfleet_requests_finished_total",
+    "received_bytes": "specfleet_received_bytes_total",
+}
+SAMPLES = {  # by fields of a sample, with our unit in theirs
+    "energy_j": ("specfleet_energy_joules_total", 1.0),
+    "power_w": ("specfleet_power_watts", 1.0),
+    "graphics_clock_mhz": ("specfleet_graphics_clock_hertz", 1e6),
+    "memory_bytes": ("specfleet_memory_used_bytes", 1.0),
+}
 
 
 class Page:
-    """What Prometheus collects: the newest counts that were put. `model_name` is the label of vLLM's metrics."""
+    """What Prometheus collects: the counters that were put last. `model_name` is the label of vLLM's metrics."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.model_name = fleet.verifiers.model if fleet.verifiers.kind == "real" else "replayed"
         self.positions = fleet.drafters.shape.nodes(fleet.room.longest_draft) if fleet.drafters.count else 0
-        self.in_turn = fleet.in_turn
-        self.newest = Counts(0.0)
+        self.counters = Counters(fleet)
 
-    def put(self, counts: Counts) -> None:
-        """Put newer counts up."""
-        self.newest = counts
+    def put(self, counters: Counters) -> None:
+        """Collect these counters from now on."""
+        self.counters = counters
 
     def collect(self) -> Iterator[Any]:
         """Yield the families of metrics, as prometheus_client asks for them."""
-        counts = self.newest
-        requests = counts.verifying  # drafters know nothing of users
-        speculates = self.positions > 0 and bool(counts.verifying or self.in_turn)  # else drafters do not know
-        known = (*SPECULATION, *TARGETS) if speculates else TARGETS
-        asked = [*((each, requests) for each in VLLM if requests), *((each, counts.known) for each in known)]
-        for (told, value), targets in asked:
-            own = told.name.startswith("specfleet_")
-            yield _family(told, ("target",) if own else ("engine", "model_name"), (
-                ((str(one.target + own),) if own else (str(one.target), self.model_name), value(one)) for one in targets
-            ))  # fmt: skip
+        with self.counters.lock:
+            families = [*self._of_targets(), *self._of_stations(), *self._of_devices()]
+            families.append(OF["specfleet_up_seconds"].of([((), self.counters.time_s)]))
+        yield from families
+
+    def _of_targets(self) -> Iterator[Any]:
+        counters, model = self.counters, self.model_name
+        known = sorted(counters.known.items())
+        # A drafter alone knows nothing of users; nor, if it drafts ahead, what was accepted.
+        speculates = self.positions > 0 and bool(counters.verifying or counters.fleet.in_turn)
+        for field, name in ((REQUESTS if counters.verifying else {}) | (DRAFTS if speculates else {})).items():
+            yield OF[name].of(((str(target), model), getattr(one, field)) for target, one in known)
+        for field, name in TARGETS.items():
+            yield OF[name].of(((str(target + 1),), getattr(one, field)) for target, one in known)
         if speculates:
-            yield _family(PER_POSITION, ("engine", "model_name", "position"), self._per_position(counts.known))
-        if requests:
-            yield _histogram(FIRST, counts.first, self.model_name)
-            yield _histogram(LATENCY, counts.latency, self.model_name)
-        if counts.drafting:
-            yield _histogram(WAITS, counts.waits, self.model_name)
-        yield from _of_stations(counts.stations)
-        yield from _of_devices(counts.devices)
-        yield _family(UP, (), [((), counts.time_s)])
+            yield OF["vllm:spec_decode_num_accepted_tokens_per_pos_total"].of(self._per_position(known))
+        if counters.verifying:
+            texts = counters.texts()
+            for name, queued in (("vllm:num_requests_waiting", True), ("vllm:num_requests_running", False)):
+                yield OF[name].of(
+                    ((str(target), model), sum(text.queued == queued for text in texts.get(target, [])))
+                    for target, _ in known
+                )
+            yield OF["vllm:time_to_first_token_seconds"].of_times(counters.first, (model,))
+            yield OF["vllm:e2e_request_latency_seconds"].of_times(counters.latency, (model,))
+        if counters.drafting:
+            yield OF["specfleet_draft_wait_seconds"].of_times(counters.waits, ())
 
-    def _per_position(self, targets: Iterable[OfTarget]) -> Iterator[tuple[tuple[str, ...], int]]:
-        for one in targets:
-            reached = list(accumulate(reversed(one.accepted)))[::-1][1:]  # drafts that accepted 1, 2, ... or more
-            for position in range(max(self.positions, len(reached))):
-                number = reached[position] if position < len(reached) else 0
-                yield (str(one.target), self.model_name, str(position)), number
+    def _per_position(self, known: Iterable[tuple[int, TargetCounters]]) -> Samples:
+        for target, one in known:
+            for position in range(max(self.positions, *one.accepted, 0)):
+                reached = sum(number for length, number in one.accepted.items() if length > position)
+                yield (str(target), self.model_name, str(position)), reached
 
-
-def _of_stations(stations: Iterable[OfStation]) -> Iterator[Any]:
-    told = list(stations)
-    label = ("station",)
-    yield _family(BUSY, label, (((one.name,), one.busy_s) for one in told))
-    for metric, part in ((STEPS, 0), (STEP_TIME, 1)):
-        yield _family(
-            metric,
-            ("station", "kind"),
-            (((one.name, kind), step[part]) for one in told for kind, step in one.steps.items()),
+    def _of_stations(self) -> Iterator[Any]:
+        stations, time_s = self.counters.stations, self.counters.time_s
+        yield OF["specfleet_station_busy_seconds_total"].of(
+            ((name,), one.busy_until_s(time_s)) for name, one in stations.items()
         )
-    yield _family(SESSIONS, label, (((one.name,), one.sessions) for one in told))
-    yield _family(WAITING, label, (((one.name,), one.waiting) for one in told))
+        for part, name_of_part in enumerate(("specfleet_steps_total", "specfleet_step_seconds_total")):
+            yield OF[name_of_part].of(
+                ((name, kind), step[part]) for name, one in stations.items() for kind, step in one.steps.items()
+            )
+        yield OF["specfleet_station_sessions"].of(((name,), len(one.texts)) for name, one in stations.items())
+        yield OF["specfleet_station_waiting"].of(
+            ((name,), sum(text.waits for text in one.texts.values())) for name, one in stations.items()
+        )
 
-
-def _of_devices(samples: Iterable[PowerSample]) -> Iterator[Any]:
-    """What devices tell; nothing of what they do not."""
-    devices = list(samples)
-    for told, place, factor in DEVICES:
-        known = [((one.device,), getattr(one, place) * factor) for one in devices if not isnan(getattr(one, place))]
-        if known:
-            yield _family(told, ("device",), known)
-
-
-def _family(told: Told, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]) -> Any:
-    kind = CounterMetricFamily if told.kind == "counter" else GaugeMetricFamily
-    family = kind(told.name, told.what, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
-
-
-def _histogram(told: Told, times: Times, model_name: str) -> Any:
-    ours = told.name.startswith("specfleet_")
-    family = HistogramMetricFamily(told.name, told.what, labels=() if ours else ("model_name",))
-    edges = [*(f"{edge:g}" for edge in EDGES_S), "+Inf"]
-    buckets = list(zip(edges, accumulate(times.numbers), strict=True))
-    family.add_metric(() if ours else (model_name,), buckets, times.sum_s)
-    return family
+    def _of_devices(self) -> Iterator[Any]:
+        for field, (family, factor) in SAMPLES.items():
+            values = {name: getattr(sample, field) * factor for name, sample in self.counters.devices.items()}
+            known = {name: value for name, value in values.items() if not isnan(value)}
+            if known:
+                yield OF[family].of(((name,), value) for name, value in known.items())
 
 
 @contextmanager
-def metrics_page(fleet: Fleet, port: int, host: str) -> Iterator[Callable[[Counts], None]]:
-    """Serve the page at http://HOST:PORT/metrics until the block ends; the yielded function takes newer counts.
+def metrics_page(fleet: Fleet, port: int, host: str) -> Iterator[Callable[[Counters], None]]:
+    """Serve the page at http://HOST:PORT/metrics until the block ends; yield the function that takes counters.
 
-    InputError where nothing can be bound.
+    InputError if the port cannot be bound.
     """
     page, registry = Page(fleet), CollectorRegistry(auto_describe=False)
     registry.register(page)  # type: ignore[arg-type]

@@ -4,17 +4,17 @@ from typing import Any
 
 import msgspec
 from rich.console import Console, Group
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from engine.runtime.status import Status, StatusRow
+from engine.net.status import Status, StatusRow
 from experiments.watching.line import duration_text
 
 HEADINGS = (
     "target", "sessions", "waiting", "rounds", "tokens/s", "accepted", "wait P50", "wait P90", "received", "sent",
     "heard",
 )  # fmt: skip
-UNITS = "kMGTPE"
 
 
 def header_of(status: Status) -> str:
@@ -37,8 +37,8 @@ def cells_of(row: StatusRow) -> tuple[str, ...]:
     """Return the cells of a row, in the order of HEADINGS."""
     return (
         str(row.target + 1), str(row.sessions), str(row.waiting), str(row.rounds), f"{row.tokens_per_s:.1f}",
-        _share(row.acceptance), _time(row.wait_p50_s), _time(row.wait_p90_s), _bytes(row.received_bytes),
-        _bytes(row.sent_bytes), "-" if row.heard_s is None else f"{row.heard_s:.1f} s ago",
+        _share(row.acceptance), _time(row.wait_p50_s), _time(row.wait_p90_s), decimal(row.received_bytes),
+        decimal(row.sent_bytes), "-" if row.heard_s is None else f"{row.heard_s:.1f} s ago",
     )  # fmt: skip
 
 
@@ -76,13 +76,3 @@ def _time(value_s: float | None) -> str:
     if value_s is None:
         return "-"
     return f"{1000 * value_s:.3g} ms" if value_s < 1 else f"{value_s:.3g} s"
-
-
-def _bytes(number: int) -> str:
-    """Three digits and a unit of thousands."""
-    size, unit = float(number), ""
-    for larger in UNITS:
-        if size < 999.5:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.3g} {unit}B"

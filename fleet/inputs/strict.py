@@ -178,7 +178,8 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         allowed += _dataclass_fields(annotation)
         key_text = f"{where}.{unknown[1]}" if where else unknown[1]
         given = value.get(unknown[1]) if isinstance(value, Mapping) else value
-        return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; allowed: {', '.join(allowed)}"
+        known = ", ".join(allowed) or "none"
+        return f"unknown key {shortened(key_text, quoted=False)} = {shortened(given)}; allowed: {known}"
     missing = re.search(r"missing required field `(\w+)`", text)
     if missing and missing[1] not in {struct.__struct_config__.tag_field for struct in _structs(annotation)}:
         return f"{where or 'content'} = {shown} needs the key `{missing[1]}`"

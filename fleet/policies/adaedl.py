@@ -6,16 +6,20 @@ sampled from, never at the token, so it cannot bias what is accepted; the token 
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from fleet.policies.allocate import Needs, Rule
 from fleet.policies.outcome import Outcome
 
-Share = Annotated[float, Meta(ge=0, le=1)]
+BASE = 7  # tokens of the longest draft; of this table DSDE prints only this number
+GAMMA = 0.2  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)
+FIRST_THRESHOLD = 0.4  # lambda at the beginning of a sequence
+TARGET_SHARE = 0.9  # of accepted tokens, which lambda steers to; the smoothed share begins there
+STEP = 0.01  # how far lambda moves after a verification, before smoothing
+SHARE_MEMORY = 0.5  # weight of the past in the smoothed share of accepted tokens
+THRESHOLD_MEMORY = 0.9  # weight of the past in the smoothed lambda
 
 
 class Threshold(msgspec.Struct, frozen=True):
@@ -26,29 +30,12 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
-    """AdaEDL: draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
+    """AdaEDL: draft up to 7 tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
-    smoothed share of accepted tokens is below `target`, and falls while it is above, as in Draft & Verify (Zhang et al.
-    2024).
-
-    Keys:
-        base (tokens): The longest draft.
-        gamma (1/nat): `gamma`, weight of the entropy in the bound 1 - sqrt(gamma H) of the acceptance probability.
-        threshold (share): `lambda`, the threshold at the beginning of a sequence.
-        target (share): The share of accepted tokens that lambda steers to; the smoothed share begins there.
-        step (share): How far lambda moves after a verification, before smoothing.
-        share_memory (share): Weight of the past in the smoothed share of accepted tokens.
-        threshold_memory (share): Weight of the past in the smoothed lambda.
+    smoothed share of accepted tokens is below its target, and falls while it is above, as in Draft & Verify (Zhang et
+    al. 2024).
     """
-
-    base: Annotated[int, Meta(ge=1, le=4096)] = 7
-    gamma: Annotated[float, Meta(gt=0, le=1e6)] = 0.2
-    threshold: Share = 0.4
-    target: Share = 0.9
-    step: Share = 0.01
-    share_memory: Share = 0.5
-    threshold_memory: Share = 0.9
 
     @property
     def watches(self) -> bool:
@@ -63,26 +50,25 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
     @property
     def longest(self) -> int:
         """The longest draft that can come out."""
-        return self.base
+        return BASE
 
     def start(self) -> Threshold:
         """Return the state of a new sequence."""
-        return Threshold(self.threshold, self.target)
+        return Threshold(FIRST_THRESHOLD, TARGET_SHARE)
 
     def learn(self, state: Threshold, drafted: int, outcome: Outcome) -> Threshold:
         """Move lambda by what the last draft came to."""
         if not drafted:
             return state
-        m = self.share_memory
-        share = m * state.accepted_share + (1 - m) * outcome.accepted / drafted
-        moved = state.threshold + (self.step if share < self.target else -self.step)
-        keep = self.threshold_memory
-        return Threshold(min(max(keep * state.threshold + (1 - keep) * moved, 0.0), 1.0), share)
+        share = SHARE_MEMORY * state.accepted_share + (1 - SHARE_MEMORY) * outcome.accepted / drafted
+        moved = state.threshold + (STEP if share < TARGET_SHARE else -STEP)
+        threshold = THRESHOLD_MEMORY * state.threshold + (1 - THRESHOLD_MEMORY) * moved
+        return Threshold(min(max(threshold, 0.0), 1.0), share)
 
     def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence: the most that it may draft."""
-        return [self.base] * len(states)
+        return [BASE] * len(states)
 
     def stops(self, state: Threshold, entropy: float) -> bool:
         """Whether to stop after a token of a draft distribution with that entropy."""
-        return 1 - math.sqrt(self.gamma * entropy) < state.threshold
+        return 1 - math.sqrt(GAMMA * entropy) < state.threshold

@@ -34,29 +34,20 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
 class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
     """Refuse the sessions whose caches have no room in the drafter's memory.
 
-    What is 0 is settled before a run: by the drafter's model and what its device has free, or by `[memory]`.
-
-    Keys:
-        cache_bytes: Room for the caches of all sessions together; 0 is settled before the run.
-        row_bytes: What the cache of one session takes at its longest; 0 is settled before the run.
+    How much there is follows from `[memory]`, or from the drafter's model and what its device has free.
     """
 
-    cache_bytes: Annotated[int, Meta(ge=0, le=10**18)] = 0
-    row_bytes: Annotated[int, Meta(ge=0, le=10**18)] = 0
+
+class CacheRoom(msgspec.Struct, frozen=True, tag="cache-room", tag_field="policy", forbid_unknown_fields=True):
+    """`WithinMemory` with its numbers: room for the caches of all sessions, and what one takes at its longest."""
+
+    cache_bytes: Annotated[int, Meta(ge=0, le=10**18)]
+    row_bytes: Annotated[int, Meta(ge=1, le=10**18)]
 
     @property
     def rows(self) -> int:
         """How many sessions have room."""
         return self.cache_bytes // self.row_bytes
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether both numbers are known."""
-        return self.cache_bytes > 0 and self.row_bytes > 0
-
-    def settled(self, cache_bytes: int, row_bytes: int) -> "WithinMemory":
-        """The same with these numbers where it has none."""
-        return WithinMemory(self.cache_bytes or max(cache_bytes, 1), self.row_bytes or row_bytes)
 
     def refusal(self, active_sessions: int) -> str | None:
         """Why a session beyond `active_sessions` is refused, or None."""
@@ -66,6 +57,7 @@ class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="
 
 
 Admission = Everyone | AtMost | WithinMemory
+ResolvedAdmission = Everyone | AtMost | WithinMemory | CacheRoom
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:

@@ -13,6 +13,7 @@ from msgspec import Meta
 from fleet.policies.outcome import Outcome
 
 UNLIMITED = 1 << 30
+HEURISTIC_FIRST = 5  # tokens of the first draft of a sequence; transformers begins at 20
 Needs = Literal["lengths", "ratios", "signals"]
 Length = Annotated[int, Meta(ge=0, le=4096)]
 
@@ -122,16 +123,10 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
     The state is the length itself.
 
     Keys:
-        first (tokens): The length at the beginning of a sequence; transformers begins at 20.
         most (tokens): The longest draft, beyond which the length does not grow.
     """
 
-    first: Annotated[int, Meta(ge=1, le=4096)] = 5
     most: Annotated[int, Meta(ge=1, le=4096)] = 64
-
-    def __post_init__(self) -> None:
-        if self.first > self.most:
-            raise ValueError(f"first = {self.first} is above most = {self.most}")
 
     @property
     def longest(self) -> int:
@@ -140,7 +135,7 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
 
     def start(self) -> int:
         """Return the state of a new session."""
-        return self.first
+        return min(HEURISTIC_FIRST, self.most)
 
     def learn(self, state: int, drafted: int, outcome: Outcome) -> int:
         """Return the state after a verification of `drafted` tokens."""
@@ -178,29 +173,16 @@ class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy
 
     Keys:
         budget (tokens): `C`, draft tokens that one verification takes in all.
-        spread: How they are drawn: "uniform" makes all compositions of C equally likely, "tokens" throws each token by
-            itself, which varies less.
     """
 
     budget: Length
-    spread: str = "uniform"
 
     @property
     def longest(self) -> int:
         """The longest draft that can come out."""
         return self.budget
 
-    def __post_init__(self) -> None:
-        if self.spread not in ("uniform", "tokens"):
-            raise ValueError(f"spread = {self.spread!r}; allowed: uniform, tokens")
-
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length a state."""
         N = len(states)
-        if N == 0:
-            return []
-        if self.spread == "tokens":
-            return [int(length) for length in rng.multinomial(self.budget, [1 / N] * N)]
-        # Stars and bars: N - 1 bars among C + N - 1 places cut the budget into N lengths.
-        bars = np.sort(rng.choice(self.budget + N - 1, N - 1, replace=False))
-        return [int(length) for length in np.diff(bars, prepend=-1, append=self.budget + N - 1) - 1]
+        return [int(length) for length in rng.multinomial(self.budget, [1 / N] * N)] if N else []

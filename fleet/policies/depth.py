@@ -12,7 +12,8 @@ from msgspec import Meta
 from fleet.equations import rounds_per_s_per_target, service_s
 from fleet.policies.goodspeed import expected_goodput
 
-Depth = Annotated[int, Meta(ge=1, le=4095)]
+FIRST_DEPTH = 4  # until two depths have been timed; one token more is the other one
+MEMORY = 0.05  # weight of the newest round in the smoothed estimates
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -33,9 +34,9 @@ class Observed(msgspec.Struct, frozen=True):
             self.products + tokens * duration_s, self.return_s, self.returns,
         )  # fmt: skip
 
-    def back(self, return_s: float, memory: float) -> "Observed":
+    def back(self, return_s: float) -> "Observed":
         """Add the time from the end of a draft to the next request of its target."""
-        keep = 1 - memory if self.returns else 0.0
+        keep = 1 - MEMORY if self.returns else 0.0
         smoothed = keep * self.return_s + (1 - keep) * return_s
         return msgspec.structs.replace(self, return_s=smoothed, returns=self.returns + 1)
 
@@ -66,14 +67,10 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
     beta is each session's own; the times and N are the drafter's, as it observes them.
 
     Keys:
-        first (tokens): Depth until two depths have been timed, `most` - 1 at most; one token more is the other one.
         most (tokens): The deepest draft.
-        memory (share): Weight of the newest round in the smoothed estimates.
     """
 
-    first: Depth = 4
-    most: Depth = 16
-    memory: Annotated[float, Meta(gt=0, le=1)] = 0.05
+    most: Annotated[int, Meta(ge=1, le=4095)] = 16
 
     @property
     def longest(self) -> int:
@@ -86,14 +83,14 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
 
     def learn(self, state: Accepted, drafted: int, accepted: int) -> Accepted:
         """Return the state after a round; a rejected draft was tested up to its first mismatch."""
-        keep = 1 - self.memory
+        keep = 1 - MEMORY
         return Accepted(keep * state.passed + accepted, keep * state.tested + min(drafted, accepted + 1))
 
     def depth(self, state: Accepted, seen: Observed, sessions: int) -> int:
         """Return the depth of the next draft, with that many sessions at the drafter."""
         line = seen.line()
         if line is None or not seen.returns:
-            shorter = max(min(self.first, self.most - 1), 1)
+            shorter = max(min(FIRST_DEPTH, self.most - 1), 1)
             return min(shorter + int(seen.steps) % 2, self.most)
 
         def goodput(d: int) -> float:

@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from fleet.policies.allocate import Needs, Rule
 from fleet.policies.outcome import Outcome
 
-Length = Annotated[int, Meta(ge=1, le=2048)]
+SHORT_STEPS = 10  # the short window of equation (4)
+LONG_STEPS = 30  # the long window of equation (4)
+DECAY = 0.85  # delta: by how much a step's weight falls with each step after it, equation (5)
+SL_MIN = 2  # the shortest draft, in tokens
 EPSILON = 1e-6  # of equation (1)
+# The paper does not print these two: the first steps of a sequence, which set SL_max by equation (1), and their drafts.
+CALIBRATION_STEPS = 4
+CALIBRATION_TOKENS = 8
 
 
 class Stability(msgspec.Struct, frozen=True):
@@ -32,24 +36,10 @@ class Stability(msgspec.Struct, frozen=True):
 class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
     """DSDE: a length for each sequence and step, longer where drafter and target have agreed steadily of late.
 
-    The number and the length of the calibration steps are not printed in the paper.
-
     Keys:
-        short (steps): The short window of equation (4).
-        long (steps): The long window of equation (4).
-        decay (share): `delta`, by how much a step's weight falls with each step after it, equation (5).
-        least (tokens): `SL_min`, the shortest draft.
-        calibration (steps): How many first steps of a sequence set SL_max by equation (1).
-        first (tokens): Draft tokens in each of those steps.
         cap: Whether no length of a batch goes beyond the mean of all, equation (11).
     """
 
-    short: Length = 10
-    long: Length = 30
-    decay: Annotated[float, Meta(gt=0, le=1)] = 0.85
-    least: Length = 2
-    calibration: Length = 4
-    first: Length = 8
     cap: bool = True
 
     @property
@@ -60,7 +50,7 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
     @property
     def longest(self) -> int:
         """The longest draft that can come out: (1) at most doubles what was accepted of the first ones."""
-        return max(2 * self.first, self.least)
+        return 2 * CALIBRATION_TOKENS
 
     def start(self) -> Stability:
         """Return the state of a new sequence."""
@@ -68,9 +58,9 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
 
     def learn(self, state: Stability, drafted: int, outcome: Outcome) -> Stability:
         """Add a step's divergences to the history, and to the calibration while that lasts."""
-        klds = (*state.klds, outcome.kld)[-self.long :]
+        klds = (*state.klds, outcome.kld)[-LONG_STEPS:]
         steps = state.steps + 1
-        if steps > self.calibration:
+        if steps > CALIBRATION_STEPS:
             return msgspec.structs.replace(state, klds=klds, steps=steps)
         return Stability(
             klds,
@@ -87,33 +77,34 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
         if self.cap and predicted:
             limit = sum(predicted) / len(predicted)  # (11)
             predicted = [min(length, limit) for length in predicted]
-        return [max(self.least, round(length)) for length in predicted]
+        return [max(SL_MIN, round(length)) for length in predicted]
 
     def predicted(self, state: Stability) -> float:
         """SL-hat of equations (2) and (8)."""
-        if state.steps < self.calibration:
-            return self.first
-        spread = max(sl_max(state) - self.least, 0.0)
-        penalty = scale_factor(state.klds[-1]) * self.wvir(state.klds)
-        return (1 - penalty) * spread + self.least if penalty <= 1 else self.least
-
-    def wvir(self, klds: Sequence[float]) -> float:
-        """Return Var_w of the short window over that of the long one (4).
-
-        Where nothing varies, 0 / 0, the paper says nothing: 1 then, neither calmer nor wilder than before, so that the
-        scale factor alone decides. Rounding is no variation.
-        """
-        known = klds[-self.long :]
-        long = weighted_variance(known, self.decay)
-        if long <= (1e-12 * max(known, default=0.0)) ** 2:
-            return 1.0
-        return weighted_variance(klds[-self.short :], self.decay) / long
+        if state.steps < CALIBRATION_STEPS:
+            return CALIBRATION_TOKENS
+        spread = max(sl_max(state) - SL_MIN, 0.0)
+        penalty = scale_factor(state.klds[-1]) * wvir(state.klds)
+        return (1 - penalty) * spread + SL_MIN if penalty <= 1 else SL_MIN
 
 
 def sl_max(state: Stability) -> float:
     """SL_A,max (1 + mean KLD / (peak KLD + epsilon)): equation (1)."""
     mean = state.kld_sum / state.tokens if state.tokens else 0.0
     return state.longest * (1 + mean / (state.kld_peak + EPSILON))
+
+
+def wvir(klds: Sequence[float]) -> float:
+    """Return Var_w of the short window over that of the long one (4).
+
+    Where nothing varies, 0 / 0, the paper says nothing: 1 then, neither calmer nor wilder than before, so that the
+    scale factor alone decides. Rounding is no variation.
+    """
+    known = klds[-LONG_STEPS:]
+    long = weighted_variance(known, DECAY)
+    if long <= (1e-12 * max(known, default=0.0)) ** 2:
+        return 1.0
+    return weighted_variance(klds[-SHORT_STEPS:], DECAY) / long
 
 
 def scale_factor(last_kld: float) -> float:

@@ -12,6 +12,8 @@ from fleet.policies.allocate import Needs, Rule
 from fleet.policies.outcome import Outcome
 
 Share = Annotated[float, Meta(gt=0, le=1)]
+FIRST_ACCEPTANCE = 0.5  # alpha-hat(0)
+FIRST_GOODPUT = 1.0  # X(0), in tokens a round
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -33,8 +35,6 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
             wants 0.5 to 1).
         fairness (power): `a`, the exponent of the alpha-fair utility, whose gradient is X^-a: 1 is the paper's
             logarithm, 0 the plain sum of goodputs.
-        acceptance (share): alpha-hat(0), the estimate that a client begins with.
-        goodput (tokens/round): X(0), the estimate that a client begins with.
     """
 
     budget: Annotated[int, Meta(ge=0, le=4096)]
@@ -42,8 +42,6 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
     beta: Share = 0.5
     decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
     fairness: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    acceptance: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    goodput: Annotated[float, Meta(gt=0, le=4097)] = 1.0
 
     @property
     def needs(self) -> Needs:
@@ -57,7 +55,7 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
 
     def start(self) -> Client:
         """Return the state of a new client."""
-        return Client(self.acceptance, self.goodput)
+        return Client(FIRST_ACCEPTANCE, FIRST_GOODPUT)
 
     def learn(self, state: Client, drafted: int, outcome: Outcome) -> Client:
         """Smooth what a verification showed: equations (3), with S_i = 0 leaving alpha-hat as it is, and (4)."""

@@ -6,15 +6,13 @@ import msgspec
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What one member got out of a step.
 
-    `accepted`: draft tokens that passed verification. `ended`: how many tokens the step adds to the text, where that
-    ends with the last of them, by an end-of-text token or a stop string; 0 while it goes on. `matches`: all passed, and
-    the target's own token equals the next one of the tail, which therefore stands (AMUSD). `drafted`: how many tokens a
-    draft has that a stop rule cut short; negative: as many as planned. Signals of the drafted tokens, means unless said
-    otherwise, 0 where unknown: `ratio` min(1, p/q), `kld` KL(p||q), `kld_peak` the largest of them.
+    `accepted`: draft tokens that passed verification. `matches`: all passed, and the target's own token equals the next
+    one of the tail, which therefore stands (AMUSD). `drafted`: how many tokens a draft has that a stop rule cut short;
+    negative: as many as planned. Signals of the drafted tokens, means unless said otherwise, 0 where unknown: `ratio`
+    min(1, p/q), `kld` KL(p||q), `kld_peak` the largest of them.
     """
 
     accepted: int = 0
-    ended: int = 0
     matches: bool = False
     drafted: int = -1
     ratio: float = 0.0

@@ -4,10 +4,8 @@ Where a rule waits for news of the drafters, it does so for every session.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 
 class DrafterView(msgspec.Struct, frozen=True):
@@ -44,31 +42,15 @@ class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="poli
 
 
 class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field="policy", forbid_unknown_fields=True):
-    """The drafter with the fewest sessions, as far as the views tell; the session's own one among equals.
-
-    Keys:
-        margin (sessions): How many sessions fewer another drafter must have for a move to be worth its cost: more than
-            this.
-    """
-
-    margin: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    """The drafter with the fewest sessions, as far as the views tell; the session's own one among equals."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
-        shortest = min(range(len(views)), key=lambda i: (views[i].queue, i != home, i))
-        if home is not None and views[home].queue - views[shortest].queue <= self.margin:
-            return home
-        return shortest
+        return min(range(len(views)), key=lambda i: (views[i].queue, i != home, i))
 
 
 class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy", forbid_unknown_fields=True):
-    """The drafter that will be free first, by the work that it expects.
-
-    Keys:
-        move_s: What is added to the work of a drafter that the session would have to move to.
-    """
-
-    move_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    """The drafter that will be free first, by the work that it expects."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
         """Number of the drafter; None to wait for news."""
@@ -76,8 +58,7 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
         def cost(i: int) -> tuple[float, int]:
             view = views[i]
             each_s = view.work_s / view.waiting if view.waiting else 0.0
-            moving_s = self.move_s if home is not None and i != home else 0.0
-            return view.work_s + each_s * view.sent_since + moving_s, view.queue
+            return view.work_s + each_s * view.sent_since, view.queue
 
         return min(range(len(views)), key=lambda i: (*cost(i), i != home, i))
 

@@ -10,13 +10,12 @@ Begin with `schema.py` (the columns) and `run.py` (a run and its file).
     window.py, intervals.py  the part of a run that counts, and estimates from it; the formulas of their intervals
     devices.py, service.py   busy devices, their cost and energy; goals of requests, the gain over plain decoding
     steady.py, overload.py   how long a run must be for intervals; whether more was offered than is carried
-    replay.py, matching.py   whether logged plans follow from logged events; whether texts are the same
-    paces.py, playback.py    how slow the host was in a run, by its control; what else of it can be played back
-    core_waits.py            what threads waited for cores of the host, by step and message
+    replay.py                whether logged plans follow from logged events
+    playback.py              what of a run can be played back
+    overheads.py             delays around the steps of each station
     findings.py              the tables that metrics are computed from: of the rows, or of the compiled loop
     outages.py               how long targets decoded alone, because their drafter was silent
-    counts.py, rates.py      what a run has done so far, and how fast it goes, for those who watch it
-    tally.py, seen.py        counts of a log that grows
+    counters.py, recent.py   what a running fleet has done since it began, and its metrics over the last minute
     samples.py, power.py     what devices drew meanwhile: one look at them; energy a token
     trace.py                 a run as a trace for a viewer
 """

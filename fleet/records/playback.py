@@ -7,19 +7,17 @@ simulation in which something else happens in between goes on with what comes ne
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
-from fleet.records.core_waits import Held, Place, What, core_waits, starts_waited, ways_waited
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
-from fleet.scenario.links import holds_links
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import station_named, stations
 from fleet.stations.messages import (
@@ -40,9 +38,9 @@ from fleet.stations.messages import (
 from fleet.stations.station import Plan, Start, Station
 from fleet.times.step import Step, StepKind
 
-Part = Literal["steps", "acceptance", "cores", "links", "delays"]
+Part = Literal["steps", "acceptance", "overhead", "links"]
 PARTS: tuple[Part, ...] = get_args(Part)
-MECHANISM: tuple[Part, ...] = ("steps", "acceptance", "cores")
+MECHANISM: tuple[Part, ...] = ("steps", "acceptance")
 
 SENT = DraftRequest | Draft | Leave | Refusal | View
 Sent = tuple[str, str, int, int, int]
@@ -62,12 +60,11 @@ class Playback(msgspec.Struct, frozen=True):
 
     Steps: `steps` by station and kind, each with what idleness before it there was.
     Acceptance: `outcomes` by tag, request and kind, a tuple a step.
-    Cores: `starts_waited_s` by station and `ways_waited_s` by message: how much of a delay or a way was waiting for a
-    core of the host. Links: `ways_s` by message, from the end of the step that sent it until it arrived; a router's
-    news, too.
-    Delays: `starts_s` by station, from the moment at which a step could have begun until it did; `ends_s` by station,
-    from the end of a step on its device until the station knew; `joins_s` by tag and request, from the moment at which
-    a user could have asked until they did; `turns` by device, whose turn it was.
+    Overhead: `starts_s` by station, from the moment at which a step could have begun until it did, and `queued`,
+    whether work had waited until that moment; `ends_s` by station, from the end of a step on its device until the
+    station knew; `joins_s` by tag and request, from the moment at which a user could have asked until they did. `turns`
+    by device, whose turn it was, is played back with all parts only.
+    Links: `ways_s` by message, from the end of the step that sent it until it arrived; a router's news, too.
     """
 
     parts: tuple[Part, ...]
@@ -76,11 +73,10 @@ class Playback(msgspec.Struct, frozen=True):
     outcomes: dict[tuple[int, int, StepKind], list[Outcome]]
     ways_s: dict[Sent, list[float]]
     starts_s: dict[str, list[float]]
+    queued: dict[str, list[bool]]
     ends_s: dict[str, list[float]]
     joins_s: dict[tuple[int, int], float]
     turns: dict[str, list[str]]
-    starts_waited_s: dict[str, list[float]]
-    ways_waited_s: dict[Sent, list[float]]
 
     def plays(self, part: Part) -> bool:
         """Whether a part is played back."""
@@ -94,7 +90,7 @@ class Playback(msgspec.Struct, frozen=True):
 
 AFTER_S = 1e-9  # what is known just after something else
 
-NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {}, {})
+NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {})
 
 
 def parse_parts(texts: Sequence[str]) -> tuple[Part, ...]:
@@ -114,7 +110,7 @@ def sent_of(receiver: str, message: Message) -> Sent:
 def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     """Read a run's log; InputError where it is not the log of its scenario, or its times are of several clocks."""
     fleet = run.header.fleet
-    log = _Log(fleet, core_waits(run))
+    log = _Log(fleet)
     watched = {name: log.watched(station) for name, station in stations(fleet).items()}
     contradictions = replay_stations(run, watched, lambda name: log.watched(station_named(fleet, name)))
     if contradictions:
@@ -122,14 +118,20 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     return log.playback(run.digest(), tuple(parts))
 
 
+class _Begun(NamedTuple):
+    """A step that began: at which station, when, since when it could, and whether a step of the station ended then."""
+
+    station: str
+    begun_s: float
+    could_s: float
+    after_own: bool
+
+
 class _Log:
     """What all stations of a fleet have written so far."""
 
-    def __init__(self, fleet: Fleet, core_waits_s: Mapping[tuple[str, What], Iterator[float]]) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.core_waits_s = core_waits_s
-        self.stated = holds_links(fleet)  # what sends may wait within stated times
-        self.held: list[Held] = []
         self.steps: dict[tuple[str, StepKind], list[PlayedStep]] = defaultdict(list)
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
         self.ends_s: dict[str, list[float]] = defaultdict(list)
@@ -137,7 +139,7 @@ class _Log:
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
-        self.begun: list[tuple[float, float, str, float]] = []  # when it could, when it did, which station, core wait
+        self.begun: list[_Begun] = []
         self.done: list[tuple[float, str]] = []
 
     def watched(self, station: Station) -> Any:
@@ -146,11 +148,10 @@ class _Log:
 
     def playback(self, run_digest: str, parts: tuple[Part, ...]) -> Playback:
         """Return all of it, to play back those parts."""
-        starts_s, starts_waited_s, turns = self._starts()
-        ways_s = self._ways_s()
+        starts_s, queued, turns = self._starts()
         return Playback(
-            parts, run_digest, dict(self.steps), dict(self.outcomes), ways_s, starts_s, dict(self.ends_s),
-            self._joins_s(), turns, starts_waited_s, ways_waited(self.held, ways_s),
+            parts, run_digest, dict(self.steps), dict(self.outcomes), self._ways_s(), starts_s, queued,
+            dict(self.ends_s), self._joins_s(), turns,
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -160,28 +161,27 @@ class _Log:
             for sent, arrivals in self.arrived_s.items()
         }
 
-    def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[float]], dict[str, list[str]]]:
-        """How long each step did not begin although its station and its device could, and who began on each device.
+    def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[bool]], dict[str, list[str]]]:
+        """How long each step did not begin although station and device could, and whether work had waited until then.
 
-        Second: how much of that was waiting for a core.
+        Third: which stations began on each device, in order.
         """
-        starts_s, turns = defaultdict[str, list[float]](list), defaultdict[str, list[str]](list)
-        waits_s = defaultdict[str, list[float]](list)
+        starts_s, queued = defaultdict[str, list[float]](list), defaultdict[str, list[bool]](list)
+        turns = defaultdict[str, list[str]](list)
         freed_s: dict[str, float] = {}
         # An end comes before a beginning of the same instant: it is what makes room for it.
-        ends = [(time_s, 0, time_s, name, 0.0) for time_s, name in self.done]
-        beginnings = [(begun_s, 1, could_s, name, wait_s) for could_s, begun_s, name, wait_s in self.begun]
-        for time_s, begins, could_s, name, wait_s in sorted([*ends, *beginnings]):
+        moments = [(time_s, 0, time_s, name, False) for time_s, name in self.done]
+        moments += [(one.begun_s, 1, one.could_s, one.station, one.after_own) for one in self.begun]
+        for time_s, begins, could_s, name, after_own in sorted(moments):
             device = self._device_of(name)
             if begins:
-                late_s = time_s - max(could_s, freed_s.get(device, could_s))
-                starts_s[name].append(late_s)
-                waits_s[name].append(wait_s)
+                free_s = freed_s.get(device, could_s)
+                starts_s[name].append(time_s - max(could_s, free_s))
+                queued[name].append(after_own or free_s > could_s)
                 turns[device].append(name)
             else:
                 freed_s[device] = time_s
-        waited_s = {name: starts_waited(waits_s[name], lates_s) for name, lates_s in starts_s.items()}
-        return dict(starts_s), waited_s, dict(turns)
+        return dict(starts_s), dict(queued), dict(turns)
 
     def _device_of(self, station: str) -> str:
         """Return the device on which a station takes turns with others; its own name where it waits for nobody."""
@@ -208,10 +208,9 @@ class _Watched:
         self.station = station
         self.log = log
         self.could_s: float | None = None  # since when it could begin its next step
+        self.after_own = False  # whether its last step ended then
         self.begun_s = 0.0
         self.latest_s = -math.inf  # of what it was told, and of its plans
-        self.left: list[Place] = []  # messages that it has sent, until their waits are known
-        self.ending_wait_s = 0.0  # of what runs the step that ends, before it could send anything
 
     @property
     def name(self) -> str:
@@ -230,25 +229,15 @@ class _Watched:
             self._done(event, known_s)
         elif isinstance(event, Join):
             self.log.joined_s[event.tag, event.request] = known_s
-            self._held(None)
         elif isinstance(event, SENT) and (self.name != ROUTER or isinstance(event, View)):
-            arrivals_s = self.log.arrived_s[sent_of(self.name, event)]
-            self._held((sent_of(self.name, event), len(arrivals_s)))
-            arrivals_s.append(known_s)
-        else:
-            self._held(None)
+            self.log.arrived_s[sent_of(self.name, event)].append(known_s)
         followed = self.station.handle(event, now_s)
         for instruction in followed:
-            left = self._answered(instruction, known_s)
-            if left is not None:
-                self.left.append(left)
-                if self.ending_wait_s:
-                    self.log.held.append(Held(self.ending_wait_s, left=(left,)))
-        self.ending_wait_s = 0.0
+            self._answered(instruction, known_s)
         if not self.station.ready:
             self.could_s = None
         elif self.could_s is None:
-            self.could_s = known_s
+            self.could_s, self.after_own = known_s, isinstance(event, StepDone)
         return followed
 
     def _known_s(self, now_s: float) -> float:
@@ -258,11 +247,11 @@ class _Watched:
         """
         return now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
 
-    def _answered(self, instruction: Instruction, now_s: float) -> Place | None:
-        """Note what the station asks for; return the message, if it sends one to another station."""
+    def _answered(self, instruction: Instruction, now_s: float) -> None:
+        """Note that the station ends a request, or sends a message to another station."""
         if isinstance(instruction, Finished):
             self.log.finished_s[instruction.tag].append(now_s)
-            return None
+            return
         fleet = self.log.fleet
         message: SENT
         if isinstance(instruction, Routed):
@@ -274,34 +263,23 @@ class _Watched:
         elif isinstance(instruction, TO_DRAFTER) and not fleet.routed:  # a router is beside its targets: no way between
             receiver, message = fleet.drafter_name(fleet.drafter_of(instruction.tag)), instruction
         else:
-            return None
-        sent = sent_of(receiver, message)
-        self.log.sent_s[sent].append(now_s)
-        return sent, len(self.log.sent_s[sent]) - 1
-
-    def _held(self, arrived: Place | None) -> None:
-        """Note what threads that receive and send have waited for a core since they told it last."""
-        wait_s = next(self.log.core_waits_s.get((self.name, "told"), iter(())), 0.0)
-        if wait_s:
-            self.log.held.append(Held(wait_s, arrived, tuple(self.left)))
-        self.left.clear()
+            return
+        self.log.sent_s[sent_of(receiver, message)].append(now_s)
 
     def plan(self, now_s: float) -> Plan:
         """Note what is begun."""
         plan = self.station.plan(now_s)
         if isinstance(plan, Start):
             self.latest_s = max(self.latest_s, now_s)
-            wait_s = next(self.log.core_waits_s.get((self.name, "start"), iter(())), 0.0)
-            self.log.begun.append((now_s if self.could_s is None else self.could_s, now_s, self.name, wait_s))
-            self.could_s, self.begun_s = None, now_s
+            could_s = now_s if self.could_s is None else self.could_s
+            self.log.begun.append(_Begun(self.name, now_s, could_s, self.after_own))
+            self.could_s, self.after_own, self.begun_s = None, False, now_s
         return plan
 
     def _done(self, event: StepDone, now_s: float) -> None:
         step = self.station.running
         if step is None or step.number != event.step:
             return
-        if not self.log.stated:
-            self.ending_wait_s = next(self.log.core_waits_s.get((self.name, "done"), iter(())), 0.0)
         played = PlayedStep(event.duration_s, step.idle_gap_s, step.warm_tokens)
         self.log.steps[self.name, step.kind].append(played)
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)

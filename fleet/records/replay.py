@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import EVENT_OF, ended_of
+from fleet.records.recorder import EVENT_OF
 from fleet.records.run import Run
 from fleet.records.schema import Row
 from fleet.stations.build import station_named, stations
@@ -88,7 +88,7 @@ def _replay_station(station: Replayed, rows: list[Row], again: Callable[[str], R
                 return f"{station.name}: event {position} ends step {row.step}, replay runs {step}"
             ended = rows[position : position + members]
             outcomes = tuple(outcome_of(part) for part in ended)
-            station.handle(StepDone(row.step, outcomes, row.duration_s, row.control_s), row.time_s)
+            station.handle(StepDone(row.step, outcomes, row.duration_s), row.time_s)
         elif row.event != "killed":
             station.handle(EVENT_OF[row.event](row), row.time_s)
         position += members
@@ -100,7 +100,7 @@ def _replay_station(station: Replayed, rows: list[Row], again: Callable[[str], R
 def outcome_of(row: Row) -> Outcome:
     """Return the outcome of the row's member in the step."""
     drafted = row.tokens if row.kind == "draft" else -1
-    return Outcome(row.accepted, ended_of(row), row.matches, drafted, row.ratio, row.kld, row.kld_peak)
+    return Outcome(row.accepted, row.matches, drafted, row.ratio, row.kld, row.kld_peak)
 
 
 def _step_of(rows: list[Row]) -> tuple[object, ...]:

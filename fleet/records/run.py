@@ -18,17 +18,18 @@ import pyarrow.parquet as pq
 
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.format import FORMAT, Version, check_format
 from fleet.inputs.parquet import read_table
 from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
 from fleet.records.columns import Table
 from fleet.records.power import EnergyCurve
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.times.labels import warning_of
 
 if TYPE_CHECKING:
@@ -40,22 +41,22 @@ class RunHeader(msgspec.Struct, frozen=True):
 
     Keys:
         scenario: The scenario as it ran, its profile's numbers included.
-        fleet: What the scenario was settled to: stations, devices, links and times; `specfleet show` prints it.
+        fleet: What the scenario was resolved to: stations, devices, links and times; `specfleet show` prints it.
         scenario_digest: Fingerprint of the scenario.
         profile_digest: Fingerprint of the profile's numbers; empty where there was none.
         world: "sim" for simulated time, "engine" for a run of the models.
         versions: Versions of Python and of the packages that the run rests on, by name.
-        host: Machine type, operating system, byte order and cores of the host.
+        host: Machine type, operating system, byte order, cores and GPUs of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
-        pace_of: Digest of the measured run whose host's pace a simulation played back; empty where it did not.
-        played_of: Digest of the measured run of which a simulation played back more; empty where it did not.
-        played: What that was: steps, acceptance, links, delays.
+        played_of: Digest of the measured run of which a simulation played back parts; empty where it did not.
+        played: What that was: steps, acceptance, overhead, links.
         replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
             targets.
         energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
         path: How a simulation went: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
             run on the engine.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     scenario: Scenario
@@ -67,12 +68,12 @@ class RunHeader(msgspec.Struct, frozen=True):
     host: dict[str, str]
     started_unix_s: float
     rows: dict[str, int]
-    pace_of: str = ""
     played_of: str = ""
     played: tuple[str, ...] = ()
     replayed: tuple[str, ...] = ()
     energy: tuple[EnergyCurve, ...] = ()
     path: str = ""
+    version: Version = FORMAT
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -106,10 +107,10 @@ class Run(msgspec.Struct, frozen=True):
         return self.table.to_pandas()
 
 
-def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None) -> Run:
+def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None, gpus: int = 0) -> Run:
     """Assemble a run from the log of all stations: by time, and within a station as things happened.
 
-    `fleet`: what the scenario was settled to, where that is known already.
+    `fleet`: what the scenario was resolved to, where that is known already. `gpus`: how many the run could use.
     """
     width = len(SCHEMA)
     arrays = [array_of(log[number::width], field.type) for number, field in enumerate(SCHEMA)]
@@ -118,10 +119,10 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, fleet or settle(scenario), world, counts), table)
+    return Run(make_header(scenario, fleet or resolve(scenario), world, counts, gpus), table)
 
 
-def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int]) -> RunHeader:
+def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
     """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
@@ -136,7 +137,8 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
             "system": platform.system(),
             "byte_order": sys.byteorder,
             "cores": str(os.cpu_count() or 1),
-        },
+        }
+        | ({"gpus": str(gpus)} if gpus else {}),
         started_unix_s=time.time(),
         rows=rows,
         replayed=fleet.replayed if world == "engine" else (),
@@ -159,7 +161,9 @@ def read_run(path: Path) -> Run:
     if b"specfleet" not in metadata:
         raise InputError(f"{path}: a Parquet file, but not a run of specfleet (no header)")
     try:
-        header = msgspec.json.decode(metadata[b"specfleet"], type=RunHeader)
+        content = msgspec.json.decode(metadata[b"specfleet"])
+        check_format(content, str(path), "run it again", unmarked=1)
+        header = msgspec.convert(content, RunHeader)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: written by another version of specfleet ({reason(error)}); run it again") from error
     run = Run(header, table.replace_schema_metadata(None))

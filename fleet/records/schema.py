@@ -28,10 +28,9 @@ class Row(NamedTuple):
         base (tokens): Committed length that the row refers to.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
             done), planned (start); of a view, the sessions that wait.
-        goal (tokens): Final length of the text, as asked (join), or where the target ended it by itself (done).
+        goal (tokens): Final length of the text (join).
         accepted (tokens): Accepted draft tokens (done of verify).
-        flag: Whether it is the request's first round (draft-request), or the target ended the text by itself, by an
-            end-of-text token or a stop string (done).
+        flag: Whether it is the request's first round (draft-request).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
         duration_s: Service time on the device's clock (done), or the work that a drafter expects (view).
         idle_gap_s: Idleness of the station before the step's group (start).
@@ -41,12 +40,6 @@ class Row(NamedTuple):
         ratio (share): Mean of min(1, p/q) over the draft (done of verify); 0 where unknown.
         kld (nats): Mean of KL(p||q) over the draft (done of verify); 0 where unknown.
         kld_peak (nats): The largest KL(p||q) of the draft's tokens (done of verify); 0 where unknown.
-        control_s: Time of the control computation right after the step (done of real steps on a cpu), which tells how
-            fast the host is just then; 0 where it was not taken.
-        core_wait_s: How long threads of a real node were ready and waited for a core: those that receive, before a
-            message arrived, and with it those that had sent since the one before; the one that runs steps, between a
-            step's end and what it sends (done), and from that end, or from what woke it, until the next one began
-            (start), with what whoever had the device before waited until it let it go.
     """
 
     time_s: float
@@ -73,9 +66,8 @@ class Row(NamedTuple):
     ratio: float = 0.0
     kld: float = 0.0
     kld_peak: float = 0.0
-    control_s: float = 0.0
-    core_wait_s: float = 0.0
 
 
 _STORED = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in Row.__annotations__.items()])
+WIDTH = len(SCHEMA)  # values of a row

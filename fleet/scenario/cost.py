@@ -9,7 +9,6 @@ from fleet.times.effects import Watts
 
 HOUR_S = 3600.0
 MILLION = 1e6
-J_PER_KWH = 3.6e6
 Price = Annotated[float, Meta(ge=0, le=1e9)]
 
 

@@ -1,4 +1,4 @@
-"""Faults on purpose, as a script: stations that die or stall, messages that are lost, late, repeated or overtaken.
+"""Faults on purpose, as a script: stations that die or stall, and messages that go wrong.
 
 The simulator plays a script, and so can whatever carries real messages or starts real processes: `moments` tells when
 something happens to a station, and `LinkFaults` what becomes of each message of one direction of a link.
@@ -16,101 +16,65 @@ When = Annotated[float, Meta(ge=0, le=1e9)]
 HowLong = Annotated[float, Meta(gt=0, le=1e9)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Way = Literal["up", "down"]
+Effect = Literal["drop", "delay", "duplicate", "reorder"]
 Change = Literal["kill", "start", "stall", "resume"]
 
 
-class OnStation(msgspec.Struct, frozen=True):
-    """What happens to a station's process.
-
-    Keys:
-        node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
-    """
-
-    node: str
-
-
-class Kill(OnStation, frozen=True, tag="kill", tag_field="what", forbid_unknown_fields=True):
+class Kill(msgspec.Struct, frozen=True, tag="kill", tag_field="what", forbid_unknown_fields=True):
     """A station's process dies, and is started again empty: whatever it knew is lost, the running step too.
 
     Keys:
+        node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
         at_s: When it dies, since the run began.
         for_s: How long until it is started again, 0 for at once. Left out, it stays dead.
     """
 
+    node: str
     at_s: When = 0.0
     for_s: When | None = None
 
 
-class Stall(OnStation, frozen=True, tag="stall", tag_field="what", forbid_unknown_fields=True):
+class Stall(msgspec.Struct, frozen=True, tag="stall", tag_field="what", forbid_unknown_fields=True):
     """A station's process stands still, and then goes on with all that it knew; what was sent to it waits.
 
     Keys:
+        node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
         at_s: When it stops, since the run began.
         for_s: How long it stands still.
     """
 
+    node: str
     for_s: HowLong
     at_s: When = 0.0
 
 
-class OnLinks(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to messages, and to which of them.
+class LinkFault(msgspec.Struct, frozen=True, tag="link", tag_field="what", forbid_unknown_fields=True):
+    """Messages between drafters and targets are lost, late, repeated or overtaken.
 
     Keys:
+        effect: "drop": they are lost. "delay": they are late, and later ones wait behind them. "reorder": they are
+            late, and later ones overtake them. "duplicate": they arrive on time, and once more, late.
         share (share): How many of the messages.
+        by_s: How late at most; each by its own time, spread evenly from 0. Needed for all effects but "drop".
         node: On the links of which station; empty for all links.
-        way: Up to drafters, or down to targets; left out, both.
         at_s: From when on, since the run began.
         for_s: For how long. Left out, to the end.
     """
 
+    effect: Effect
+    share: Share
+    by_s: When = 0.0
     node: str = ""
-    way: Way | None = None
     at_s: When = 0.0
     for_s: HowLong | None = None
 
-
-class Drop(OnLinks, frozen=True, tag="drop", tag_field="what", forbid_unknown_fields=True):
-    """Messages are lost."""
-
-    share: Share
-
-
-class Delay(OnLinks, frozen=True, tag="delay", tag_field="what", forbid_unknown_fields=True):
-    """Messages are late, and what is sent after them waits behind them.
-
-    Keys:
-        by_s: By how much at most; each by its own time, spread evenly from 0.
-    """
-
-    share: Share
-    by_s: HowLong
-
-
-class Duplicate(OnLinks, frozen=True, tag="duplicate", tag_field="what", forbid_unknown_fields=True):
-    """Messages arrive twice.
-
-    Keys:
-        by_s: How much later the second copy comes at most; each by its own time, spread evenly from 0.
-    """
-
-    share: Share
-    by_s: HowLong
-
-
-class Reorder(OnLinks, frozen=True, tag="reorder", tag_field="what", forbid_unknown_fields=True):
-    """Messages are late, and what is sent after them overtakes them.
-
-    Keys:
-        by_s: By how much at most; each by its own time, spread evenly from 0.
-    """
-
-    share: Share
-    by_s: HowLong
+    def __post_init__(self) -> None:
+        if (self.effect == "drop") != (self.by_s == 0.0):
+            wanted = "is lost, and not late: leave by_s out" if self.by_s else "needs by_s above 0, how late it is"
+            raise ValueError(f"effect = {self.effect!r}: a message {wanted}")
 
 
 NodeFault = Kill | Stall
-LinkFault = Drop | Delay | Duplicate | Reorder
 Fault = NodeFault | LinkFault
 
 
@@ -149,11 +113,9 @@ ON_TIME = [Copy(0.0, in_order=True)]
 class LinkFaults:
     """What becomes of the messages of one direction of the link between a drafter and a target, drawn with `rng`."""
 
-    def __init__(self, faults: Sequence[Fault], drafter: str, target: str, way: Way, rng: np.random.Generator) -> None:
+    def __init__(self, faults: Sequence[Fault], drafter: str, target: str, rng: np.random.Generator) -> None:
         self.faults = [
-            fault
-            for fault in faults
-            if isinstance(fault, LinkFault) and fault.node in ("", drafter, target) and fault.way in (None, way)
+            fault for fault in faults if isinstance(fault, LinkFault) and fault.node in ("", drafter, target)
         ]
         self.rng = rng
 
@@ -164,14 +126,14 @@ class LinkFaults:
             return ON_TIME
         late_s, in_order, seconds = 0.0, True, []
         for fault in hit:
-            if isinstance(fault, Drop):
+            if fault.effect == "drop":
                 return []
             by_s = fault.by_s * self.rng.random()
-            if isinstance(fault, Duplicate):
+            if fault.effect == "duplicate":
                 seconds.append(Copy(by_s, in_order=False))
             else:
                 late_s += by_s
-                in_order = in_order and isinstance(fault, Delay)
+                in_order = in_order and fault.effect == "delay"
         return [Copy(late_s, in_order), *seconds]
 
     def _of(self, now_s: float) -> Iterator[LinkFault]:

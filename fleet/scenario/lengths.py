@@ -1,51 +1,47 @@
-"""Lengths of prompts and answers: laws of them, and what published workloads are like."""
+"""Lengths of prompts and answers: ranges, a lognormal law, and published workloads."""
 
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.chance.lengths import Law, lognormal_of, mean_tokens_of, tokens_at
+from fleet.acceptance.lengths import lognormal_at, lognormal_of, mean_tokens_of
 
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # of a text: no model reads more
 
 
 class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lengths from `low` to `high`, both included; each request draws its own, evenly or by another law.
+    """Lengths from `low` to `high`, both included; each request draws its own, evenly or by a lognormal law.
 
     Keys:
         low (tokens): The smallest length.
         high (tokens): The largest length; at least `low`.
-        law: How lengths spread between them. "even": all are equally likely. "lognormal", "gamma": around `mean`, what
-            is beyond `low` and `high` drawn again.
-        mean (tokens): Mean of the law before it is cut at `low` and `high`; what is drawn has another one where the cut
-            takes much, which `specfleet show` tells.
+        mean (tokens): Mean of a lognormal law before it is cut at `low` and `high`: what is beyond is drawn again. It
+            needs `cv`. Left out, all lengths are equally likely.
         cv (factor): Coefficient of variation of the law, its standard deviation over its mean, before the cut.
     """
 
     low: Tokens
     high: Tokens
-    law: Law = "even"
     mean: Annotated[float, Meta(ge=1, le=1e7)] | None = None
     cv: Annotated[float, Meta(gt=0, le=10)] | None = None
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ValueError(f"low = {self.low} is above high = {self.high}")
-        told = [name for name in ("mean", "cv") if getattr(self, name) is not None]
-        if self.law == "even" and told:
-            raise ValueError(f"law = 'even' has no {told[0]}; allowed with it: lognormal, gamma")
-        if self.law != "even" and len(told) < 2:
-            raise ValueError(f"law = {self.law!r} needs mean and cv")
+        if (self.mean is None) != (self.cv is None):
+            raise ValueError("a lognormal law needs mean and cv; leave both out for equally likely lengths")
         if self.mean is not None and not self.low <= self.mean <= self.high:
             raise ValueError(f"mean = {self.mean:g} is not between low = {self.low} and high = {self.high}")
 
     def at(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the lengths in tokens for uniform numbers in [0, 1)."""
-        return tokens_at(uniforms, self.law, self.mean or 0.0, self.cv or 0.0, self.low, self.high)
+        """Return the lengths in tokens of a lognormal law, for uniform numbers in [0, 1)."""
+        assert self.mean is not None
+        assert self.cv is not None
+        return lognormal_at(uniforms, self.mean, self.cv, self.low, self.high)
 
     @property
     def drawn_mean(self) -> float:
@@ -55,7 +51,9 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _mean_of(length: Between) -> float:
-    return mean_tokens_of(length.law, length.mean or 0.0, length.cv or 0.0, length.low, length.high)
+    if length.mean is None or length.cv is None:
+        return (length.low + length.high) / 2
+    return mean_tokens_of(length.mean, length.cv, length.low, length.high)
 
 
 class Texts(msgspec.Struct, frozen=True):
@@ -66,18 +64,15 @@ class Texts(msgspec.Struct, frozen=True):
     source: str
 
 
-TextsName = Literal["sharegpt", "chat", "summarising"]
-
-
 def _by_quantiles(median: float, p90: float, high: int) -> Between:
     mean, cv = lognormal_of(median, p90)
-    return Between(1, high, "lognormal", mean, cv)
+    return Between(1, high, mean, cv)
 
 
 TEXTS: dict[str, Texts] = {
     "sharegpt": Texts(
-        Between(1, 8192, "lognormal", 161.31, 1.0),
-        Between(1, 8192, "lognormal", 337.99, 1.0),
+        Between(1, 8192, 161.31, 1.0),
+        Between(1, 8192, 337.99, 1.0),
         "means of prompts (161.31) and answers (337.99) published: Kwon et al. 2023 (vLLM), figure 11; assumed: "
         "lognormal with a coefficient of variation of 1",
     ),
@@ -94,4 +89,4 @@ TEXTS: dict[str, Texts] = {
         "(Sarathi-Serve), table 2, arxiv_summarization; assumed: lognormal between and beyond them",
     ),
 }
-"""What `workload.texts` names."""
+"""Published workloads, by the name that `workload.lengths` takes."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 Pair = tuple[int, int]
 """A target and a drafter, by number."""

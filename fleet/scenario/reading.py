@@ -6,21 +6,53 @@ from typing import Any
 
 import msgspec
 
+from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
+from fleet.inputs.format import check_format
 from fleet.inputs.strict import convert
-from fleet.inputs.text import read_toml
-from fleet.scenario.changes import Changes, apply_changes
+from fleet.inputs.text import exists, read_toml
+from fleet.scenario.changes import Changes, apply_changes, pairs_of
 from fleet.scenario.conflicts import conflicts
 from fleet.scenario.named_files import with_files
 from fleet.scenario.scenario import Scenario, needs_of
 from fleet.scenario.sides import with_profiles
 from fleet.times.profile import HardwareProfile, read_profile
 
+Given = str | Path | Scenario
+"""A scenario: its file (TOML), the name of a shipped one, or itself."""
+
+
+def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
+    """Return the scenario that is given: a file (TOML), the name of a shipped one, or a Scenario, with changes.
+
+    `changes` are values by dotted key; keywords are keys of the scenario, where a dict changes only what it names. A
+    dict that says which policy or model it is (`{"policy": "at-most", "sessions": 4}`) replaces what was there. Files
+    that a scenario file names are found from its folder, those of a shipped scenario or a Scenario, and all folders of
+    models, from the working folder. InputError, in one line with file, key, value and what is allowed, for what is
+    wrong.
+
+    >>> scenario_of("star", {"verifiers.count": 8}, acceptance={"beta": 0.9}).verifiers.count
+    8
+    """
+    pairs = [*pairs_of(changes or ()), *keys.items()]
+    if isinstance(given, Scenario):
+        return change_scenario(given, pairs)
+    path, shipped = Path(given), shipped_scenarios()
+    is_there = exists(path)
+    if not is_there and str(given) in shipped:
+        return read_scenario(shipped[str(given)], pairs, Path())
+    try:
+        return read_scenario(path, pairs)
+    except InputError as error:
+        if is_there:
+            raise
+        raise InputError(f"{error}, and no shipped scenario has that name; shipped: {', '.join(shipped)}") from error
+
 
 def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -> Scenario:
     """Read a scenario file and apply changes: values by dotted key, or texts such as `verifiers.count=4`.
 
-    Its profile and the files that it names are found relative to `base`, the scenario's folder unless told otherwise;
+    Its profile and the files that it names are found relative to `base`, by default the scenario's folder;
     folders of models, from the working folder. Raises InputError, in one line naming file, key, value and what is
     allowed.
     """
@@ -38,6 +70,8 @@ def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
 
 def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
     """Turn plain content into a checked scenario; `origin` names it in errors, `base` is the folder of its files."""
+    check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
+    check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
     for key, device in (
         ("drafters.device", scenario.drafters.device),

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.chance.acceptance import LengthModel
-from fleet.chance.tokens import TokenModel
+from fleet.acceptance.models import LengthModel
+from fleet.acceptance.tokens import TokenModel
+from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
@@ -20,12 +21,11 @@ from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
-from fleet.policies.svip import Svip
 from fleet.policies.warm_up import NoWarmUp, WarmUp
-from fleet.scenario.arrivals import Gamma, Ramp, Rate
+from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
-from fleet.scenario.lengths import Between, TextsName, Tokens
+from fleet.scenario.lengths import Between, Tokens
 from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.slo import Slo
 from fleet.times.profile import HardwareProfile
@@ -43,22 +43,23 @@ VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Move = Literal["prefill", "transfer", "shared"]
 Sharing = Literal["turns", "contended", "one-process"]
 GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde  # what a verifier can grant beforehand
-LengthRule = GrantRule | AdaEdl | Svip  # a batch can stop drafts after a token, too
+LengthRule = GrantRule | AdaEdl  # a batch can stop drafts after a token, too
 Acceptance = LengthModel | TokenModel
 
 
-class DrafterTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Drafters numbered `first` and above differ from the others: a slower device, a longer link.
+class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Drafters or targets numbered `first` and above differ from the others: a slower device, a longer link.
 
     Keys:
-        first (number): The first drafter that differs, counted from 1. Rises from tier to tier: where
-            several hold for a drafter, the last one wins.
-        draft: Time of their draft steps, in place of the profile's `draft`.
-        link: Their link to every target, in place of the scenario's or the profile's `link`.
+        first (number): The first one that differs, counted from 1. Rises from tier to tier: where several hold for a
+            station, the last one wins.
+        step: Time of their draft steps, or of their verifications, in place of the scenario's or the profile's.
+        link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. Where
+            both ends have one, the target's holds.
     """
 
     first: Number
-    draft: StepTime | None = None
+    step: StepTime | None = None
     link: LinkTime | None = None
 
 
@@ -76,7 +77,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
         profile: The drafters' machine, where it is another than the targets': a profile as the scenario's `profile`. It
-            tells drafts, their prefill and what passes around them; links and acceptance stay the scenario's, or its
+            tells drafts, their prefill and their overhead; links and acceptance stay the scenario's, or its
             `profile`'s. Empty: `profile` tells these, too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
@@ -93,8 +94,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         allocate: How deep to draft, where that is not always `depth`. Left out, it is.
         lease_s: After how much silence of a target, while it has to answer, a drafter ends its session and frees its
             cache. 0 is never.
-        cache_tokens (tokens): Tokens of context that a drafter's cache holds. When they run out, the sessions that were
-            drafted for longest ago are evicted, and prefilled again at their next round. 0 is any number.
         tiers: Groups of drafters that differ from the others.
     """
 
@@ -116,23 +115,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     allocate: Fixed | AdaptiveDepth | None = None
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
-    cache_tokens: WholeNumber = 0
-    tiers: tuple[DrafterTier, ...] = ()
-
-
-class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Verifiers numbered `first` and above differ from the others: a slower device, a longer link.
-
-    Keys:
-        first (number): The first verifier that differs, counted from 1. Rises from tier to tier:
-            where several hold for a verifier, the last one wins.
-        verify: Time of their verifications, in place of the scenario's or the profile's `verify`.
-        link: Their link to every drafter, in place of the scenario's or the profile's `link`, and of a drafter tier's.
-    """
-
-    first: Number
-    verify: StepTime | None = None
-    link: LinkTime | None = None
+    tiers: tuple[Tier, ...] = ()
 
 
 class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,23 +129,20 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
         profile: The targets' machine, where it is another than the drafters': a profile as the scenario's `profile`. It
-            tells verifications, prefills, plain decoding and what passes around them. Empty: `profile` tells these,
+            tells verifications, prefills, plain decoding and their overhead. Empty: `profile` tells these,
             too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
-        verify: Time of a verification, in place of the profile's.
-        prefill: Time of a target's prefill, in place of the profile's `verify_prefill`.
-        decode: Time of one plain decoding step, in place of the profile's.
+        verify: Time of a step of a target, be it a verification, a prefill or a plain decoding step, in place of the
+            profile's.
         tiers: Groups of targets that differ from the others.
         priorities (priority): Priorities of the requests of targets 1, 2, ...; a larger number is more urgent, and
             targets beyond the list have 0. The order "priority" looks at them.
         group: Which sessions share a verification: one at a time, a batch of those that wait, or all at a barrier.
-        padded: Whether the drafts of one verification are filled up to the longest, which costs the time of the
-            filling.
         patience_s: How long a target waits for a draft before it gives its drafter up and decodes alone. 0 is for ever.
         rejoin_s: How long it then decodes alone before it asks its drafter again, which it goes on doing until the
             drafter answers.
         allocate: By which rule the verifier grants the speculation lengths. Left out, `drafters.depth` holds. Rules
-            that stop drafts token by token (adaedl, svip) go into `[batch]` only.
+            that stop drafts token by token (adaedl) go into `[batch]` only.
         rule: By which rule drafts are accepted. All of them leave the target's distribution as it is. "rejection": a
             token is accepted with probability min(1, p/q). "without-replacement": the same for the children of a node
             in a tree, each drawn once. "top-k": the drafter's best children, of which nothing is drawn. "match": the
@@ -175,12 +155,9 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: HardwareProfile | str = ""
     device: str = ""
     verify: StepTime | None = None
-    prefill: StepTime | None = None
-    decode: StepTime | None = None
     tiers: tuple[Tier, ...] = ()
     priorities: tuple[Annotated[int, Meta(ge=-(10**9), le=10**9)], ...] = ()
     group: Group = One()
-    padded: bool = False
     patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     rejoin_s: Annotated[float, Meta(ge=1e-3, le=1e9)] = 1.0
     allocate: GrantRule | None = None
@@ -213,29 +190,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharing: Sharing = "turns"
 
 
-class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", forbid_unknown_fields=True):
-    """Requests, or first turns of conversations, come by themselves at random times.
-
-    Keys:
-        per_s (requests/s): How many come in a second, on average; the gaps between them are exponential.
-    """
-
-    per_s: Rate
-
-
-class Trace(msgspec.Struct, frozen=True, tag="trace", tag_field="process", forbid_unknown_fields=True):
-    """Requests come at the times, and with the lengths, of a recorded trace.
-
-    Keys:
-        file: A CSV file with the columns arrived_at (seconds), num_prefill_tokens and num_decode_tokens, found relative
-            to the scenario's folder.
-        speed (factor): How many times faster than recorded the arrivals are played.
-    """
-
-    file: str
-    speed: Rate = 1.0
-
-
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who decodes what. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
 
@@ -248,30 +202,17 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prompts: What the real world decodes: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
             `prompt` (text) or `prompt_ids` (token ids), found relative to the scenario's folder. The simulated world
             needs lengths only and does not read it.
-        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`, and a law.
+        prompt_tokens (tokens): Length of a prompt: a number, or a table with `low` and `high`.
         new_tokens (tokens): Tokens to decode for a request: a number, or such a table. Requests run to that length,
-            whatever the text says, so that equal work is compared; unless `ignore_eos` or `stop` lets a text end by
-            itself, which is then the longest that it may get.
+            whatever the text says, so that equal work is compared.
         arrivals: How requests come by themselves, each then a stream of its own. Left out, the loop is closed.
         conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), found relative to the scenario's
             folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as a
             token. Empty: there are none.
-        lengths: A CSV file with the columns num_prefill_tokens and num_decode_tokens, the lengths of request after
-            request, found relative to the scenario's folder; they come one after the other, or by `arrivals`. Empty:
-            there is none.
-        lengths_drawn: Whether each request draws one row of `lengths` at random, however often it was drawn, so that
-            there are as many requests as asked. If not, rows come in their order until the file ends.
-        texts: Lengths of prompts and answers like those of published workloads, in place of `prompt_tokens` and
-            `new_tokens`: "sharegpt" (means of the vLLM paper), "chat" and "summarising" (medians and 90th percentiles
-            of Sarathi-Serve's table 2); docs/loads.md says what is published and what assumed. Left out, these
-            two hold.
-        ignore_eos: Whether end-of-text tokens are tokens like any other. If not, a request ends with the first one: in
-            the real world with those of the target's generation config or, if it has none, of its tokenizer.
-        stop: Texts that end a request, with the token that completes one. The real world looks for them in what the
-            target's tokenizer makes of the tokens.
-        ends: Where texts end in the simulated world, which knows no tokens: the records of a run (Parquet), found
-            relative to the scenario's folder. Request i ends where request i of that run ended by itself; the others,
-            and all where this is empty, run to `new_tokens`. For `ignore_eos = false` or `stop` only.
+        lengths: Lengths in place of `prompt_tokens` and `new_tokens`: like those of a published workload, "sharegpt"
+            (means of the vLLM paper), "chat" or "summarising" (medians and 90th percentiles of Sarathi-Serve's table
+            2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, found relative
+            to the scenario's folder. docs/loads.md says what is published and what assumed. Empty: these two hold.
         temperature (factor): Temperature of sampling, which divides the logits; 0 is greedy decoding.
         top_k (tokens): How many of the likeliest tokens may be drawn; 0 is all of them.
         top_p (share): Tokens are drawn from the likeliest ones that together have this probability; 1 is all of them.
@@ -283,40 +224,24 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: str = "demo/evaluation"
     prompt_tokens: Tokens | Between = 192
     new_tokens: Tokens | Between = 96
-    arrivals: Poisson | Gamma | Ramp | Trace | None = None
+    arrivals: Poisson | Gamma | Trace | None = None
     conversations: str = ""
     lengths: str = ""
-    lengths_drawn: bool = False
-    texts: TextsName | None = None
-    ignore_eos: bool = True
-    stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
-    ends: str = ""
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
-    @property
-    def ends_itself(self) -> bool:
-        """Whether a text may end before it is as long as asked."""
-        return not self.ignore_eos or bool(self.stop)
-
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a run counts, and how its intervals are estimated.
+    """Which part of a run counts.
 
     It counts until the first stream of a closed loop has nothing left to do; with arrivals, to the end of the run.
 
     Keys:
         warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
-        batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
-            intervals: fewer are longer, and depend on each other less.
-        deadlines_s: How soon a draft must be there after targets 1, 2, ... asked for it (the last entry holds for all
-            further ones). Where it is given, the share of rounds in time is the metric `in_time`.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    batches: Annotated[int, Meta(ge=2, le=10**6)] = 10
-    deadlines_s: tuple[Annotated[float, Meta(gt=0, le=1e9)], ...] = ()
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -339,11 +264,13 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measure: Which part of a run counts.
         slo: What each request is to reach. Left out, no request is held against a goal.
         cost: What devices cost, and draw. Left out, tokens have no price.
-        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, the
-            admission "within-memory" knows its room, and runs measure what the drafter's caches take.
+        memory: What devices and models hold. Where it is given, the analytic model says how many targets fit, and
+            the admission "within-memory" knows its room. Where a drafter's caches run out of it, the sessions that were
+            drafted for longest ago are evicted, and prefilled again at their next round.
         precision: Precision of the models' numbers in the real world.
         faults: What goes wrong on purpose, entry by entry: stations that die or stall, messages that are lost, late,
             repeated or overtaken.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     name: str = "unnamed"
@@ -362,6 +289,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
+    version: Version = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

@@ -52,11 +52,11 @@ def without_profiles(scenario: Scenario) -> Scenario:
     return with_profiles(scenario, lambda _profile, _key: "")
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a settled fleet keeps of its profiles: names, fingerprint, what they rest on, sizes and powers.
+class ProfileFacts(msgspec.Struct, frozen=True):
+    """What a resolved fleet keeps of its profiles: names, fingerprint, what they rest on, sizes and powers.
 
-    `control_s` is 0 where two profiles have two paces. `powers`: of the drafters' devices and the targets', where both
-    are known.
+    `power`: of the drafters' devices, where that of both sides is known; `target_power`: of the targets' devices, where
+    it is another.
     """
 
     name: str = ""
@@ -65,30 +65,31 @@ class Told(msgspec.Struct, frozen=True):
     vocabulary: int = 0
     hidden: int = 0
     positions: int = 0
-    control_s: float = 0.0
-    powers: tuple[Power | None, Power | None] = (None, None)
+    power: Power | None = None
+    target_power: Power | None = None
 
 
-def told_of(scenario: Scenario) -> Told:
-    """Return that of a scenario: of one profile its own, of two what holds for both; nothing without any."""
+def facts_of(scenario: Scenario) -> ProfileFacts:
+    """Return the facts of a scenario's profiles: of two, what holds for both; nothing without any."""
     drafting, verifying = (profile_of(scenario, side) for side in SIDES)
     known = [profile for profile in (drafting, verifying) if profile is not None]
     if not known:
-        return Told()
+        return ProfileFacts()
     first, last = known[0], known[-1]
     mixed = len(known) == 2 and first != last
     both = hashlib.sha256("".join(profile.digest() for profile in known).encode()).hexdigest()[:16] if mixed else ""
     positions = [profile.positions for profile in known if profile.positions]
     bases = [basis_of(profile) for profile in known]
-    return Told(
+    has_power = first.power is not None and last.power is not None
+    return ProfileFacts(
         name=f"{first.name} drafts for {last.name}" if mixed else first.name,
         digest=both or first.digest(),
         basis=min(bases, key=DOUBTFUL.index),
         vocabulary=last.vocabulary,
         hidden=last.hidden,
         positions=min(positions, default=0),
-        control_s=0.0 if mixed else first.control_s,
-        powers=(first.power, last.power) if first.power and last.power else (None, None),
+        power=first.power if has_power else None,
+        target_power=last.power if has_power and last.power != first.power else None,
     )
 
 

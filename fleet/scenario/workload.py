@@ -1,25 +1,22 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Meta
 from numpy.typing import NDArray
 
 from fleet.errors import InputError
-from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv, read_json_lines
-from fleet.scenario.arrivals import Gamma, Ramp
+from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.lengths import TEXTS, Between, Tokens
-from fleet.scenario.scenario import Poisson, Trace, Workload, mean_tokens
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Workload, mean_tokens
 from fleet.times.step_time import Seconds
 
 CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
@@ -28,14 +25,10 @@ MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for eac
 BLOCK = 256  # numbers that are drawn at once
 
 R = TypeVar("R", bound=msgspec.Struct)
-What = Literal["prompts", "answers", "rows", "arrivals"]  # parts of a workload that are drawn apart
+What = Literal["prompts", "answers", "arrivals"]  # parts of a workload that are drawn apart
+SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # of random numbers, one for each part
 Length = Callable[[What, int | Between], int]
-Places = Callable[[int], Iterable[int]]
 Turn = tuple[int, int, int]
-WHOLE = pa.int64()
-ENDS = pa.schema(  # what a recorded run tells of where its texts ended
-    {"event": pa.string(), "request": WHOLE, "tokens": WHOLE, "goal": WHOLE, "flag": pa.bool_()}
-)
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +71,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
     drawing = _Drawing(seed, rng)
-    turns = list(islice(_turns(fleet.workload, drawing.length, drawing.places), fleet.workload.requests))
+    turns = list(islice(_turns(fleet.workload, drawing.length), fleet.workload.requests))
     tokens = sum(new_tokens for _, _, new_tokens in turns)
     if tokens > MOST_TOKENS:
         raise InputError(
@@ -111,10 +104,10 @@ def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
 
 
 def as_told(workload: Workload) -> Workload:
-    """Return the workload with the lengths that `texts` names in place of its own."""
-    if workload.texts is None:
+    """Return the workload with the lengths of the published workload that `lengths` names in place of its own."""
+    if workload.lengths not in TEXTS:
         return workload
-    texts = TEXTS[workload.texts]
+    texts = TEXTS[workload.lengths]
     return msgspec.structs.replace(workload, prompt_tokens=texts.prompts, new_tokens=texts.answers)
 
 
@@ -129,7 +122,7 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers, as scenario or file say; InputError as `longest_of`."""
-    if not _has_file(workload):
+    if not has_file(workload):
         told = as_told(workload)
         return mean_tokens(told.prompt_tokens), mean_tokens(told.new_tokens)
     turns = _each_once(workload, lambda _what, given: round(mean_tokens(given))) or [(0, 0, 0)]
@@ -137,37 +130,29 @@ def mean_lengths(workload: Workload) -> tuple[float, float]:
 
 
 def _each_once(workload: Workload, length: Length) -> list[Turn]:
-    """List what requests may be like: those of a file, all its rows where they are drawn; else one for all."""
-    rows = (workload.requests if not workload.lengths_drawn else None) if _has_file(workload) else 1
+    """List what requests may be like: those of a file, else one for all."""
+    rows = workload.requests if has_file(workload) else 1
     return list(islice(_turns(as_told(workload), length), rows))
 
 
-def has_all(workload: Workload) -> bool:
-    """Whether there are `workload.requests` requests in all; if not, a file of theirs may end before."""
-    return workload.lengths_drawn or not _has_file(workload)
+def has_file(workload: Workload) -> bool:
+    """Whether requests come from a file, which may end before there are `workload.requests`."""
+    lengths = workload.lengths not in ("", *TEXTS)
+    return bool(workload.conversations) or lengths or isinstance(workload.arrivals, Trace)
 
 
-def _has_file(workload: Workload) -> bool:
-    return bool(workload.conversations or workload.lengths) or isinstance(workload.arrivals, Trace)
-
-
-def _turns(workload: Workload, length: Length, places: Places | None = None) -> Iterator[Turn]:
+def _turns(workload: Workload, length: Length) -> Iterator[Turn]:
     """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends.
 
-    `length` says how long a text of a given range is, of what: prompts or answers. `places`: which rows of a file of
-    lengths come, where they are drawn; without it each comes once.
+    `length` says how long a text of a given range is, of what: prompts or answers.
     """
     if workload.conversations:
         yield from _conversations(Path(workload.conversations), workload.new_tokens, length)
     elif isinstance(workload.arrivals, Trace):
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
-    elif workload.lengths:
-        rows: Iterable[Lengths] = _rows(Path(workload.lengths), Lengths, "workload.lengths")
-        if workload.lengths_drawn and places is not None:
-            known = list(rows)
-            rows = (known[place] for place in places(len(known))) if known else ()
-        for number, lengths in enumerate(rows):
+    elif workload.lengths not in ("", *TEXTS):
+        for number, lengths in enumerate(_rows(Path(workload.lengths), Lengths, "workload.lengths")):
             yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
     elif isinstance(workload.prompt_tokens, int) and isinstance(workload.new_tokens, int):
         yield from zip(range(workload.requests), repeat(workload.prompt_tokens), repeat(workload.new_tokens))
@@ -177,7 +162,7 @@ def _turns(workload: Workload, length: Length, places: Places | None = None) -> 
 
 
 class _Drawing:
-    """Draws lengths: even ones from `rng`, others and rows of a file each from numbers of their own.
+    """Draws lengths: equally likely ones from `rng`, lognormal ones from numbers of their own.
 
     So draws of one key leave those of another, and the arrivals, as they are.
     """
@@ -190,15 +175,11 @@ class _Drawing:
         """Draw the length of a prompt or an answer."""
         if isinstance(given, int):
             return given
-        if given.law == "even":
+        if given.mean is None:
             return int(self.rng.integers(given.low, given.high + 1))
         if what not in self.drawn:
             self.drawn[what] = chain.from_iterable(given.at(own).tolist() for own in self._uniforms(what))
         return next(self.drawn[what])
-
-    def places(self, rows: int) -> Iterator[int]:
-        """Yield the numbers of rows of a file, drawn with replacement."""
-        return chain.from_iterable((rows * own).astype(np.int64).tolist() for own in self._uniforms("rows"))
 
     def _uniforms(self, what: What) -> Iterator[NDArray[np.float64]]:
         own = own_source(self.seed, what)
@@ -208,7 +189,7 @@ class _Drawing:
 
 def own_source(seed: int, what: What) -> np.random.Generator:
     """Return the random numbers that decide on one part of a workload."""
-    return np.random.default_rng([seed, 1, 1 + get_args(What).index(what)])
+    return np.random.default_rng([seed, 1, SOURCES[what]])
 
 
 def _conversations(path: Path, new_tokens: int | Between, length: Length) -> Iterator[Turn]:
@@ -233,11 +214,11 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator
             while True:
                 now_s += float(rng.exponential(1 / per_s))
                 yield now_s
-        case Gamma() | Ramp() as process:
+        case Gamma() as process:
             yield from process.openings_s(own)
-        case Trace(file, speed):
+        case Trace(file):
             for row in _trace(Path(file)):
-                yield row.arrived_at / speed
+                yield row.arrived_at
 
 
 def _trace(path: Path) -> Iterator[Arrival]:
@@ -248,26 +229,3 @@ def _rows(path: Path, kind: type[R], what: str) -> Iterator[R]:
     for line, row in read_csv(path, kind.__struct_fields__, what):
         numbers = {name: parsed(text) for name, text in row.items()}
         yield convert(numbers, kind, f"{path}, line {line}")
-
-
-def unknown_ends(fleet: Fleet) -> str | None:
-    """Return a note where texts end by themselves and the simulated world is not told where."""
-    workload = fleet.workload
-    if not workload.ends_itself or workload.ends:
-        return None
-    return (
-        "texts may end by themselves (workload.ignore_eos, workload.stop), but nothing says where: the simulation "
-        "decodes all that is asked, workload.new_tokens; workload.ends plays back those of a run"
-    )
-
-
-def read_ends(path: Path) -> dict[int, int]:
-    """Return after how many new tokens the texts of a recorded run ended by themselves, by request.
-
-    Raises InputError if the file is no run.
-    """
-    table = read_table(path, ENDS, "workload.ends")
-    rows = table.filter(pc.is_in(table["event"], pa.array(["join", "done"]))).to_pylist()
-    prompts = {row["request"]: row["tokens"] for row in rows if row["event"] == "join"}
-    ended = {row["request"]: row["goal"] for row in rows if row["event"] == "done" and row["flag"]}
-    return {request: length - prompts[request] for request, length in ended.items() if request in prompts}

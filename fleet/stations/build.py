@@ -1,4 +1,4 @@
-"""From a settled fleet to its stations, fresh and by name, and to the events that open its requests."""
+"""From a resolved fleet to its stations, fresh and by name, and to the events that open its requests."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request
 from fleet.stations.batch import BatchStation
 from fleet.stations.drafter import DrafterStation
@@ -38,12 +38,12 @@ def station_named(fleet: Fleet, name: str) -> Station:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter; InputError if its admission counts bytes that are not settled yet."""
+    """Build a drafter; InputError if its admission counts bytes and nothing says how many."""
     admit = fleet.drafters.admit
-    if isinstance(admit, WithinMemory) and not admit.is_settled:
+    if isinstance(admit, WithinMemory):
         raise InputError(
-            f"scenario {fleet.name!r}: drafters.admit = 'within-memory' needs cache_bytes and row_bytes, or a table "
-            "[memory]; the engine knows them from its model and its device"
+            f"scenario {fleet.name!r}: drafters.admit = 'within-memory' needs a table [memory]; the "
+            "engine knows its room from its model and its device"
         )
     return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter)
 

@@ -4,12 +4,13 @@ import math
 
 import msgspec
 
+from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed
+from fleet.policies.clip import reach
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
-from fleet.policies.reach import reach
-from fleet.scenario.settled import SettledDrafters
+from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.buffer import Work
 from fleet.stations.discipline import Discipline
 from fleet.stations.draft_cache import DraftCache
@@ -42,8 +43,9 @@ class DrafterStation(Station):
     A session may open anew, in a later epoch or request, while it is still open here: what is left of it was lost.
     """
 
-    def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:
+    def __init__(self, name: str, drafters: ResolvedDrafters, drafter: int = 0) -> None:
         super().__init__(name, drafters.order, drafters.group)
+        assert not isinstance(drafters.admit, WithinMemory)
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
         self.ahead = isinstance(drafters.overlap, Ahead)
@@ -129,7 +131,7 @@ class DrafterStation(Station):
             target = self.discipline.target_of(session.tag)
             before = self.accepted.get(target) or self.adaptive.start()
             self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
-            self.seen = self.seen.back(now_s - drafted_s, self.adaptive.memory)
+            self.seen = self.seen.back(now_s - drafted_s)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Take a session in; return what follows if that cannot be."""

@@ -96,14 +96,12 @@ class Restarted(msgspec.Struct, tag="restart", frozen=True, gc=False):
 class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
     """The device finished the running step; one outcome a member.
 
-    `duration_s` is read on the device's clock; `control_s` is the time of the control computation right after it, which
-    shows how fast the host is just now; 0 where it was not taken.
+    `duration_s` is read on the device's clock.
     """
 
     step: int
     outcomes: tuple[Outcome, ...]
     duration_s: float
-    control_s: float = 0.0
 
 
 Message = DraftRequest | Draft | Refusal | Leave | View

@@ -1,20 +1,18 @@
 """What steps without models yield: accepted lengths and signals, drawn from the acceptance model; in both worlds."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
-from fleet.chance.acceptance import Geometric, Sampler
-from fleet.chance.places import ByPlace, PlaceSampler
-from fleet.chance.sources import sources_of
-from fleet.chance.tokens import Coin, TokenModel, TokenSampler
+from fleet.acceptance.models import Geometric, Sampler
+from fleet.acceptance.places import ByPlace, PlaceSampler
+from fleet.acceptance.sources import sources_of
+from fleet.acceptance.tokens import Coin, TokenModel, TokenSampler
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule
-from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import Request, read_ends
+from fleet.scenario.resolved import Fleet
 from fleet.stations.batch import BatchStation
 from fleet.stations.station import Station
 from fleet.times.step import Member, Step
@@ -37,11 +35,9 @@ class Outcomes:
     def __init__(self, fleet: Fleet) -> None:
         model, rng = fleet.acceptance_model(), sources_of(fleet.seed).acceptance
         by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
-        self.ends_after = read_ends(Path(fleet.workload.ends)) if fleet.workload.ends else {}  # by request
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | PlaceSampler | None = None
         self.drafts: list[int] = []  # of the batch's running draft step
-        self.ends: dict[int, int] = {}  # length at which the text of a tag ends by itself, where that is known
         if isinstance(model, TokenModel):
             self.tokens = TokenSampler(model, rng)
         elif by_token and isinstance(model, Geometric):
@@ -61,35 +57,8 @@ class Outcomes:
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
 
-    def text_begins(self, tag: int, request: Request) -> None:
-        """Note at which length the text of a tag's next request will end by itself, where that is known."""
-        after = self.ends_after.get(request.number, 0)
-        self.ends[tag] = request.prompt_tokens + after if after else 0
-
     def at(self, station: Station, rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
-        """Return the function that draws the outcomes of a verifying station's steps, with the ends of texts in them.
-
-        `rule`: of a batch, which may keep less than what was accepted.
-        """
-        drawn = self._drawn(station, rule)
-        return self._with_ends(drawn) if self.ends_after else drawn
-
-    def _with_ends(self, drawn: Callable[[Step], tuple[Outcome, ...]]) -> Callable[[Step], tuple[Outcome, ...]]:
-        def ended(step: Step) -> tuple[Outcome, ...]:
-            outcomes = drawn(step)
-            if step.kind not in ("prefill", "verify", "decode"):
-                return outcomes
-            return tuple([self._ended(*pair) for pair in zip(step.members, outcomes, strict=True)])
-
-        return ended
-
-    def _ended(self, member: Member, outcome: Outcome) -> Outcome:
-        """Mark an outcome whose tokens reach the end of their text."""
-        left = self.ends.get(member.tag, 0) - (member.base or member.tokens)  # a prefill's tokens are the prompt
-        return msgspec.structs.replace(outcome, ended=left) if 0 < left <= outcome.accepted + 1 else outcome
-
-    def _drawn(self, station: Station, rule: BatchRule | None) -> Callable[[Step], tuple[Outcome, ...]]:
-        """Return the function that draws the outcomes of a verifying station's steps, whatever their texts say.
+        """Return the function that draws the outcomes of a verifying station's steps.
 
         `rule`: of a batch, which may keep less than what was accepted.
         """

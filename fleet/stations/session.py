@@ -14,8 +14,7 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     """State of the stream `tag` in its `request`-th request.
 
     `base`: committed tokens, prompt included. `tail`: draft tokens beyond it that are not verified yet.
-    `goal`: length at which the request is complete: as asked, or where the text ended by itself (0 where only the
-    verifier knows it).
+    `goal`: length at which the request is complete (0 where only the verifier knows it).
     """
 
     tag: int
@@ -44,25 +43,21 @@ def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | st
     return msgspec.structs.replace(session, tail=session.tail + tokens)
 
 
-def commit(session: Session, verified: int, accepted: int, matches: bool = False, ended: int = 0) -> Session:
+def commit(session: Session, verified: int, accepted: int, matches: bool = False) -> Session:
     """Commit the outcome of verifying the first `verified` tail tokens: the accepted ones and the target's own.
 
     The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. Unless
     the drafter went on and guessed that token too (`matches`, AMUSD), the rest of the tail is worthless and a new
-    epoch begins. Commits stop at the goal; a text that ends by itself with the `ended`-th of these tokens has its goal
-    there, and nothing after it is committed.
+    epoch begins. Commits stop at the goal.
     """
     if not 0 <= accepted <= verified <= session.tail:
         raise ValueError(
             f"session {session.tag}: accepted {accepted} of {verified} verified tokens, tail {session.tail}"
         )
-    if not 0 <= ended <= accepted + 1:
-        raise ValueError(f"session {session.tag}: its text ends with token {ended} of {accepted + 1}")
-    goal = min(session.goal, session.base + ended) if ended else session.goal
-    base = min(session.base + accepted + 1, goal)
+    base = min(session.base + accepted + 1, session.goal)
     if matches and accepted == verified < session.tail:
-        return msgspec.structs.replace(session, base=base, goal=goal, tail=session.tail - verified - 1)
-    return msgspec.structs.replace(session, base=base, goal=goal, epoch=session.epoch + 1, tail=0)
+        return msgspec.structs.replace(session, base=base, tail=session.tail - verified - 1)
+    return msgspec.structs.replace(session, base=base, epoch=session.epoch + 1, tail=0)
 
 
 def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session | str:

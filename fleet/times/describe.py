@@ -1,10 +1,13 @@
 """A profile in rows for people: each quantity with its unit, and how well a fitted one fits."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from msgspec.structs import fields
 
 from fleet.times.effects import IdleEffect
+from fleet.times.overhead import Overhead, Overheads, StationOverheads
 from fleet.times.profile import STEPS, HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
@@ -50,53 +53,38 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
             )
             rows.append((f"{name} ({symbols})", formula, error))
     bandwidth = profile.link.bandwidth_bytes_per_s
-    a_row = f" + {1000 * profile.turnaround_row_s:.3g} r ms" if profile.turnaround_row_s else ""
     rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
+    rows += list(_overheads(profile.overhead))
     rows += [
-        ("turnaround", f"{1000 * profile.turnaround_s:.3g} ms{a_row}", ""),
-        ("dispatch", f"{1000 * profile.dispatch_s:.3g} ms", ""),
-        ("turnaround of plain decoding", f"{1000 * profile.decode_turnaround_s:.3g} ms", ""),
-        ("wake-up", f"{1000 * profile.wake_up_s:.3g} ms", ""),
         ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
     ]
-    if profile.busy_link is not None:
-        rows.append(("link, while the next draft begins", f"{1000 * profile.busy_link.latency_s:.3g} ms{rate}", ""))
     if profile.idle != IdleEffect():
         rows += [
             (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
             for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
-        ]
-        rows += [
-            (f"dispatch, wake-up and link while idle for {1000 * gap_s:.3g} ms", f"x {overhead:.3f}", "")
-            for gap_s, overhead in zip(profile.idle.gaps_s, profile.idle.overheads, strict=False)
         ]
     rows += [
         (f"excess left after {tokens} warm-up tokens", f"{left:.0%}", "")
         for tokens, left in enumerate(profile.idle.recoveries)
         if tokens
     ]
-    if profile.recent_load is not None:
-        half_life_ms = 1000 * profile.recent_load.half_life_s
-        rows += [
-            (f"draft at a recent load of {load:.0%} (half-life {half_life_ms:.0f} ms)", f"x {slowdown:.3f}", "")
-            for load, slowdown in zip(profile.recent_load.loads, profile.recent_load.slowdowns, strict=True)
-        ]
-    if profile.control_s:
-        rows.append(("control computation at the reference pace", f"{1e6 * profile.control_s:.1f} us", ""))
-    shared = [(f"turns of a drafter and {_many(k, 'target')}", turns) for k, turns in enumerate(profile.turns, start=1)]
-    for how, turns in [*shared, ("all stations in one process", profile.one_process)]:
-        rows.append((f"{how}: handover", f"{1000 * turns.handover_s:.3g} ms", ""))
-        link_s = None if turns.link is None else turns.link.latency_s
-        around = {"wake-up": turns.wake_up_s, "dispatch": turns.dispatch_s, "link, one way": link_s}
-        rows += [
-            (f"{how}: {what}", f"{1000 * time_s:.3g} ms", "") for what, time_s in around.items() if time_s is not None
-        ]
-        rows += [(f"{how}: {step}", f"x {slowdown:.3f}", "") for step, slowdown in turns.slowdowns.items()]
     rows += [
         (f"contention, {_many(k, 'step')} at once", f"x {factor:.3f}", "")
         for k, factor in enumerate(profile.contention, start=1)
     ]
     return rows
+
+
+def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for each delay around steps that is not 0."""
+    for sharing in fields(overheads):
+        stations = getattr(overheads, sharing.name)
+        for station in fields(StationOverheads) if stations is not None else ():
+            for delay in fields(Overhead):
+                mean_s = getattr(getattr(stations, station.name), delay.name).mean_s
+                if mean_s:
+                    device = sharing.name.replace("_", " ")
+                    yield f"overhead, {device}, {station.name}, {delay.name}", f"{1000 * mean_s:.3g} ms", ""
 
 
 def _many(count: int, thing: str) -> str:

@@ -5,8 +5,9 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from fleet.chance.blocks import uniform_blocks
+from fleet.acceptance.blocks import uniform_blocks
 from fleet.policies.shapes import Shape
+from fleet.times.overhead import Delay
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step import Step
 from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
@@ -24,6 +25,11 @@ def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
 def ratio_blocks(spread: Spread, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield the multipliers of `ratios` block by block, each drawn when it is asked for."""
     return (spread.ratios(block) for block in uniform_blocks(rng))
+
+
+def delays_s(delay: Delay, rng: np.random.Generator) -> Iterator[float]:
+    """Yield independent delays in seconds, for ever."""
+    return (delay.mean_s * ratio for ratio in ratios(delay.spread, rng))
 
 
 def one_way_s(link: LinkTime, rng: np.random.Generator) -> Callable[[int], float]:
@@ -107,45 +113,39 @@ def nodes_of(step: Step, shape: Shape) -> list[int] | None:
     return None if shape.kind == "chain" else [shape.nodes(member.tokens) for member in step.members]
 
 
-Duration = Callable[[Step, float], float]
-"""Draws the time in seconds of a step on its device, from the step and the device's recent load (1 where unknown)."""
+Duration = Callable[[Step], float]
+"""Draws the time in seconds of a step on its device."""
 
 
-def draft_durations(times: DrafterTimes, rng: np.random.Generator, paced: bool = False) -> Duration:
+def draft_durations(times: DrafterTimes, rng: np.random.Generator) -> Duration:
     """Return the function that draws S(d) and the drafter's other steps.
 
-    Drafts are slower after an idle gap (section 5.3), or on a device that was little used of late. `paced`: the host's
-    pace is played back, so its mean at a load is left out.
+    Drafts are slower after an idle gap (section 5.3).
     """
     draft_s, prefill_s = step_durations(times.draft, rng), step_durations(times.prefill, rng)
     transfer_s = step_durations(times.transfer, rng)
-    slowdown, by_load, catch_up_s = times.idle.slowdown, times.recent_load, times.catch_up_s
+    slowdown, catch_up_s = times.idle.slowdown, times.catch_up_s
 
-    def duration_s(step: Step, recent_load: float) -> float:
+    def duration_s(step: Step) -> float:
         if step.kind == "prefill":
             return timed(prefill_s, times.prefill, step)
         if step.kind == "transfer":
             return timed(transfer_s, times.transfer, step)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
-        if by_load is not None:
-            cold *= by_load.slowdown(recent_load) * (1.0 if paced else by_load.pace(recent_load))
         catching_up_s = catch_up_s * step.members[0].behind if catch_up_s else 0.0
         return cold * timed(draft_s, times.draft, step) + catching_up_s
 
     return duration_s
 
 
-def verifier_durations(times: VerifierTimes, shape: Shape, padded: bool, rng: np.random.Generator) -> Duration:
-    """Return the function that draws the times of a verifier's steps on drafts of that shape.
-
-    `padded`: drafts that share a step are filled up to the longest.
-    """
+def verifier_durations(times: VerifierTimes, shape: Shape, rng: np.random.Generator) -> Duration:
+    """Return the function that draws the times of a verifier's steps on drafts of that shape."""
     of_kind = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
 
-    def duration_s(step: Step, _recent_load: float) -> float:
+    def duration_s(step: Step) -> float:
         nodes = nodes_of(step, shape) if step.kind == "verify" else None
-        return timed(draws[step.kind], of_kind[step.kind], step, padded, nodes)
+        return timed(draws[step.kind], of_kind[step.kind], step, tokens=nodes)
 
     return duration_s
 
@@ -166,7 +166,7 @@ def batch_durations(
     }
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
 
-    def duration_s(step: Step, _recent_load: float) -> float:
+    def duration_s(step: Step) -> float:
         tokens = drafted(step) if step.kind == "draft" else nodes_of(step, shape) if step.kind == "verify" else None
         return timed(draws[step.kind], of_kind[step.kind], step, padded, tokens)
 

@@ -11,15 +11,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fleet.chance.acceptance import AcceptanceModel
+from fleet.acceptance.models import AcceptanceModel
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.inputs.format import FORMAT, Version, check_format
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
-from fleet.times.effects import CoreWaits, IdleEffect, Power, RecentLoad, Turns
+from fleet.times.effects import IdleEffect, Power
 from fleet.times.overhead import Overheads
-from fleet.times.step_time import Constant, Factor, LinkTime, Seconds, Spread, StepTime
+from fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
 STEPS = ("draft", "verify", "decode", "draft_prefill", "verify_prefill")  # the step times of a profile, by name
 
@@ -42,24 +43,9 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         transfer: Time of fetching a session's cache from another drafter, by its tokens.
         catch_up_s: What a draft takes longer after full acceptance, where the drafter feeds its own last token by a
             step of its own.
-        turnaround_s: What the drafter does between the end of a step and the start of the next one: send, receive,
-            decide.
-        turnaround_row_s (s/row): What each further row of a batch adds to the turnaround.
-        dispatch_s: What a station spends around each step beyond the step's own time: handing it to the device, and
-            taking its end.
-        decode_turnaround_s: What a target does between the end of a plain decoding step and the start of the next.
-        wake_up_s: From the arrival of a message at an idle station to the start of the step that it asks for.
-        delay_spread: How single turnarounds and wake-ups spread around their means.
         overhead: Delays around steps, by how stations share a device.
         link: The link between drafter and target, one way.
-        busy_link: The way down of a draft after which the drafter begins the next one at once: what sends it shares the
-            cores with that. Left out, it is as any other way.
         idle: How a drafter slows down after an idle gap.
-        recent_load: How a draft slows down at a low recent load besides; calibrated profiles have it.
-        core_waits: What threads of the host wait for a core, beside turnaround, wake-up and link.
-        turns: `turns[k-1]` is what k targets and their drafter pay for taking turns on a device, each in a process of
-            its own; the last entry holds for more of them.
-        one_process: What stations pay for taking turns on a device, all of them in one process.
         contention (factor): `contention[k-1]` multiplies every step of a shared device while k stations are active on
             it.
         acceptance: How many draft tokens pass verification, where the scenario does not say.
@@ -67,11 +53,11 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hidden (numbers): Length of the target's hidden states of one token, which is what EAGLE heads are told.
         positions (tokens): How many places of a text the models have learned an embedding for; a draft is shortened
             rather than reach beyond. 0 is any number.
-        control_s: Time of the engine's control computation at the pace that all step times refer to; 0 if unknown.
         power: Electrical power of a device. Left out, energy is not reported.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Where each number comes from, by its dotted name: a paper's table, or the word "assumed".
         measured: Raw quantiles, residuals and what else a reader needs to judge the fits.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     name: str
@@ -83,30 +69,19 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     realign: StepTime = StepTime()
     transfer: StepTime = StepTime()
     catch_up_s: Seconds = 0.0
-    turnaround_s: Seconds = 0.0
-    turnaround_row_s: Seconds = 0.0
-    dispatch_s: Seconds = 0.0
-    decode_turnaround_s: Seconds = 0.0
-    wake_up_s: Seconds = 0.0
-    delay_spread: Spread = Constant()
     overhead: Overheads = Overheads()
     link: LinkTime = LinkTime()
-    busy_link: LinkTime | None = None
     idle: IdleEffect = IdleEffect()
-    recent_load: RecentLoad | None = None
-    core_waits: CoreWaits = CoreWaits()
-    turns: Annotated[tuple[Turns, ...], Meta(min_length=1)] = (Turns(),)
-    one_process: Turns = Turns()
     contention: Annotated[tuple[Factor, ...], Meta(min_length=1)] = (1.0,)
     acceptance: AcceptanceModel | None = None
     vocabulary: Size = 0
     hidden: Size = 0
     positions: Annotated[int, Meta(ge=0)] = 0
-    control_s: Seconds = 0.0
     power: Power | None = None
     provenance: dict[str, str] = {}
     sources: dict[str, str] = {}
     measured: dict[str, Any] = {}
+    version: Version = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the numbers: the same for equal profiles, wherever they were read from."""
@@ -124,7 +99,9 @@ def read_profile(name: str, base: Path) -> HardwareProfile:
         raise InputError(
             f"profile: no file {shortened(name)}; give a path, or one of {', '.join(shipped) or 'none shipped'}"
         )
-    return convert(read_json(path), HardwareProfile, str(path))
+    content = read_json(path)
+    check_format(content, str(path), "calibrate again")
+    return convert(content, HardwareProfile, str(path))
 
 
 def write_profile(profile: HardwareProfile, path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fleet.chance.acceptance import Sampler, expected_committed
-from fleet.chance.sources import of_each, sources_of
+from fleet.acceptance.models import Sampler, expected_committed
+from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.allocate import Fixed
+from fleet.policies.clip import reach
 from fleet.policies.order import Priority
-from fleet.policies.reach import reach
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from fleet.stations.outcomes import Outcomes
@@ -29,8 +29,8 @@ from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
 from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
-from sim.fast.layout import A_CLOCK, A_MESSAGE, A_PACE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
-from sim.fast.numbers import ONES, Lengths, Maker, Sources, child, once
+from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
+from sim.fast.numbers import Lengths, Maker, Sources, child, once
 
 SPARE = 1.15  # of random numbers that are drawn ahead, over those of a mean target
 UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
@@ -64,9 +64,9 @@ def star_of(fleet: Fleet) -> Star:
     flat = [request for requests in streams.values() for request in requests]
     lengths, sources = _lengths(fleet, sampler, flat), Sources()
     drawn = sources_of(fleet.seed)
-    delays = (once(partial(child, drawn.delays, number)) for number in count())
+    delays = (partial(child, drawn.delays, number) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
-    wires, way_of = _wires(fleet, streams, sources, drawn.links, delays)
+    wires, way_of = _wires(fleet, streams, sources, drawn.links)
     rounds, own = SPARE * lengths.rounds, stations["steps"][fleet.verifiers.count :].tolist()
     at, to = sources.draw_ahead(dict.fromkeys(own, rounds / max(len(own), 1)), rounds / fleet.verifiers.count)
     star = Star(
@@ -204,19 +204,21 @@ def _stations(
     made["times"][order] = [places[id(times)] for times, _, _ in own]
     made["steps"][order] = [sources.add(step.spread, rng) for _, step, rng in own]
     made["prefills"][order] = [sources.add(times.prefill.spread, rng) for times, _, rng in own]
-    between = [times.delays for times, _, _ in own]
-    for number, one in zip(order, between, strict=True):
-        made["jitter"][number] = sources.add(one.spread, next(delays))
-        made["waits"][number] = sources.add(one.core_wait_spread, next(delays)) if one.core_wait_s else ONES
-    made["turns"][order] = [bool(one.turnaround_s or one.turnaround_row_s) for one in between]
-    for name in ("turnaround_s", "wake_up_s", "dispatch_s"):
-        made[name][order] = [getattr(one, name) for one in between]
-    made["waits_s"][order] = [one.core_wait_s for one in between]
+    for number, (times, _, _) in zip(order, own, strict=True):
+        of_station = once(next(delays))
+        for place, name in enumerate(("queued", "woken", "after")):
+            delay = getattr(times.overhead, name)
+            made[f"{name}_s"][number] = delay.mean_s
+            made[f"{name}_ratios"][number] = sources.add(delay.spread, once(partial(_child_of, of_station, place)))
     for nobody in ("first", "newest", "program"):
         made[nobody] = -1
     made["by_priority"][N:] = isinstance(fleet.drafters.order, Priority)
-    made["is_drafter"], made["idle"], made["load"] = np.arange(N + M) >= N, True, 1.0
+    made["is_drafter"] = np.arange(N + M) >= N
     return made
+
+
+def _child_of(parent: Maker, number: int) -> np.random.Generator:
+    return child(parent(), number)
 
 
 def _itself(rng: np.random.Generator) -> np.random.Generator:
@@ -224,43 +226,29 @@ def _itself(rng: np.random.Generator) -> np.random.Generator:
 
 
 def _wires(
-    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator, delays: Iterator[Maker]
+    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator
 ) -> tuple[Wires, dict[tuple[int, int], int]]:
     """Return both ways of each link between a target and a drafter that share a stream, and which are the ways down.
 
-    At most two messages of a stream are under way: a leave, and what opens its next request.
+    At most two messages of a stream are in flight: a leave, and what opens its next request.
     """
     N, M = fleet.verifiers.count, fleet.drafters.count
     dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
     ways: list[dict[str, int]] = []
-    paces: dict[tuple[float, ...], int] = {}
+    means: dict[tuple[float, float], int] = {}
     for number, ((target, drafter), streams) in enumerate(dealt):
-        link = fleet.link(target, drafter)
-        busy = link.busy if link.of_host and link.busy is not None else link.time
-        waits_s = fleet.core_waits.way_s if link.of_host else 0.0
-        pace = link.time.latency_s, link.time.s_per_byte, busy.latency_s, busy.s_per_byte, waits_s
-        slowed = link.of_host and bool(fleet.drafter_times(drafter).idle.overheads)
+        link = fleet.link(target, drafter).time
+        mean = means.setdefault((link.latency_s, link.s_per_byte), len(means))
         for way, station in enumerate((target, N + drafter)):  # down, and up
-            rng = once(partial(_of_way, links, number, way))
-            jitter = sources.add(link.time.spread, rng)
-            ways.append(
-                {
-                    "station": station,
-                    "host": N + drafter if slowed else -1,
-                    "room": 2 * streams,
-                    "pace": paces.setdefault(pace, len(paces)),
-                    "jitter": jitter,
-                    "busy_jitter": jitter if busy is link.time or way == 1 else sources.add(busy.spread, rng),
-                    "waits": sources.add(fleet.core_waits.way_spread, next(delays)) if waits_s else ONES,
-                }
-            )
+            jitter = sources.add(link.spread, once(partial(_of_way, links, number, way)))
+            ways.append({"station": station, "room": 2 * streams, "link": mean, "jitter": jitter})
     made = records(A_WAY, len(ways))
     for name in ways[0] if ways else ():
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
     messages = records(A_MESSAGE, int(made["room"].sum()))
     down = {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
-    return Wires(made, np.array(list(paces), dtype=A_PACE), messages), down
+    return Wires(made, np.array(list(means), dtype=A_LINK), messages), down
 
 
 def _of_way(links: np.random.Generator, number: int, way: int) -> np.random.Generator:
@@ -297,14 +285,4 @@ def _idleness(fleet: Fleet) -> Idleness:
     """What idleness does to the drafters, which are alike in that."""
     times = fleet.drafters.times[0] if fleet.drafters.times else None
     idle = times.idle if times else NEVER_IDLE
-    recent = times.recent_load if times else None
-    return Idleness(
-        gaps_s=_real(idle.gaps_s),
-        slowdowns=_real(idle.slowdowns),
-        overheads=_real(idle.overheads),
-        half_life_s=recent.half_life_s if recent else 0.0,
-        loads=_real(recent.loads if recent else ()),
-        load_slowdowns=_real(recent.slowdowns if recent else ()),
-        load_paces=_real(recent.paces if recent else ()),
-        two=2.0,
-    )
+    return Idleness(gaps_s=_real(idle.gaps_s), slowdowns=_real(idle.slowdowns))

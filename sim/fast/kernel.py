@@ -7,8 +7,8 @@ one state serves both ends: `epoch` and `committed` are its target's, and stand 
 leave is still under way when the next request begins; it carries the number of its own.
 
 A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step; a
-drafter may take the most urgent stream first. It may be `pausing` (turning around after a step, waking up, waiting for
-a core), in which time it still receives.
+drafter may take the most urgent stream first. It may be `pausing` (in the delay before a step), in which time it still
+receives.
 
 Events are kept in a heap by time and, at equal times, by the order in which they were scheduled, as SimPy keeps them;
 times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn:
@@ -34,9 +34,9 @@ Record = Any  # one of them
 # what the loop returns for, beside the number of whom it needs that of
 OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
 
-# events of the heap: of a stream, a station, a way of a link, a station, a station
-JOINS, STEP_ENDS, ARRIVES, GOES_ON, HAS_CORE = 0, 1, 2, 3, 4
-BEGINS = 5  # of a station: in the same instant, so that it is never in the heap
+# events of the heap: of a stream, a station, a way of a link, a station
+JOINS, STEP_ENDS, ARRIVES, GOES_ON = 0, 1, 2, 3
+BEGINS = 4  # of a station: in the same instant, so that it is never in the heap
 
 # what rows tell, and kinds of steps; `table.py` has their names
 JOIN, REQUEST, DRAFT, LEAVE, START, DONE = 0, 1, 2, 3, 4, 5
@@ -48,8 +48,8 @@ COLUMNS = (
     "priority", "payload_bytes",
 )  # fmt: skip
 STATION, SEQ, EVENT, STEP, KIND, TAG, NUMBER, EPOCH, BASE, TOKENS, GOAL, ACCEPTED, FLAG, PRIORITY, BYTES = range(15)
-TIMES = ("time_s", "duration_s", "idle_gap_s", "core_wait_s")
-TIME_S, DURATION_S, IDLE_GAP_S, CORE_WAIT_S = range(4)
+TIMES = ("time_s", "duration_s", "idle_gap_s")
+TIME_S, DURATION_S, IDLE_GAP_S = range(3)
 
 # columns of its findings: of drafts (`GROUP_BEGUN_S`: when their drafter began what it serves), and of targets' steps
 # whole numbers have 32 bits there; bytes may be too many for those, and stand beside the times
@@ -71,24 +71,18 @@ class Means(NamedTuple):
 
 
 class Wires(NamedTuple):
-    """Ways of links, their paces, and the rings of their messages."""
+    """Ways of links, their mean times, and the rings of their messages."""
 
     ways: Array
-    paces: Array
+    links: Array
     messages: Array
 
 
 class Idleness(NamedTuple):
-    """What a drafter's idleness does: by the last gap, and by the recent load of its device."""
+    """Slowdowns of drafts after idle gaps."""
 
     gaps_s: Array
     slowdowns: Array
-    overheads: Array  # empty for none
-    half_life_s: float  # of recent load; 0 for no effect
-    loads: Array
-    load_slowdowns: Array
-    load_paces: Array  # empty for none
-    two: float
 
 
 class Told(NamedTuple):
@@ -172,9 +166,7 @@ def draw(numbers: Numbers, source: int) -> float:
 
 @compiled
 def interpolated(x: float, xs: Array, ys: Array) -> float:
-    """Interpolate as `fleet.times.effects` does; 1 where there is nothing between which to."""
-    if len(ys) == 0:
-        return 1.0
+    """Interpolate as `fleet.times.effects` does."""
     right = 0
     while right < len(xs) and xs[right] <= x:
         right += 1
@@ -184,14 +176,6 @@ def interpolated(x: float, xs: Array, ys: Array) -> float:
         return float(ys[-1])
     share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
     return float(ys[right - 1] + share * (ys[right] - ys[right - 1]))
-
-
-@compiled
-def count_load(idleness: Idleness, station: Record, now_s: float, busy: bool) -> None:
-    """Count the time since the last call as busy or idle, as `LoadCount` does."""
-    kept = idleness.two ** (-(now_s - station.counted_s) / idleness.half_life_s)
-    station.load = 1 - (1 - station.load) * kept if busy else station.load * kept
-    station.counted_s = now_s
 
 
 @compiled
@@ -242,45 +226,29 @@ def lacks(
     if event == STEP_ENDS:
         station = stations[subject]
         kind, stream = station.running, streams[station.stream]
-        if station.turns and used_up(numbers, station.jitter):
-            return RATIOS, station.jitter
         if kind == VERIFY and stream.length == stream.lengths_to:
             return LENGTHS, station.stream
         sends = kind in (DRAFTING, VERIFY)
         if kind == PREFILL and not station.is_drafter and stream.drafter >= 0:
             sends = stream.committed + 1 < requests[stream.request].goal
         if sends:
-            way = ways[stream.down if kind == DRAFTING else stream.up]
-            jitter = way.busy_jitter if kind == DRAFTING and station.first >= 0 else way.jitter
-            if used_up(numbers, way.waits):
-                return RATIOS, way.waits
-    elif event in (JOINS, ARRIVES):
-        station = stations[streams[subject].target if event == JOINS else ways[subject].station]
-        jitter = station.jitter if station.idle and station.wake_up_s > 0 else -1
+            jitter = ways[stream.down if kind == DRAFTING else stream.up].jitter
     return (RATIOS, jitter) if used_up(numbers, jitter) else (OVER, 0)
 
 
 @compiled
 def send(
     wires: Wires, numbers: Numbers, heap: Array, clock: Record,
-    number: int, busy: bool, slower: float, kind: int, stream: int, request: int, size: int,
+    number: int, kind: int, stream: int, request: int, size: int,
 ) -> None:  # fmt: skip
-    """Send a message on a way: it arrives after its time there, and after all that were sent before.
-
-    `busy`: whether its drafter is about to begin another step. `slower`: what idleness does to the way.
-    """
+    """Send a message on a way: it arrives after its time there, and after all that were sent before."""
     way, now_s = wires.ways[number], clock.now_s
-    pace = wires.paces[way.pace]
-    if busy:
-        way_s = pace.busy_latency_s * draw(numbers, way.busy_jitter) + size * pace.busy_s_per_byte
-    else:
-        way_s = pace.latency_s * draw(numbers, way.jitter) + size * pace.s_per_byte
-    wait_s = pace.waits_s * draw(numbers, way.waits) if pace.waits_s > 0 else 0.0
+    link = wires.links[way.link]
+    way_s = link.latency_s * draw(numbers, way.jitter) + size * link.s_per_byte
     message = wires.messages[way.start + (way.oldest + way.count) % way.room]
     message.kind, message.stream, message.request, message.bytes = kind, stream, request, size
-    message.core_wait_s = wait_s
     way.count += 1
-    way.last_s = max(way.last_s, now_s + (way_s * slower + wait_s))
+    way.last_s = max(way.last_s, now_s + way_s)
     push(heap, clock, now_s + (way.last_s - now_s), ARRIVES, number)
 
 
@@ -368,14 +336,16 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
 
         if event == BEGINS:  # a station starts its next step
             station = stations[here]
-            if station.waits_s > 0 and not station.has_core:
-                if used_up(numbers, station.waits):
-                    return RATIOS, station.waits
-                station.core_wait_s = station.waits_s * draw(numbers, station.waits)
-                station.has_core = station.core_wait_s == 0
-                if not station.has_core:
+            if not station.delayed:
+                mean_s, source = station.woken_s, station.woken_ratios
+                if station.queued:
+                    mean_s, source = station.queued_s, station.queued_ratios
+                if used_up(numbers, source):
+                    return RATIOS, source
+                delay_s, station.delayed = mean_s * draw(numbers, source), True
+                if delay_s > 0:
                     clock.begins, station.pausing = -1, True
-                    push(heap, clock, now_s + station.core_wait_s, HAS_CORE, here)
+                    push(heap, clock, now_s + delay_s, GOES_ON, here)
                     continue
             ahead, stream = -1, station.program if station.program >= 0 else station.first
             if station.program < 0 and station.by_priority:
@@ -387,7 +357,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             source = station.prefills if kind == PREFILL else station.steps
             if used_up(numbers, source):
                 return RATIOS, source
-            clock.begins, station.has_core = -1, False
+            if used_up(numbers, station.after_ratios):
+                return RATIOS, station.after_ratios
+            clock.begins, station.queued, station.delayed = -1, False, False
             if station.program >= 0:
                 station.program = -1
             else:
@@ -411,25 +383,13 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                     tokens = means.draft_tokens[base - means.least_base]
                 elif kind == VERIFY:
                     tokens = one.drafted
-            if idleness.half_life_s > 0 and station.is_drafter:
-                count_load(idleness, station, now_s, False)
             duration_s = mean_s * draw(numbers, source)
             if kind == DRAFTING:
-                slower = interpolated(station.idle_gap_s, idleness.gaps_s, idleness.slowdowns)
-                if idleness.half_life_s > 0:
-                    slower *= interpolated(station.load, idleness.loads, idleness.load_slowdowns) * interpolated(
-                        station.load, idleness.loads, idleness.load_paces
-                    )
-                duration_s *= slower
+                duration_s *= interpolated(station.idle_gap_s, idleness.gaps_s, idleness.slowdowns)
                 if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # all of it passed verification
                     duration_s += means.catch_up_s
-            station.gap_s = now_s - station.ended_s
-            if station.dispatch_s > 0:
-                slower = 1.0
-                if station.is_drafter:
-                    slower = interpolated(station.gap_s, idleness.gaps_s, idleness.overheads)
-                station.ending_s = station.dispatch_s * slower
-                duration_s += station.ending_s
+            station.ending_s = station.after_s * draw(numbers, station.after_ratios)
+            duration_s += station.ending_s
             station.steps_started += 1
             station.running, station.stream, station.tokens, station.duration_s = kind, stream, tokens, duration_s
             station.begun_s = now_s
@@ -438,8 +398,6 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
                 rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
                 rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
-                if station.core_wait_s > 0:
-                    times[CORE_WAIT_S, row], station.core_wait_s = station.core_wait_s, 0.0
             push(heap, clock, now_s + duration_s, STEP_ENDS, here)
 
         elif event == STEP_ENDS:
@@ -448,12 +406,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             one = streams[stream]
             place = one.request
             request = requests[place]
-            if idleness.half_life_s > 0 and station.is_drafter:
-                count_load(idleness, station, now_s, True)
             station.running, station.ended_s = NO_STEP, now_s
-            if station.turns:
-                station.pausing = True
-                push(heap, clock, now_s + station.turnaround_s * draw(numbers, station.jitter), GOES_ON, here)
             accepted = 0
             if kind == VERIFY:
                 accepted = min(numbers.lengths[one.length], tokens)
@@ -471,48 +424,34 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
 
             if kind == DRAFTING:
                 one.drafted, one.drafted_at = tokens, one.committed
-                slower, size = 1.0, means.draft_bytes[tokens]
-                if ways[one.down].host >= 0:
-                    slower = interpolated(station.gap_s, idleness.gaps_s, idleness.overheads)
-                busy = station.first >= 0
-                send(wires, numbers, heap, clock, one.down, busy, slower, DRAFT, stream, place, size)
+                send(wires, numbers, heap, clock, one.down, DRAFT, stream, place, means.draft_bytes[tokens])
             elif station.is_drafter:
                 one.cold, one.work = False, DRAFTING
             else:  # the target commits, and sends the stream on its way
                 one.committed = min(one.committed + accepted + 1, request.goal)
                 one.epoch += 1
-                finished, slower = one.committed >= request.goal, 1.0
+                finished = one.committed >= request.goal
                 if finished:
                     request.last_s = now_s
-                if one.drafter >= 0 and ways[one.up].host >= 0:
-                    host = stations[one.drafter]
-                    idle_s = 0.0 if host.running != NO_STEP else now_s - host.ended_s
-                    slower = interpolated(idle_s, idleness.gaps_s, idleness.overheads)
                 if finished and kind == VERIFY:
-                    size = request.leave_bytes
-                    send(wires, numbers, heap, clock, one.up, False, slower, LEAVE, stream, place, size)
+                    send(wires, numbers, heap, clock, one.up, LEAVE, stream, place, request.leave_bytes)
                 elif not finished and one.drafter >= 0:
                     size = request.opening_bytes if kind == PREFILL else means.request_bytes[accepted + 1]
-                    send(wires, numbers, heap, clock, one.up, False, slower, REQUEST, stream, place, size)
+                    send(wires, numbers, heap, clock, one.up, REQUEST, stream, place, size)
                 elif not finished:
                     wait(stations, streams, here, stream, DECODE)
                 if finished:
                     next_request(streams, requests, heap, clock, stream)
-            ready = is_ready(station)
-            station.idle = not ready
-            if ready and not station.pausing:
+            station.queued = is_ready(station)
+            if station.queued:
                 clock.begins = here
 
-        elif event in (GOES_ON, HAS_CORE):
-            station = stations[here]
-            station.has_core = event == HAS_CORE
-            station.pausing, station.idle = False, not is_ready(station)
-            if not station.idle:
-                clock.begins = here
+        elif event == GOES_ON:
+            stations[here].pausing, clock.begins = False, here
 
         else:  # a request joins at its target, or a message arrives
             if event == JOINS:
-                stream, kind, wait_s = here, JOIN, 0.0
+                stream, kind = here, JOIN
                 one = streams[stream]
                 here, place, size = one.target, one.request, 0
                 request = requests[place]
@@ -524,14 +463,11 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 way.oldest = (way.oldest + 1) % way.room
                 way.count -= 1
                 kind, stream, place, size = message.kind, message.stream, message.request, message.bytes
-                wait_s = message.core_wait_s
                 here, one, request = way.station, streams[stream], requests[place]
             station = stations[here]
             if recorded:
                 row = write(times, rows, clock, here, station, kind)
                 rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
-                if wait_s > 0:
-                    times[CORE_WAIT_S, row] = wait_s
                 if kind == JOIN:
                     rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
                 elif kind == REQUEST:
@@ -552,12 +488,4 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                     told.draft_times[ARRIVED_S, one.draft] = now_s
                 wait(stations, streams, here, stream, VERIFY)
             if is_ready(station) and not station.pausing:
-                if station.idle and station.wake_up_s > 0:
-                    slower = 1.0
-                    if station.is_drafter:
-                        slower = interpolated(now_s - station.ended_s, idleness.gaps_s, idleness.overheads)
-                    station.pausing = True
-                    pause_s = station.wake_up_s * slower * draw(numbers, station.jitter)
-                    push(heap, clock, now_s + pause_s, GOES_ON, here)
-                else:
-                    clock.begins = here
+                clock.begins = here

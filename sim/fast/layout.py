@@ -60,36 +60,28 @@ A_STATION = np.dtype([  # targets, then drafters; what every step touches is fir
     ("steps_started", SMALL),
     ("is_drafter", TRUTH),
     ("by_priority", TRUTH),  # whether the most urgent is served first
-    ("has_core", TRUTH),  # whether its wait for a core is over
-    ("turns", TRUTH),  # whether it turns around after a step
-    ("pausing", TRUTH),
-    ("idle", TRUTH),
-    ("dispatch_s", REAL),
-    ("waits_s", REAL),  # mean time that it waits for a core before a step; 0 for none
-    ("duration_s", REAL),  # of the running step, its dispatch included
-    ("ending_s", REAL),  # its dispatch
+    ("queued", TRUTH),  # whether work was waiting when its last step ended
+    ("delayed", TRUTH),  # whether the delay before its next step has passed
+    ("pausing", TRUTH),  # in that delay
+    ("queued_s", REAL),  # mean delays of its overhead
+    ("woken_s", REAL),
+    ("after_s", REAL),
+    ("duration_s", REAL),  # of the running step, the delay after it included
+    ("ending_s", REAL),  # that delay
     ("begun_s", REAL),  # when its running step began
     ("ended_s", REAL),  # when its last step ended
-    ("gap_s", REAL),  # of idleness before its last step
     ("idle_gap_s", REAL),  # of idleness before what it serves
     ("group_begun_s", REAL),  # when that began
-    ("wake_up_s", REAL),
-    ("turnaround_s", REAL),
-    ("jitter", SMALL),  # source of the ratios of its turnarounds and wake-ups
-    ("waits", SMALL),  # source of the ratios of its waits for a core
-    ("core_wait_s", REAL),  # before the next step
-    ("load", REAL),  # recent load of its device
-    ("counted_s", REAL),  # until when that is counted
+    ("queued_ratios", SMALL),  # sources of the ratios of its delays
+    ("woken_ratios", SMALL),
+    ("after_ratios", SMALL),
     ("written", SMALL),  # rows
 ], align=True)  # fmt: skip
 
 A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring of `room` places from `start` on
     ("station", SMALL),  # who receives
-    ("host", SMALL),  # the drafter whose idleness slows it, -1 for none
-    ("pace", SMALL),  # place of its mean times
+    ("link", SMALL),  # place of its mean times
     ("jitter", SMALL),  # source of ratios
-    ("busy_jitter", SMALL),
-    ("waits", SMALL),  # source of the ratios of its messages' waits for cores
     ("start", SMALL),
     ("room", SMALL),
     ("oldest", SMALL),
@@ -97,16 +89,13 @@ A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring
     ("last_s", REAL),  # when the last message arrives
 ], align=True)  # fmt: skip
 
-A_PACE = np.dtype([  # mean times of ways; most are alike
+A_LINK = np.dtype([  # mean times of ways; most are alike
     ("latency_s", REAL),
     ("s_per_byte", REAL),
-    ("busy_latency_s", REAL),  # down, while its drafter is about to begin another step
-    ("busy_s_per_byte", REAL),
-    ("waits_s", REAL),  # that its messages wait for cores; 0 for none
 ])  # fmt: skip
 
 A_MESSAGE = np.dtype([
-    ("kind", SMALL), ("stream", SMALL), ("request", SMALL), ("bytes", WHOLE), ("core_wait_s", REAL)
+    ("kind", SMALL), ("stream", SMALL), ("request", SMALL), ("bytes", WHOLE)
 ], align=True)  # fmt: skip
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from fleet.chance.acceptance import BetaGeometric, Geometric, PerPosition, Recorded
+from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
 from fleet.policies.allocate import Fixed
 from fleet.policies.order import Fifo, Priority
+from fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
 from fleet.scenario.scenario import Workload
-from fleet.scenario.settled import Fleet, SettledDrafters, SettledLink, SettledVerifiers
-from fleet.times.effects import CoreWaits, IdleEffect, RecentLoad
-from fleet.times.station_times import Delays, DrafterTimes, VerifierTimes
+from fleet.times.effects import IdleEffect
+from fleet.times.overhead import Delay, Overhead
+from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
 
@@ -26,21 +27,19 @@ def _names(text: str) -> frozenset[str]:
 KNOWN: dict[type, frozenset[str]] = {
     Fleet: _names(
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
-        "vocabulary hidden power control_s core_waits profile profile_digest basis slo cost target_power"
+        "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
-    SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions profile times"),
-    SettledVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
+    ResolvedDrafters: _names("count targets depth kind model allocate order move view_delay_s positions profile times"),
+    ResolvedVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
     Workload: _names(
-        "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths lengths_drawn texts "
-        "ignore_eos stop temperature top_k top_p"
+        "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths temperature top_k top_p"
     ),
-    DrafterTimes: _names("first draft prefill transfer catch_up_s idle recent_load delays"),
-    VerifierTimes: _names("first verify prefill decode delays"),
-    Delays: _names("turnaround_s turnaround_row_s wake_up_s dispatch_s spread core_wait_s core_wait_spread"),
-    CoreWaits: _names("start_s start_spread way_s way_spread"),
-    IdleEffect: _names("gaps_s slowdowns overheads recoveries"),
-    RecentLoad: _names("half_life_s loads slowdowns paces"),
-    SettledLink: _names("time of_host busy held"),
+    DrafterTimes: _names("first draft prefill transfer catch_up_s idle overhead"),
+    VerifierTimes: _names("first verify prefill decode overhead"),
+    Overhead: _names("queued woken after"),
+    Delay: _names("mean_s spread"),
+    IdleEffect: _names("gaps_s slowdowns recoveries"),
+    ResolvedLink: _names("time held"),
     LinkTime: _names("latency_s bandwidth_bytes_per_s spread"),
 }
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # they draw a round's length whatever its place
@@ -63,7 +62,6 @@ def _unknown(fleet: Fleet) -> Iterator[str]:
     yield from _others(drafters, "drafters.")
     yield from _others(verifiers, "verifiers.")
     yield from _others(fleet.workload, "workload.")
-    yield from _others(fleet.core_waits, "profile.core_waits.")
     if not isinstance(drafters.allocate, Fixed):
         yield f"drafters.allocate = {_shown(drafters.allocate)}"
     if not isinstance(drafters.order, Fifo | Priority):
@@ -80,18 +78,16 @@ def _unknown_times(fleet: Fleet) -> Iterator[str]:
     entries: list[DrafterTimes | VerifierTimes] = [*drafters, *fleet.verifiers.times]
     for entry in entries:
         yield from _others(entry, "profile.")
-        yield from _others(entry.delays, "profile.")
+        yield from _others(entry.overhead, "profile.overhead.")
+        for delay in msgspec.structs.astuple(entry.overhead):
+            yield from _others(delay, "profile.overhead.")
     for times in drafters:
         yield from _others(times.idle, "profile.idle.")
-        yield from _others(times.recent_load, "profile.recent_load.")
-        if (times.idle, times.recent_load, times.catch_up_s) != (
-            drafters[0].idle, drafters[0].recent_load, drafters[0].catch_up_s,
-        ):  # fmt: skip
+        if (times.idle, times.catch_up_s) != (drafters[0].idle, drafters[0].catch_up_s):
             yield "drafters that differ in more than step times and links"
     for link in (link for row in fleet.links for link in row):
         yield from _others(link, "link.")
         yield from _others(link.time, "link.")
-        yield from _others(link.busy, "profile.busy_link.")
 
 
 def _others(struct: msgspec.Struct | None, key: str) -> Iterator[str]:

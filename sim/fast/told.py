@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fleet.records.columns import Column, Integers, Table, Words
-from fleet.records.findings import Findings
-from fleet.records.tables import added_tokens, with_differences
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.findings import Findings
+from fleet.records.metrics.tables import with_differences
+from fleet.scenario.resolved import Fleet
 from sim.fast.arrays import Star
 from sim.fast.kernel import (
     ARRIVED_S,
@@ -90,7 +90,7 @@ def _commits(star: Star, tags: Integers, told: Told) -> Table:
         time_s=told.commit_times[ENDED_S],
         tag=tags[request],
         duration_s=told.commit_times[LASTED_S],
-        **added_tokens(told.commits[WAS_ACCEPTED], room),
+        committed=np.minimum(told.commits[WAS_ACCEPTED] + 1, room),
     )
 
 

@@ -1,16 +1,16 @@
 """The command line, one file a group of commands; `entry.py` gathers them. `python -m specfleet` runs it too.
 
-    entry.py      the list of commands; experiments/terminal/exits.py says how they end
+    entry.py      the list of commands; experiments/console/exits.py says how they end
     options.py    arguments and options that several commands share
     run.py        simulate, run, analytic: one scenario
     show.py       show: what a scenario comes to
     study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
     plan.py       plan: which fleet to build
     report.py     report: one page of results, to send around
-    profile.py    profile estimate, devices, models: hardware that nobody measured
+    profile.py    profile estimate, devices, models: estimates for hardware without measurements
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
-    nodes.py      drafter, verifier, router, keys: one node of a fleet over several hosts, and who may be one
+    nodes.py      drafter, verifier, router, keys: nodes of a fleet over several hosts, and their keys
     watching.py   top: a drafter and its targets, while they work
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 
@@ -23,6 +23,6 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the command `specfleet`: signals and errors end as they should from the first import on."""
-    from experiments.terminal.exits import run_main
+    from experiments.console.exits import run_main
 
     run_main("specfleet.cli.entry")

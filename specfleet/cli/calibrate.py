@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import print_comparison, print_json, print_table, progress, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_comparison, print_json, print_table, progress, remark
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
@@ -39,10 +39,10 @@ def calibrate(
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
     from calibrate import batches
+    from calibrate.fitting import fitting_path
+    from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
-    from fleet.chance.signals import SIGNALS_FILE
-    from specfleet.calibrating import calibrate, own_scenario
-    from specfleet.host_scenario import fitting_path
+    from fleet.acceptance.signals import SIGNALS_FILE
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -53,7 +53,7 @@ def calibrate(
         "workload": {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
     }
     given = settings(changes) if scenario else options
-    is_batch = own_scenario(scenario, given, prompts).batch is not None
+    is_batch = fitted_scenario(scenario, given, prompts).batch is not None
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals):

@@ -31,16 +31,16 @@ COMMANDS = (
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python
-profile = typer.Typer(help="Step times of hardware that nobody measured.", rich_markup_mode=None)
+profile = typer.Typer(help="Estimated step times, for hardware without measurements.", rich_markup_mode=None)
 profile.command()(estimate)
 profile.command()(devices)
 profile.command()(models)
 app.add_typer(profile, name="profile")
 
 
-def print_version(asked: bool) -> None:
-    """Print the version and end, where it is asked for."""
-    if asked:
+def print_version(wanted: bool) -> None:
+    """Print the version and end, with --version."""
+    if wanted:
         from importlib.metadata import version
 
         print(f"specfleet {version('specfleet')}")

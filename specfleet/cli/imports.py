@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import number, print_json, print_table, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_json, print_table, remark
+from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:
-    from specfleet.importing import Imported
+    from calibrate.readers.importing import Imported
 
 
 def import_(
@@ -43,7 +44,7 @@ def import_(
     """
     import msgspec
 
-    from specfleet.importing import import_record
+    from specfleet import import_record
 
     with keeping(out):
         imported = import_record(
@@ -76,7 +77,7 @@ def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fa
 
     One line each for vLLM, SGLang, TensorRT-LLM and ATOM, for benchmarks at the same mean acceptance length.
     """
-    from specfleet.exporting import export
+    from specfleet import export
 
     lines = export(scenario, settings(changes))
     if as_json:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.terminal.printing import print_json, remark
+from experiments.console.printing import print_json, remark
 from specfleet.cli.options import AsJson, file_option, shipped
 
 
@@ -19,12 +19,12 @@ def explain(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a key, metric, symbol, policy or column means.
+    """Say what a key, metric, symbol, policy or column means.
 
     Profile fields and acceptance models, too; for an unknown word the nearest ones.
     """
-    from specfleet.meaning.lookup import explain as entries_of
-    from specfleet.meaning.lookup import in_lines
+    from specfleet.meaning.entries import explain as entries_of
+    from specfleet.meaning.render import in_lines
 
     entries = entries_of(word)
     if as_json:
@@ -41,7 +41,7 @@ def profiles(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"profiles": listed})
     else:
-        print(in_columns([(one.name, one.basis, one.what) for one in listed]))
+        print(in_columns([(one["name"], one["basis"], one["what"]) for one in listed]))
 
 
 def scenarios(as_json: AsJson = False) -> None:
@@ -52,7 +52,7 @@ def scenarios(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"scenarios": listed})
     else:
-        print(in_columns([(one.name, one.what) for one in listed]))
+        print(in_columns([(one["name"], one["what"]) for one in listed]))
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:
@@ -73,7 +73,7 @@ def init(
 
     An existing file is never overwritten.
     """
-    from specfleet.meaning.template import write_template
+    from specfleet.meaning.render import write_template
 
     path = out or Path(f"{kind}.toml")
     write_template(kind, path)

@@ -51,7 +51,7 @@ def keys(
     NAME.secret stays on its host, for --key. NAME.public goes to the others: that of a target into the folder that the
     drafter is given as --allowed, that of the drafter to every target, for --server-key.
     """
-    from engine.runtime.keys import new_pair
+    from engine.net.keys import new_pair
 
     secret, public = new_pair(name, out)
     print(f"{secret}: keep it on this host, for --key")
@@ -76,19 +76,19 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and whoever has none of the allowed keys is refused.
     """
-    from engine.runtime.hosts import serve_drafter
-    from engine.runtime.keys import door_keys
-    from engine.runtime.shown import Asked
-    from fleet.scenario.settle import settle
+    from engine.launch.by_hand import serve_drafter
+    from engine.launch.shown import Asked
+    from engine.net.keys import server_keys
+    from fleet.scenario.reading import scenario_of
+    from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
-    own = None if key is None or allowed is None else door_keys(key, allowed)
+    own = None if key is None or allowed is None else server_keys(key, allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    fleet = settle(chosen)
+    fleet = resolve(chosen)
     name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
     with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
         serve_drafter(chosen, where, port, out, own, number - 1, Asked(watch, power))
@@ -114,13 +114,13 @@ def router(
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
     needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
     """
-    from engine.runtime.addresses import addresses_of
-    from engine.runtime.hosts import serve_router
-    from engine.runtime.keys import line_keys
-    from engine.runtime.shown import Asked
-    from fleet.scenario.settle import settle
+    from engine.launch.by_hand import serve_router
+    from engine.launch.shown import Asked
+    from engine.net.addresses import addresses_of
+    from engine.net.keys import client_keys
+    from fleet.scenario.reading import scenario_of
+    from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if len({key is None, allowed is None, server_key is None}) > 1:
         raise InputError(
@@ -130,10 +130,10 @@ def router(
     addresses = addresses_of("--drafters", drafters)
     own = None
     if key is not None and server_key is not None:
-        own = line_keys(key, _server_keys(server_key, addresses), allowed)
+        own = client_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    with watched("router", settle(chosen), 0, metrics_port, metrics_host) as watch:
+    with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
         serve_router(chosen, addresses, where, port, out, own, Asked(watch))
 
 
@@ -161,21 +161,21 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
-    from engine.runtime.addresses import addresses_of, targets_of
-    from engine.runtime.hosts import serve_verifier
-    from engine.runtime.keys import line_keys
-    from engine.runtime.shown import Asked
+    from engine.launch.by_hand import serve_verifier
+    from engine.launch.shown import Asked
+    from engine.net.addresses import addresses_of, targets_of
+    from engine.net.keys import client_keys
     from experiments.watching.line import tokens_of
-    from fleet.scenario.settle import settle
+    from fleet.scenario.reading import scenario_of
+    from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
-    from specfleet.scenario import scenario_of
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
     addresses = addresses_of("--connect", connect)
-    own = None if key is None or server_key is None else line_keys(key, _server_keys(server_key, addresses))
+    own = None if key is None or server_key is None else client_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
-    targets, fleet = targets_of("--target", target, chosen.verifiers.count), settle(chosen)
+    targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
     tokens = tokens_of(fleet, targets)
     with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
         serve_verifier(chosen, addresses, targets, out, own, Asked(watch, power))

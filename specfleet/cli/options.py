@@ -34,13 +34,13 @@ def asked_precision(texts: list[str] | None) -> dict[str, float]:
 
 
 def say_unmet(lines: Iterable[str]) -> None:
-    """Say what is not as precise as was asked; exit status 1 if anything is."""
-    from experiments.terminal.printing import remark
+    """Say what is not as precise as wanted; exit status 1 if anything is."""
+    from experiments.console.printing import remark
 
-    told = list(lines)
-    for line in told:
+    unmet = list(lines)
+    for line in unmet:
         remark(f"specfleet: precision not reached: {line}")
-    if told:
+    if unmet:
         raise typer.Exit(1)
 
 
@@ -94,7 +94,7 @@ MetricsPort = Annotated[
         min=1, max=65535, metavar="PORT", help="Serve metrics for Prometheus at this port; see --metrics-host."
     ),
 ]
-MetricsHost = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port; anybody there may read them.")]
+MetricsHost = Annotated[str, typer.Option(metavar="ADDRESS", help="Address of that port; any host there can read it.")]
 Power = Annotated[
     Path | None,
     file_option("--power", metavar="FILE", help="Measure clock, power and memory before each draft (Parquet)."),

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.printing import number, print_json, print_table, progress, remark
+from experiments.console.printing import print_json, print_table, progress, remark
+from fleet.errors import InputError
+from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, folder_option, settings, shipped
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say how many drafters and targets to build, at which depth, at what cost."""
-    from specfleet.planning import plan, quantity_of
+    from specfleet import plan
 
     with progress("plan", 0) as advance:
         found = plan(
@@ -88,10 +90,26 @@ def plan(
     else:
         print_plan(found)
     if out is not None:
-        from specfleet.planning import write_plan
+        from experiments.plan_files import write_plan
 
         kept = write_plan(found, out)
         remark(f"kept in {out}: {', '.join(path.name for path in kept)}")
+
+
+def quantity_of(text: str | None, option: str, key: str) -> float | None:
+    """Read what an option says with a unit, `10ms` or `3/s`, in the unit of `key`; InputError for anything else."""
+    if text is None:
+        return None
+    from fleet.inputs.quantities import quantity
+
+    try:
+        value = quantity(text, key, share=key == "share", whole=False)
+        number = float(text) if value is None else float(value)
+    except ValueError as error:
+        raise InputError(f"{option} {text}: {error}") from error
+    if not 0 < number < 1e9:
+        raise InputError(f"{option} {text}: needs a number above 0")
+    return number
 
 
 def print_plan(found: "Plan") -> None:

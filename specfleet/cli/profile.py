@@ -1,12 +1,12 @@
-"""profile estimate, devices, models: step times of hardware that nobody measured, and what they are made of."""
+"""profile estimate, devices, models: estimated step times, and the figures behind them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import print_json, print_table, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_json, print_table, remark
 from fleet.errors import InputError
 from specfleet.cli.options import AsJson, file_option
 
@@ -39,7 +39,7 @@ def estimate(
     Without a drafter the profile has the model in both roles. Each number is labelled: estimated, stated, assumed.
     """
     from fleet.times.profile import write_profile
-    from specfleet.estimating import estimate
+    from specfleet import estimate
 
     if (model is None) != (device is None) or (target is None) == (model is None):
         raise InputError("profile estimate: give --target MODEL@DEVICE, or --model and --device")
@@ -79,7 +79,7 @@ def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
 def devices(as_json: AsJson = False) -> None:
     """List the devices that ship, each figure with its source."""
     from fleet.data.shipped import shipped_devices
-    from fleet.estimate.shipped import device_of
+    from fleet.hardware.shipped import device_of
 
     named = {name: device_of(name) for name in shipped_devices()}
     if as_json:
@@ -96,7 +96,7 @@ def devices(as_json: AsJson = False) -> None:
 def models(as_json: AsJson = False) -> None:
     """List the models that ship, with their parameters and caches."""
     from fleet.data.shipped import shipped_models
-    from fleet.estimate.shipped import shape_of
+    from fleet.hardware.shipped import shape_of
 
     named = {name: shape_of(name) for name in shipped_models()}
     if as_json:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import remark
+from experiments.console.exits import keeping
+from experiments.console.printing import remark
 from specfleet.cli.options import file_option
 
 
@@ -16,11 +16,11 @@ def report(
     ],
     out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
 ) -> None:
-    """Write one page of results to send around: answer, figures to zoom, tables to sort, where every number is from.
+    """Write one page of results to send around: answer, figures, tables to sort, where every number is from.
 
     It holds all that it shows, and no request leaves it.
     """
-    from specfleet.reporting import report
+    from specfleet import report
 
     with keeping(out):
         page = report(results, out)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import interval, number, print_json, print_table, remark, value_text
+from experiments.console.exits import keeping
+from experiments.console.printing import interval, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
+from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
     Changes,
@@ -40,10 +41,7 @@ def simulate(
     ] = None,
     play_back: Annotated[
         str | None,
-        typer.Option(metavar="PARTS", help="With --of: steps,acceptance,cores (the default), links, delays, or all."),
-    ] = None,
-    pace: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Play back how fast the host was in this measured run.")
+        typer.Option(metavar="PARTS", help="With --of: steps,acceptance (the default), overhead, links, or all."),
     ] = None,
     precision: Precision = None,
     path: PathOption = "auto",
@@ -52,17 +50,17 @@ def simulate(
     out: RunFile = None,
 ) -> None:
     """Run a scenario in simulated time."""
-    from specfleet.running import simulate
+    from specfleet import simulate
 
     aims = asked_precision(precision)
     if of is not None or play_back is not None or scenario is None:
-        other = pace is not None or bool(aims) or path != "auto"
+        other = bool(aims) or path != "auto"
         result = _played_back(scenario, of, play_back, settings(changes), other)
         with keeping(out):
             show_run(result, as_json, out, everything)
         return
     with keeping(out):
-        result = simulate(scenario, settings(changes), pace=pace, precision=aims, report=remark, path=path)
+        result = simulate(scenario, settings(changes), precision=aims, report=remark, path=path)
         show_run(result, as_json, out, everything)
     say_unmet(result.unmet)
 
@@ -72,14 +70,14 @@ def _played_back(
 ) -> "Result":
     """Simulate with --of; `other`: whether options are there that do not go with it."""
     from fleet.records.playback import MECHANISM
-    from specfleet.running import play_back
+    from specfleet import play_back
 
     if of is None:
         raise InputError("name a SCENARIO, or a run with --of RUN" if parts is None else "--play-back needs --of RUN")
     if scenario is not None:
         raise InputError(f"--of {of} brings its own scenario; leave out {scenario}, or change keys with --set")
     if other:
-        raise InputError("--of plays back one run at the pace that it had; leave out --pace, --precision, --path")
+        raise InputError("--of plays back one run; leave out --precision and --path")
     return play_back(of, MECHANISM if parts is None else [parts], changes)
 
 
@@ -102,15 +100,15 @@ def run(
     Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
     """
     from experiments.watching.line import tokens_of
-    from fleet.scenario.settle import settle
+    from fleet.scenario.reading import scenario_of
+    from fleet.scenario.resolve import resolve
+    from specfleet import run
     from specfleet.cli.watching import watched
-    from specfleet.running import run
-    from specfleet.scenario import scenario_of
 
     with keeping(out, signals, power):
         try:
             chosen = scenario_of(scenario, settings(changes))
-            fleet = settle(chosen)
+            fleet = resolve(chosen)
             with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         except OutputError as error:
@@ -122,8 +120,8 @@ def run(
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
-    from experiments.terminal.headline import acceptance_text
-    from specfleet.running import analytic
+    from experiments.console.headline import acceptance_text
+    from specfleet import analytic
 
     prediction = analytic(scenario, settings(changes))
     if as_json:
@@ -136,7 +134,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool = False) -> None:
-    """Write the records if asked to, and print the metrics of a run, whether or not they could be written."""
+    """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
     failed = None
     if out is not None:
         try:
@@ -152,17 +150,28 @@ def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool
 
 def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
     """Print the five lines that come first of a run, or all its metrics."""
-    from experiments.terminal.headline import acceptance_text, headline
+    from experiments.console.headline import acceptance_text, headline
+    from fleet.records.metrics.glossary import PERCENTILES
+    from fleet.records.metrics.window import percentile_values
 
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
-        print_json({**described, "metrics": metrics, **told})
+        rest = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        print_json({**described, "metrics": metrics, **rest})
         return
     if everything:
-        rows = [(name, number(metric.value), interval(metric), metric.unit) for name, metric in metrics.items()]
-        print_table(result.title(), ("metric", "value", "95 % interval", "unit"), rows)
+        rows = [
+            (
+                name,
+                number(metric.value),
+                interval(metric),
+                *("" if value is None else number(value) for value in percentile_values(metric)),
+                metric.unit,
+            )
+            for name, metric in metrics.items()
+        ]
+        print_table(result.title(), ("metric", "value", "95 % interval", *PERCENTILES, "unit"), rows)
         if "mean_acceptance_length" in metrics:
             print(acceptance_text(metrics["mean_acceptance_length"].value))
     else:

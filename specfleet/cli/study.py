@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import (
+from experiments.console.exits import keeping
+from experiments.console.printing import (
     busy,
     case_text,
     interval,
-    number,
     print_budget,
     print_comparison,
     print_json,
@@ -23,6 +22,7 @@ from fleet.errors import ClusterError, InputError, OutputError
 from fleet.inputs.text import shortened
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
+from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
     Changes,
@@ -37,11 +37,12 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.cell import CellResult
     from experiments.reproduce.rows import Row
-    from experiments.sweep_table import Asked
-    from fleet.records.window import Metric
-    from specfleet.studied import Reproduction, Sweep
+    from experiments.sweep.cell import CellResult
+    from experiments.sweep.table import Asked
+    from fleet.records.metrics.window import Metric
+    from specfleet.reproduction import Reproduction
+    from specfleet.results import Sweep
 
 
 def sweep(
@@ -69,8 +70,8 @@ def sweep(
     ] = "",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
-    from experiments.sweep import cells_of
-    from specfleet.studies import sweep, vary_of
+    from experiments.sweep.sweep import cells_of, vary_of
+    from specfleet import sweep
 
     axes = vary_of(vary)
     cells, finished, failed = len(list(cells_of(axes))), 0, None
@@ -152,8 +153,8 @@ def compare(
     Says first what the two did not share. With the measured run alone, it is predicted from its own scenario, which
     --set may change. Ends with exit status 1 beyond the tolerance.
     """
-    from experiments.compare import worst
-    from specfleet.comparing import compare, three_errors
+    from experiments.compare.compare import worst
+    from specfleet import compare, three_errors
 
     if not tolerance >= 0:  # NaN is not, either
         raise InputError(f"--tolerance {tolerance}: needs a share, 0 or more")
@@ -196,7 +197,7 @@ def reproduce(
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.every import EVERY
     from figures.style import format_of
-    from specfleet.studies import reproduce
+    from specfleet import reproduce
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
@@ -281,10 +282,10 @@ def figure(
     ] = None,
 ) -> None:
     """Draw a figure from results."""
-    from specfleet.asking import asked_of
-    from specfleet.studies import figure
+    from specfleet import figure
+    from specfleet.results import sweep_question
 
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "x": x,
         "y": y,
         "lines": lines,
@@ -292,11 +293,11 @@ def figure(
         "against": against,
         "where": _held(where or []),
     }
-    asked = {option: value for option, value in told.items() if value}
+    options = {option: value for option, value in given.items() if value}
     with keeping(out):
-        figure(name, results, out, **asked)
+        figure(name, results, out, **options)
     if against:
-        print_differences(results, asked_of(**asked))
+        print_differences(results, sweep_question(**options))
     remark(f"figure: {out}")
 
 
@@ -309,18 +310,18 @@ def _held(texts: list[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in parts}
 
 
-def print_differences(results: Path, asked: "Asked") -> None:
+def print_differences(results: Path, question: "Asked") -> None:
     """Print how far the lines of a sweep are from one of them, with intervals."""
-    from experiments.sweep_figure import answer_of, unit_of_metric
-    from experiments.sweep_table import completed, read_sweep, text_of
+    from experiments.sweep.figure import answer_of, unit_of_metric
+    from experiments.sweep.table import completed, read_sweep, text_of
 
     table = read_sweep(results)
-    full = completed(table, asked)
+    full = completed(table, question)
     unit = unit_of_metric(full.y, table[table.quantity == full.y])
     rows = [
         (f"{full.x} = {text_of(row.x)}, {full.lines} = {row.line}", number(row.value),
          f"{number(row.low)} .. {number(row.high)}", "" if row.low <= 0 <= row.high else "yes")
-        for row in answer_of(table, asked).itertuples()
+        for row in answer_of(table, question).itertuples()
     ]  # fmt: skip
     title = f"{full.y} less that of {full.lines} = {full.against}, seed by seed"
     print_table(title, ("cell", f"difference, {unit}", "95 % interval", "beyond chance"), rows)

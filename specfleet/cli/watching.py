@@ -13,15 +13,15 @@ from fleet.errors import InputError
 from specfleet.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from fleet.records.counts import Counts
-    from fleet.scenario.settled import Fleet
+    from fleet.records.metrics.counters import Counters
+    from fleet.scenario.resolved import Fleet
 
 
 @contextmanager
 def watched(
     title: str, fleet: "Fleet", tokens: int, metrics_port: int | None, metrics_host: str
-) -> Iterator["Callable[[Counts], None]"]:
-    """Show what nodes are doing as one line, and to Prometheus if asked; the yielded function takes their counts.
+) -> Iterator["Callable[[Counters], None]"]:
+    """Show what nodes are doing as one line, and to Prometheus with a port; the yielded function takes their counters.
 
     `tokens`: that they are to make; 0 for no end.
     """
@@ -33,14 +33,14 @@ def watched(
             takers.append(stack.enter_context(_page(fleet, metrics_port, metrics_host)))
         takers.append(stack.enter_context(living_line(title, tokens)))
 
-        def take(counts: "Counts") -> None:
+        def take(counters: "Counters") -> None:
             for taker in takers:
-                taker(counts)
+                taker(counters)
 
         yield take
 
 
-def _page(fleet: "Fleet", port: int, host: str) -> AbstractContextManager["Callable[[Counts], None]"]:
+def _page(fleet: "Fleet", port: int, host: str) -> AbstractContextManager["Callable[[Counters], None]"]:
     try:
         from experiments.watching.page import metrics_page
     except ModuleNotFoundError as error:
@@ -64,19 +64,19 @@ def top(
 ) -> None:
     """Show a drafter that was started by hand, and its targets, until Ctrl-C; once where there is no terminal.
 
-    Tokens, acceptance, load and S are those of the last ten seconds, waits those of the last 200 requests of a target.
+    Rates and waits are those of the last minute.
     """
     from rich.console import Console
     from rich.live import Live
 
-    from engine.runtime.asking import Asker
-    from engine.runtime.keys import line_keys
-    from experiments.terminal.printing import print_json
+    from engine.net.asking import Asker
+    from engine.net.keys import client_keys
+    from experiments.console.printing import print_json
     from experiments.watching.top import drawn, json_of, plain
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: an allowed secret key, and the drafter's public one")
-    own = None if key is None or server_key is None else line_keys(key, server_key)
+    own = None if key is None or server_key is None else client_keys(key, server_key)
     asker = Asker(address, own)
     try:
         status = asker.status()

@@ -1,33 +1,182 @@
-"""All that can be looked up: keys, policies and models, profile fields, metrics, symbols, columns, predictions."""
+"""What the code says of itself, as entries: keys, policies and models, metrics, symbols, columns.
 
-from collections.abc import Iterator
+A documented struct has a section `Keys:` in its docstring, in Google's style, a line a key. What stands in parentheses
+after a key is its unit; a description that begins with something in backticks and a comma gives the papers' symbol.
+Types, bounds and defaults come from the struct itself, metrics and symbols from the glossary.
+"""
+
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from functools import cache
 
 import msgspec
+from docstring_parser.google import GoogleParser, Section, SectionType
+from msgspec import inspect as types
 
-from fleet.chance.places import PlaceRow
-from fleet.chance.signals import SignalRow
-from fleet.records.glossary import METRICS, SYMBOLS, Meaning
+from fleet.acceptance.places import PlaceRow
+from fleet.acceptance.signals import SignalRow
+from fleet.errors import InputError
+from fleet.inputs.text import shortened
+from fleet.records.metrics.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.writing import default_of, fields_of, tag_of, toml
 from sim.predict import Prediction, StarInputs
-from specfleet.meaning.kinds import tag_of
-from specfleet.meaning.tables import Key, Table, joined, keys_of, tables_from
+
+PARSER = GoogleParser([Section("Keys", "attribute", SectionType.MULTIPLE)])
+SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
+REQUIRED, LEFT_OUT, OF_ITS_KEYS = "required", "left out", "its keys' defaults"  # defaults that are no value
+UNITS = {  # of a quantity by the end of its name, longer endings first
+    "tokens_per_s": "tokens/s", "rounds_per_s": "rounds/s", "bytes_per_token": "bytes/token", "bytes_per_s": "bytes/s",
+    "_bytes": "bytes", "_per_s": "1/s", "_s": "s", "_w": "W",
+}  # fmt: skip
+WORDS = {
+    types.BoolType: "true or false", types.IntType: "integer", types.FloatType: "number", types.StrType: "text",
+    types.LiteralType: "text", types.AnyType: "anything", types.DataclassType: "table with `kind`, or a name",
+}  # fmt: skip
+BY_NAME = "table by name"
+NEAREST = 5
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key of a struct.
+
+    `facts`: its type, what is allowed, unit, default and symbol, by these labels, as far as there are any. `structs`:
+    the tables that its value may be.
+    """
+
+    name: str
+    what: str
+    facts: dict[str, str]
+    structs: tuple[type, ...]
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A struct with its keys. `paths`: where it stands, as dotted names; `uses`: the keys that hold it.
+
+    `title`: its path (the shortest, if all others end with it), the name of a policy or model, or else the struct's own
+    name. `tag_field`: the key that names the policy or model, empty for a plain table.
+    """
+
+    struct: type
+    title: str
+    tag_field: str
+    first: str
+    prose: str
+    keys: tuple[Key, ...]
+    paths: tuple[str, ...]
+    uses: tuple[str, ...]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing with its meaning.
-
-    `names`: all that it can be looked up by, dotted names among them. `facts`: what else is known of it, each with its
-    label, such as ("unit", "s").
-    """
+    """One thing that can be looked up, by any of its `names`; `facts` are pairs of a label and a text."""
 
     title: str
     kind: str
     names: tuple[str, ...]
     what: str
     facts: tuple[tuple[str, str], ...] = ()
+
+
+def prose_of(struct: type) -> tuple[str, str]:
+    """Return the first sentence and the prose of a struct's docstring, without its keys."""
+    parsed = PARSER.parse(inspect.getdoc(struct) or "")
+    return _one_line(parsed.short_description or ""), parsed.long_description or ""
+
+
+def described_keys(struct: type) -> dict[str, tuple[str, str, str]]:
+    """Return meaning, unit and symbol of each key that a struct's docstring describes, or those of its bases."""
+    keys = {}
+    for base in reversed(struct.__mro__):
+        for param in PARSER.parse(base.__dict__.get("__doc__") or "").params:
+            text = _one_line(param.description or "")
+            found = SYMBOL.fullmatch(text)
+            symbol, what = found.groups() if found else ("", text)
+            unit = param.type_name or next((UNITS[end] for end in UNITS if param.arg_name.endswith(end)), "")
+            keys[param.arg_name] = (what[:1].upper() + what[1:] if symbol else what, unit, symbol)
+    return keys
+
+
+def keys_of(struct: type) -> tuple[Key, ...]:
+    """Return the keys of a struct in its order; the meaning is empty where the docstring has none."""
+    described, keys = described_keys(struct), []
+    for field in fields_of(struct):
+        what, unit, symbol = described.get(field.name, ("", "", ""))
+        texts = in_words(field.type), allowed(struct, field), unit, default_text(field), symbol
+        labels = ("type", "allowed", "unit", "default", "symbol")
+        facts = {label: text for label, text in zip(labels, texts, strict=True) if text}
+        structs = [arm.cls for arm in arms(field.type) if isinstance(arm, types.StructType | types.DataclassType)]
+        keys.append(Key(field.encode_name, what, facts, tuple(structs)))
+    return tuple(keys)
+
+
+def arms(kind: types.Type) -> tuple[types.Type, ...]:
+    """List the alternatives of a type but for None; the items of lists, and the values of tables, take their place."""
+    match kind:
+        case types.UnionType():
+            return tuple(arm for part in kind.types for arm in arms(part))
+        case types.VarTupleType() | types.ListType():
+            return arms(kind.item_type)
+        case types.DictType():
+            return arms(kind.value_type)
+    return () if isinstance(kind, types.NoneType) else (kind,)
+
+
+def in_words(kind: types.Type) -> str:
+    """Name a type: what a value of it is in TOML."""
+    match kind:
+        case types.VarTupleType() | types.ListType():
+            return f"list: {in_words(kind.item_type)}"
+        case types.TupleType():
+            return f"list of {len(kind.item_types)}: {', '.join(map(in_words, kind.item_types))}"
+        case types.DictType():
+            return f"{BY_NAME}: {in_words(kind.value_type)}"
+        case types.UnionType():
+            parts = [in_words(part) for part in kind.types if not isinstance(part, types.NoneType)]
+            return " or ".join(dict.fromkeys(parts))
+        case types.StructType():
+            field, _ = tag_of(kind.cls)
+            return f"table with `{field}`, or a name" if field else "table"
+    return WORDS[type(kind)]
+
+
+def allowed(struct: type, field: types.Field) -> str:
+    """Say what values of a key are allowed, beyond its type; a plain dataclass has bounds in its fields' metadata."""
+    texts = [f'"{tag_of(arm.cls)[1]}"' for arm in arms(field.type) if isinstance(arm, types.StructType)]
+    texts = [text for text in texts if text != '""']
+    for arm in arms(field.type):
+        match arm:
+            case types.LiteralType():
+                texts += [json.dumps(value) for value in arm.values]
+            case types.IntType() | types.FloatType():
+                texts.append(bounds(arm))
+            case types.StrType() if arm.pattern:
+                texts.append(f"text that matches {arm.pattern}")
+    least = field.type.min_length if isinstance(field.type, types.VarTupleType) else None
+    said = ", ".join([*dict.fromkeys(filter(None, texts)), *([f"{least} or more entries"] if least else [])])
+    if said or not dataclasses.is_dataclass(struct):
+        return said
+    return bounds(types.IntType(**struct.__dataclass_fields__[field.name].metadata))
+
+
+def bounds(kind: types.IntType | types.FloatType) -> str:
+    """Say the bounds of a number, such as `> 0 and <= 1`."""
+    limits = ((">=", kind.ge), (">", kind.gt), ("<=", kind.le), ("<", kind.lt))
+    return " and ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
+
+
+def default_text(field: types.Field) -> str:
+    """Write a field's default as TOML; in words where there is no value, or a table whose keys have their defaults."""
+    default = default_of(field)
+    if default is msgspec.NODEFAULT:
+        return REQUIRED
+    text = LEFT_OUT if default is None else toml(default)
+    return OF_ITS_KEYS if text == "{}" and isinstance(default, msgspec.Struct) else text
 
 
 @cache
@@ -47,62 +196,115 @@ def is_of_profile(table: Table) -> bool:
     return table.struct.__module__.startswith("fleet.times.")
 
 
+def tables_from(root: type) -> tuple[Table, ...]:
+    """Return the table of `root` and all that can stand within it."""
+    paths: dict[type, dict[str, None]] = {}
+    owners: dict[type, dict[tuple[type, str], None]] = {}
+
+    def walk(struct: type, path: str) -> None:
+        paths.setdefault(struct, {})[path] = None
+        for key in keys_of(struct):
+            name = f"{key.name}.NAME" if key.facts["type"].startswith(BY_NAME) else key.name
+            for inner in key.structs:
+                owners.setdefault(inner, {})[struct, name] = None
+                walk(inner, joined(path, name))
+
+    def title(struct: type) -> str:
+        own = min(paths[struct], key=len)
+        is_ending = all(f".{path}".endswith(f".{own}") for path in paths[struct])
+        return tag_of(struct)[1] or (own if is_ending else struct.__name__)
+
+    walk(root, "")
+    tables = []
+    for struct, places in paths.items():
+        uses = dict.fromkeys(joined(title(owner), key) for owner, key in owners.get(struct, {}))
+        place = tuple(places), tuple(uses)
+        tables.append(Table(struct, title(struct), tag_of(struct)[0], *prose_of(struct), keys_of(struct), *place))
+    return tuple(tables)
+
+
+def joined(path: str, key: str) -> str:
+    """Return the dotted name of a key at a path, which is empty at the top."""
+    return f"{path}.{key}" if path else key
+
+
 def all_entries() -> list[Entry]:
     """Return everything that has a meaning, what people ask for most first."""
     tables = scenario_tables()
     plain = sorted((table for table in tables if not is_of_profile(table)), key=lambda table: bool(table.tag_field))
-    of_profile = [table for table in tables if is_of_profile(table)]
     entries = [entry for table in plain for entry in _of_keys(table, "scenario key")]
-    entries += [_of_meaning(meaning, "metric") for meaning in METRICS]
-    entries += [_of_meaning(meaning, "symbol") for meaning in SYMBOLS]
-    entries += [entry for table in of_profile for entry in _of_keys(table, "profile key")]
+    for kind, meanings in (("metric", METRICS), ("symbol", SYMBOLS)):
+        for one in meanings:
+            percentiles = PERCENTILES if one.percentiles else ()
+            names = (one.name, one.symbol, *(percentile_name(one.name, each) for each in percentiles))
+            facts = {"unit": one.unit, "symbol": one.symbol, "equation": one.equation, "source": one.source}
+            entries.append(_entry(kind, names, one.what, facts | {"percentiles": ", ".join(percentiles)}))
+    entries += [entry for table in tables if is_of_profile(table) for entry in _of_keys(table, "profile key")]
     entries += [entry for table in prediction_tables() for entry in _of_keys(table, "quantity of the analytic model")]
-    entries += [_of_key(key, (key.name,), "input of the analytic model") for key in keys_of(StarInputs)]
-    entries += [_of_key(key, (key.name,), "column of the record table") for key in keys_of(Row)]
-    entries += [_of_key(key, (f"header.{key.name}",), "field of the run header") for key in keys_of(RunHeader)]
-    entries += [_of_key(key, (key.name,), "column of a signal file") for key in keys_of(SignalRow)]
-    entries += [_of_key(key, (key.name,), "column of a file of places") for key in keys_of(PlaceRow)]
-    entries += [_of_table(table) for table in tables if table.tag_field or table.title[:1].isupper()]
+    for struct, kind, before in (
+        (StarInputs, "input of the analytic model", ""), (Row, "column of the record table", ""),
+        (RunHeader, "field of the run header", "header"), (SignalRow, "column of a signal file", ""),
+        (PlaceRow, "column of a file of places", ""),
+    ):  # fmt: skip
+        entries += [_of_key(key, kind, [joined(before, key.name)]) for key in keys_of(struct)]
+    for table in tables:
+        if table.tag_field or table.title[:1].isupper():
+            keys = ", ".join(key.name for key in table.keys) or "none"
+            what, facts = f"{table.first}\n\n{table.prose}".strip(), {"where": ", ".join(table.uses), "keys": keys}
+            entries.append(_entry(table.tag_field or "table", (table.title, table.struct.__name__), what, facts))
     return entries
 
 
 def _of_keys(table: Table, kind: str) -> Iterator[Entry]:
     """Yield an entry for each key of a table, by all the dotted names that it has."""
-    if table.tag_field:
-        kind = f'key of the {table.tag_field} "{table.title}"'
-    where = (("where", ", ".join(table.uses)),) if table.tag_field or len(table.paths) > 1 else ()
+    where = ", ".join(table.uses) if table.tag_field or len(table.paths) > 1 else ""
     for key in table.keys:
-        names = [joined(table.title, key.name), *(joined(path, key.name) for path in table.paths)]
-        yield _of_key(key, tuple(names), kind, where)
+        names = [joined(path, key.name) for path in (table.title, *table.paths)]
+        yield _of_key(key, f'key of the {table.tag_field} "{table.title}"' if table.tag_field else kind, names, where)
 
 
-def _of_key(key: Key, names: tuple[str, ...], kind: str, where: tuple[tuple[str, str], ...] = ()) -> Entry:
-    facts = [("type", key.takes), ("allowed", key.allowed), ("unit", key.unit)]
-    if "key" in kind:
-        facts.append(("default", key.default))
-    facts.append(("symbol", key.symbol))
-    inner = [table for table in key.tables if not tag_of(table)[0]]
-    facts += [("keys", ", ".join(part.name for table in inner for part in keys_of(table))), *where]
-    names = (*dict.fromkeys(names), *([key.symbol] if key.symbol else []))
-    return Entry(names[0], kind, names, key.what, tuple((label, text) for label, text in facts if text))
+def _of_key(key: Key, kind: str, names: list[str], where: str = "") -> Entry:
+    facts = {label: text for label, text in key.facts.items() if label != "default" or "key" in kind}
+    inner = [inside.name for struct in key.structs if not tag_of(struct)[0] for inside in keys_of(struct)]
+    facts |= {"keys": ", ".join(inner), "where": where}
+    return _entry(kind, (*names, key.facts.get("symbol", "")), key.what, facts)
 
 
-def _of_meaning(meaning: Meaning, kind: str) -> Entry:
-    facts = (
-        ("unit", meaning.unit),
-        ("symbol", meaning.symbol),
-        ("equation", meaning.equation),
-        ("source", meaning.source),
-    )
-    names = tuple(dict.fromkeys(name for name in (meaning.name, meaning.symbol) if name))
-    return Entry(meaning.name, kind, names, meaning.what, tuple((label, text) for label, text in facts if text))
+def _entry(kind: str, names: tuple[str, ...], what: str, facts: dict[str, str]) -> Entry:
+    known = tuple(dict.fromkeys(filter(None, names)))
+    return Entry(names[0], kind, known, what, tuple((label, text) for label, text in facts.items() if text))
 
 
-def _of_table(table: Table) -> Entry:
-    """Return the entry of a policy or model, or of a table that has a name of its own."""
-    kind = table.tag_field or "table"
-    keys = ", ".join(key.name for key in table.keys)
-    facts = (("where", ", ".join(table.uses)), ("keys", keys or "none"))
-    return Entry(
-        table.title, kind, (table.title, table.struct.__name__), f"{table.first}\n\n{table.prose}".strip(), facts
-    )
+def explain(word: str) -> list[Entry]:
+    """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
+
+    A word may leave out a unit at the end (`wait` for `wait_s`) and mind no capitals, where nothing else fits. Raises
+    InputError with the nearest words where there is no entry.
+    """
+    entries, sought = all_entries(), word.strip().strip("`").replace("[]", "")
+    forms: tuple[Callable[[str], str], ...] = (str, _without_unit, str.casefold)
+    for form in forms:
+        ending = f".{sought.casefold() if form is str.casefold else sought}"
+        found = [one for one in entries if any(f".{form(name)}".endswith(ending) for name in one.names)]
+        if found:
+            return found
+    names = {name for entry in entries for name in entry.names}
+    known = names if "." in sought else {name.rpartition(".")[2] for name in names}
+    near = get_close_matches(sought, sorted(known), NEAREST)
+    hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
+    raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")
+
+
+def units_of_keys() -> dict[str, str]:
+    """Return the units of a scenario's and a profile's keys, by their dotted names."""
+    keys = [entry for entry in all_entries() if "key" in entry.kind]
+    return {name: text for entry in keys for name in entry.names for label, text in entry.facts if label == "unit"}
+
+
+def _without_unit(name: str) -> str:
+    endings = ["_tokens", *(f"_{ending.lstrip('_')}" for ending in UNITS)]
+    return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

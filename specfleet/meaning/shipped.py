@@ -1,55 +1,22 @@
-"""Profiles and scenarios that come with the project, each with a line of what it is."""
+"""The profiles and scenarios that ship, each with a line of what it is."""
 
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from fleet.data.shipped import shipped_profiles, shipped_scenarios
-from fleet.errors import InputError
-from fleet.inputs.text import shortened
-from fleet.times.labels import Basis, basis_of, label_of
+from fleet.times.labels import basis_of, label_of
 from fleet.times.profile import HardwareProfile, read_profile
 
 
-class ShippedProfile(msgspec.Struct, frozen=True):
-    """A profile and where its numbers come from.
-
-    `basis`: measured on a host, stated by sources, estimated, or assumed throughout. `stated`, `assumed`: its numbers.
-    """
-
-    name: str
-    what: str
-    basis: Basis
-    stated: tuple[str, ...]
-    assumed: tuple[str, ...]
-    provenance: Mapping[str, str]
-
-
-class ShippedScenario(msgspec.Struct, frozen=True):
-    """A scenario and a line of what it is."""
-
-    name: str
-    what: str
-
-
-def profiles() -> list[ShippedProfile]:
-    """List the profiles that ship, by name."""
+def profiles() -> list[dict[str, Any]]:
+    """List the profiles that ship: name, what it is, its basis, numbers that are stated or assumed, provenance."""
     return [_profile(name, read_profile(name, Path())) for name in shipped_profiles()]
 
 
-def scenarios() -> list[ShippedScenario]:
-    """List the scenarios that ship, by name: what the first comment of the file says."""
-    return [ShippedScenario(name, first_comment(path.read_text())) for name, path in shipped_scenarios().items()]
-
-
-def scenario_file(name: str) -> Path:
-    """Return the file of a scenario that ships; InputError names those that do."""
-    files = shipped_scenarios()
-    if name not in files:
-        raise InputError(f"scenario {shortened(name, quoted=False)}: does not ship; allowed: {', '.join(files)}")
-    return files[name]
+def scenarios() -> list[dict[str, Any]]:
+    """List the scenarios that ship: name, and what the first comment of the file says."""
+    return [{"name": name, "what": first_comment(path.read_text())} for name, path in shipped_scenarios().items()]
 
 
 def first_comment(text: str) -> str:
@@ -58,14 +25,13 @@ def first_comment(text: str) -> str:
     return first.lstrip("# ").strip() if first.startswith("#") else str(tomllib.loads(text).get("name", ""))
 
 
-def _profile(name: str, profile: HardwareProfile) -> ShippedProfile:
-    assumed = tuple(key for key, source in profile.sources.items() if label_of(source) == "assumed")
-    stated = tuple(key for key in profile.sources if key not in assumed)
-    basis = basis_of(profile)
+def _profile(name: str, profile: HardwareProfile) -> dict[str, Any]:
+    assumed = [key for key, source in profile.sources.items() if label_of(source) == "assumed"]
+    stated, basis = [key for key in profile.sources if key not in assumed], basis_of(profile)
     if basis == "measured":
         what = "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()) or "measured"
-        return ShippedProfile(name, what, basis, stated, assumed, profile.provenance)
-    drafting = profile.sources.get("draft.per_token_s", "no source is told")
-    counts = f"{len(stated)} numbers stated, {len(assumed)} assumed"
-    what = f"{counts}; time of a draft token: {drafting}"
-    return ShippedProfile(name, what, basis, stated, assumed, profile.provenance)
+    else:
+        drafting = profile.sources.get("draft.per_token_s", "no source is given")
+        what = f"{len(stated)} numbers stated, {len(assumed)} assumed; time of a draft token: {drafting}"
+    numbers = {"stated": stated, "assumed": assumed}
+    return {"name": name, "what": what, "basis": basis, **numbers, "provenance": profile.provenance}

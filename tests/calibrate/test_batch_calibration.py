@@ -8,9 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from calibrate.batch_profile import Gap, Served, fit, fit_gaps
 from calibrate.fits import fit_batch_step
-from fleet.times.pace import typical_control_s
 from fleet.times.step_time import StepTime
 
 TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.0001)
@@ -48,28 +46,6 @@ def test_steps_that_were_interrupted_count_in_the_mean_and_not_in_the_shape() ->
     assert factors.mean() == pytest.approx(1 + 4 / 50, rel=0.02)
 
 
-@pytest.mark.parametrize("count", [10, 200])
-def test_steps_are_referred_to_the_pace_that_simulated_runs_play_back(count: int) -> None:
-    """Controls with two levels, three for two: steps that took what the truth says are fitted as they are."""
-    extents = steps(np.random.default_rng(2), 3 * count)
-    controls_s = np.tile([1e-4, 1e-4, 2e-4], count)
-    served = Served(
-        [tuple(extent) for extent in extents.tolist()], times_s(TRUTH, extents).tolist(), controls_s.tolist()
-    )
-    fitted, _ = fit(served, typical_control_s(controls_s))
-    assert times_s(fitted, extents) == pytest.approx(times_s(TRUTH, extents), rel=0.02)
-
-
-def test_the_time_between_steps_grows_with_the_rows_and_is_told_at_the_reference_pace() -> None:
-    gaps = [
-        Gap(rows, slowness * (1e-4 + 1e-5 * (rows - 1)), slowness * 2e-5)
-        for rows in (1, 1.8, 3.5, 14)
-        for slowness in (1.0, 1.5)
-    ]
-    assert fit_gaps(gaps, 2e-5) == pytest.approx((1e-4, 1e-5))
-    assert fit_gaps(gaps[::2], 0.0) == pytest.approx((1e-4, 1e-5))  # on a device there is no pace
-
-
 @pytest.mark.slow
 def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     tmp_path: Path,
@@ -77,7 +53,7 @@ def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
     from typer.testing import CliRunner
 
-    from fleet.chance.signals import read_signals
+    from fleet.acceptance.signals import read_signals
     from fleet.records.run import read_run
     from fleet.times.profile import read_profile
     from specfleet.cli.entry import app
@@ -97,7 +73,10 @@ def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     ):  # fmt: skip
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.output
-    assert read_profile(str(profile), tmp_path).verify.base_s > 0
+    calibrated = read_profile(str(profile), tmp_path)
+    assert calibrated.verify.base_s > 0
+    of_batch = calibrated.overhead.own.target
+    assert all(delay.mean_s > 0 for delay in (of_batch.queued, of_batch.woken, of_batch.after))
     assert len(read_signals(tmp_path / "here.parquet")) == 4
     runs = [read_run(tmp_path / f"{name}.parquet") for name in ("engine", "sim", "dsde")]
     assert [run.header.world for run in runs] == ["engine", "sim", "sim"]
@@ -114,4 +93,4 @@ def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
     (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
     assert result.exit_code != 0
-    assert "only chains of a [batch] tell signals" in str(result.exception or result.output)
+    assert "only chains of a [batch] have signals" in str(result.exception or result.output)

@@ -10,8 +10,8 @@ pytest.importorskip("transformers")
 import msgspec
 
 from calibrate.run import STAGES, Effort, calibrate, pair_of
-from engine.runtime.serve import serve
-from fleet.chance.acceptance import Recorded
+from engine.launch.serve import serve
+from fleet.acceptance.models import Recorded
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.scenario.provenance import measured_on
@@ -20,8 +20,8 @@ from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 
 TINY = Effort(
     depths=(1, 3), contexts=(16, 24), repeats=2, prompts=6, longest_gap_s=0.003, gap_rounds=30, warm_tokens=(0,),
-    warm_rounds=6, loads=(None, 1), saturated_rounds=40, loaded_rounds=30, payloads_bytes=(64, 4096), pings=5,
-    sharing_targets=1, sharing_requests=6,
+    warm_rounds=6, loads=(1,), saturated_rounds=40, loaded_rounds=30, payloads_bytes=(64, 4096), pings=5,
+    concurrent_targets=2, sharing_requests=6,
 )  # fmt: skip
 
 
@@ -38,6 +38,10 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
     assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
     assert isinstance(profile.acceptance, Recorded)
+    for stations in (profile.overhead.own, profile.overhead.time_sliced, profile.overhead.in_process):
+        assert stations is not None
+        for overhead in (stations.drafter, stations.target):
+            assert all(0 < delay.mean_s < 1 for delay in (overhead.queued, overhead.woken, overhead.after))
     # The run has the calibration's prompts, so what is accepted is known, not estimated.
     rounds = sum(map(len, profile.acceptance.sessions))
     simulated = simulate(msgspec.structs.replace(scenario, profile=profile))

@@ -6,29 +6,29 @@ import msgspec
 import numpy as np
 import pytest
 
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from bench.batch_rules import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.runtime import batch as batches
-from engine.runtime.batch import Batched, executor_of, serve_batch
-from engine.runtime.batch_executor import BatchExecutor
-from engine.runtime.prompts import prompts_of
-from experiments.batch_rules import RULES, rule_of
+from engine.node import batch as batches
+from engine.node.batch import Batched, executor_of, serve_batch
+from engine.node.batch_executor import BatchExecutor
+from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
-from fleet.records.matching import match
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
+from tests.helpers.matching import match
 from tests.helpers.pairs import VOCABULARY
 from tests.helpers.plain import plain_outputs
 
@@ -63,7 +63,7 @@ def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Sc
 
 
 def check_lossless(scenario: Scenario) -> Batched:
-    served = serve_batch(scenario, prompts_of(settle(scenario)))
+    served = serve_batch(scenario, prompts_of(resolve(scenario)))
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
     return served
@@ -92,9 +92,8 @@ def test_trees_in_batches_are_lossless_too(pair: Part, rule: str, shape: dict[st
 POLICIES = [
     {"policy": "fixed", "depth": 6},
     {"policy": "heuristic"},
-    {"policy": "dsde", "calibration": 2},
+    {"policy": "dsde"},
     {"policy": "adaedl"},
-    {"policy": "svip"},
 ]
 
 
@@ -110,13 +109,13 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(
 def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -> None:
     """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
-    rows = serve_batch(scenario, prompts_of(settle(scenario))).run.frame()
+    rows = serve_batch(scenario, prompts_of(resolve(scenario))).run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     assert set(verified.accepted) == {0, 1, 2, 3, 4}  # or there would be little to see
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
-    for requests in streams_of(settle(scenario)).values():
+    for requests in streams_of(resolve(scenario)).values():
         for request in requests:
-            prompt = prompts_of(settle(scenario))[request.number][: request.prompt_tokens]
+            prompt = prompts_of(resolve(scenario))[request.number][: request.prompt_tokens]
             _, accepted = decode_speculatively(Target(large), Drafter(small), prompt, request.new_tokens, 4)
             assert verified[verified.request == request.number].accepted.tolist() == accepted
 
@@ -158,10 +157,10 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
     plain = plain_outputs(scenario)
-    served = serve_batch(scenario, prompts_of(settle(scenario)))
-    model, prompts = load_model("demo", "target", precision), prompts_of(settle(scenario))
+    served = serve_batch(scenario, prompts_of(resolve(scenario)))
+    model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
     lengths = {
-        request.number: request.prompt_tokens for own in streams_of(settle(scenario)).values() for request in own
+        request.number: request.prompt_tokens for own in streams_of(resolve(scenario)).values() for request in own
     }
     for request, place in match(served.outputs, plain).first.items():
         prompt = prompts[request][: lengths[request]]

@@ -1,6 +1,5 @@
 """Nodes of several drafters, as a user starts them by hand: real models in threads of one process, over loopback."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +8,24 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.actions import DOOR
-from engine.runtime.answers import Drawn
-from engine.runtime.clock import now_s
-from engine.runtime.door import Door
-from engine.runtime.drafter import DrafterNode
-from engine.runtime.hosts import serve_drafter, serve_router, serve_verifier
-from engine.runtime.line import Line
-from engine.runtime.node import LOOPBACK, Node
-from engine.runtime.prompts import prompts_of
-from engine.runtime.replayed import ReplayedFleet
-from engine.runtime.replayed_drafter import ReplayedDrafterNode
-from engine.runtime.router import RouterNode
-from engine.runtime.routing_verifier import RoutingVerifierNode
-from engine.runtime.verifier import VerifierNode
+from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
+from engine.net.actions import SERVER_PORT
+from engine.net.client import ClientEnd
+from engine.net.clock import now_s
+from engine.net.server import ServerEnd
+from engine.node.drafter import DrafterNode
+from engine.node.node import LOOPBACK, Node
+from engine.node.prompts import prompts_of
+from engine.node.router import RouterNode
+from engine.node.verifier import VerifierNode
+from engine.replayed.drafter import ReplayedDrafterNode
+from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.stations.outcomes import Outcomes
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
@@ -77,29 +73,19 @@ def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
     return {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(drafters)}
 
 
-def test_a_target_that_routes_by_itself_decodes_what_plain_decoding_does(tiny: Path) -> None:
-    scenario = fleet_by_hand(tiny, route="round-robin")
-    fleet = settle(scenario)
-    drafters = [DrafterNode(fleet, number=number) for number in range(2)]
-    target = RoutingVerifierNode(fleet, prompts_of(fleet), addresses(drafters))
-    frame = check(scenario, [*drafters], target)
-    assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
-    assert (frame.station == "router").sum() > 20
-
-
-def test_a_router_s_door_answers_nobody_before_all_drafters_have_answered(tiny: Path) -> None:
+def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
     """The target calls first, then the router, then one drafter after the other: nothing is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     drafters = [DrafterNode(fleet, number=number) for number in range(2)]
     router = RouterNode(fleet, addresses(drafters), 40)
     target = VerifierNode(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
-    assert router.sockets is not None
-    assert target.sockets is not None
-    assert router.sockets.exchange.missing().startswith("drafters at 127.0.0.1:")
-    assert target.sockets.exchange.missing() == f"the router at 127.0.0.1:{router.port}"
-    hello = Line(fleet, 0, 1).tick(0.0)[0]
-    assert router.sockets.exchange.receive(DOOR, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
+    assert router.socket_thread is not None
+    assert target.socket_thread is not None
+    assert router.socket_thread.connections.missing().startswith("drafters at 127.0.0.1:")
+    assert target.socket_thread.connections.missing() == f"the router at 127.0.0.1:{router.port}"
+    hello = ClientEnd(fleet, 0, 1).tick(0.0)[0]
+    assert router.socket_thread.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
 
@@ -110,13 +96,13 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     kinds = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}, "verifiers": {"kind": "replayed"}}
     times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
     scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     servers: list[Node] = [ReplayedDrafterNode(fleet, number=number) for number in range(2)]
     called = {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(servers)}  # type: ignore[attr-defined]
     if len(shares) > 1:
         servers.append(router := RouterNode(fleet, called))
         called = {0: f"{LOOPBACK}:{router.port}"}
-    targets = [ReplayedFleet(fleet, partial(Drawn, Outcomes(fleet)), called, numbers) for numbers in shares]
+    targets = [ReplayedFleet(fleet, called, numbers) for numbers in shares]
 
     def decode(several: ReplayedFleet) -> Log:
         several.wait_for_welcomes(PATIENCE_S)
@@ -141,57 +127,38 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     assert (reached >= 30).tolist() == [True] * 6
 
 
-def test_an_error_in_the_router_inside_ends_the_node_and_is_raised(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = fleet_by_hand(tiny, route="round-robin")
-    fleet = settle(scenario)
-    drafters = [DrafterNode(fleet, number=number) for number in range(2)]
-    target = RoutingVerifierNode(fleet, prompts_of(fleet), addresses(drafters))
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("the router broke")
-
-    monkeypatch.setattr(target.routing, "receive", fail)
-    with Threads() as threads:
-        *others, last = serving(threads, [*drafters, target])
-        with pytest.raises(RuntimeError, match="the router broke"):
-            last.result()
-        for node, thread in zip(drafters, others, strict=True):
-            node.stop()
-            thread.result()
-
-
 @pytest.mark.parametrize(
-    ("door", "line", "told"),
+    ("server", "client", "told"),
     [
         (0, {"drafter": 1}, "this is drafter 1, and not 2; name drafters in their order"),
         (1, {"drafter": 0}, "this is drafter 2, and not 1; name drafters in their order"),
         (1, {"drafter": 0, "role": "router"}, "this is drafter 2, and not 1"),
     ],
 )
-def test_drafters_that_are_named_in_another_order_are_told(door: int, line: dict[str, Any], told: str) -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin" if "role" in line else "affinity"}))
-    assert told in denied(Door(fleet, 1, drafter=door), Line(fleet, 0, 1, **line))
+def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], told: str) -> None:
+    fleet = resolve(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
+    assert told in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
-def test_who_calls_a_drafter_past_its_router_is_told() -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin"}))
-    told = denied(Door(fleet, 1, drafter=0), Line(fleet, 0, 1))
+def test_a_drafter_behind_a_router_denies_targets() -> None:
+    fleet = resolve(star(drafters={"count": 2, "route": "round-robin"}))
+    told = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
     assert told == "this is drafter 1; with drafters.route targets connect to the router alone"
-    assert denied(Door(fleet, 1, drafter=None), Line(fleet, 0, 1, "router")) == (
+    assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
         "this is a router, and routers call drafters"
     )
-    assert denied(Door(fleet, 1, drafter=None), Line(fleet, 0, 1)) == ""
+    assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1)) == ""
 
 
-def denied(door: Door, line: Line) -> str:
-    """Why a door turns a line away; nothing where it welcomes it."""
-    (hello,) = line.tick(0.0)
-    (answer,) = door.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
-    (action,) = line.receive(answer.frame, 0.0)  # type: ignore[union-attr]
+def denied(server: ServerEnd, client: ClientEnd) -> str:
+    """Why a server turns a client away; nothing where it welcomes it."""
+    (hello,) = client.tick(0.0)
+    (answer,) = server.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
+    (action,) = client.receive(answer.frame, 0.0)  # type: ignore[union-attr]
     return getattr(action, "reason", "").removeprefix("the drafter: ")
 
 
-def test_what_does_not_fit_the_scenario_is_told_in_one_line() -> None:
+def test_options_that_contradict_the_scenario_are_refused() -> None:
     dealt, routed = (star(drafters={"count": 2, "route": route}) for route in ("affinity", "round-robin"))
     here = "127.0.0.1", 0, None
     refused = {
@@ -199,6 +166,9 @@ def test_what_does_not_fit_the_scenario_is_told_in_one_line() -> None:
         r"nothing is to be routed; a router needs drafters\.count": lambda: serve_router(dealt, CALLED, *here),
         r"--drafters: 1 address, and scenario": lambda: serve_router(routed, CALLED, *here),
         r"--connect: 1 address, and scenario": lambda: serve_verifier(dealt, CALLED, [0], None),
+        r"--connect: 2 addresses, and with drafters\.route targets call the router alone": lambda: serve_verifier(
+            routed, ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"], [0], None
+        ),
         r"--target 1-2: a real target has a process of its own": lambda: serve_verifier(routed, CALLED, [0, 1], None),
     }
     for told, start in refused.items():

@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.decoding.models import load_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.demo_pair.corpus import FOLDER, LEFT_OUT, files, read_prompts, split_of
-from engine.runtime.demo_prompts import demo_prompts
+from engine.demo_pair.corpus import FOLDER, read_prompts
+from engine.node.prompts import demo_prompts
+from tools.demo_pair.corpus import LEFT_OUT, files, split_of
 
 TRAINING = json.loads((FOLDER / "training.json").read_text())
 

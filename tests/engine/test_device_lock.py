@@ -1,4 +1,4 @@
-"""Turns on a device: who waits for it is told what held up the one before."""
+"""Turns on a device: one holder at a time, in whatever process."""
 
 import fcntl
 import os
@@ -8,26 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from engine.runtime.device_lock import DeviceLock, file_lock, no_lock
+from engine.node.device_lock import DeviceLock, file_lock, no_lock
 from tests.helpers.processes import eventually
 
 
-def next_turn_s(lock: DeviceLock) -> float:
-    with lock(lambda: 0.0) as before_s:
-        return before_s
+def take_turn(lock: DeviceLock, turns: list[str], name: str) -> None:
+    with lock():
+        turns.append(name)
 
 
-def test_who_waits_for_the_device_is_told_what_its_holder_has_waited_and_nobody_else(tmp_path: Path) -> None:
+def test_a_device_has_one_holder_at_a_time(tmp_path: Path) -> None:
     first, second = file_lock(tmp_path / "device"), file_lock(tmp_path / "device")
-    told: list[float] = []
-    waiting = threading.Thread(target=lambda: told.append(next_turn_s(second)))
-    with first(lambda: 0.25) as before_s:
-        assert before_s == 0.0
+    turns: list[str] = []
+    waiting = threading.Thread(target=lambda: take_turn(second, turns, "second"))
+    with first():
         waiting.start()
         assert eventually(lambda: is_waited_for(tmp_path / "device"))
+        turns.append("first")
     waiting.join()
-    assert told == [0.25]
-    assert next_turn_s(first) == 0.0  # it is free
+    assert turns == ["first", "second"]
 
 
 def is_waited_for(path: Path) -> bool:
@@ -36,7 +35,7 @@ def is_waited_for(path: Path) -> bool:
     return any(f":{inode} " in line and " -> " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-def test_a_holder_that_was_killed_has_told_nothing(tmp_path: Path) -> None:
+def test_a_killed_holder_frees_the_device(tmp_path: Path) -> None:
     lock = file_lock(tmp_path / "device")
     child = os.fork()
     if not child:
@@ -44,27 +43,30 @@ def test_a_holder_that_was_killed_has_told_nothing(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         time.sleep(30.0)  # until it is killed
         os._exit(0)
-    told: list[float] = []
-    waiting = threading.Thread(target=lambda: told.append(next_turn_s(lock)))
+    turns: list[str] = []
+    waiting = threading.Thread(target=lambda: take_turn(lock, turns, "next"))
     assert eventually(lambda: is_held(tmp_path / "device"))
     waiting.start()
     assert eventually(lambda: is_waited_for(tmp_path / "device"))
     os.kill(child, 9)
     os.waitpid(child, 0)
     waiting.join()
-    assert told == [0.0]
+    assert turns == ["next"]
 
 
 def is_held(path: Path) -> bool:
     return f":{os.stat(path).st_ino} " in Path("/proc/locks").read_text()
 
 
-def test_a_step_that_fails_lets_the_device_go(tmp_path: Path) -> None:
+def test_a_step_that_fails_frees_the_device(tmp_path: Path) -> None:
     lock = file_lock(tmp_path / "device")
-    with pytest.raises(ZeroDivisionError), lock(lambda: 0.0):
+    with pytest.raises(ZeroDivisionError), lock():
         raise ZeroDivisionError
-    assert next_turn_s(lock) == 0.0
+    turns: list[str] = []
+    take_turn(file_lock(tmp_path / "device"), turns, "next")
+    assert turns == ["next"]
 
 
-def test_a_device_of_its_own_is_waited_for_by_nobody() -> None:
-    assert next_turn_s(no_lock) == 0.0
+def test_a_device_of_one_station_is_never_waited_for() -> None:
+    with no_lock(), no_lock():
+        pass

@@ -1,16 +1,16 @@
-"""Doors and lines without sockets: who is let in, whose tags are whose, and what follows when somebody is gone."""
+"""Servers and clients without sockets: who is let in, whose tags are whose, and what follows when somebody is gone."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from engine.runtime.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Send, Turned
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import IDLE, JOINS, MOST_BAD, MOST_TOLD, STRANGERS, Door
-from engine.runtime.frames import VERSION, pack, parse
-from engine.runtime.identity import Alive, Bye, Denied, Unknown, Welcome
-from engine.runtime.line import PATIENCE_S, TAKEN_S, Line
+from engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Rejected, Send
+from engine.net.client import PATIENCE_S, TAKEN_S, ClientEnd
+from engine.net.content import NOTHING, Content
+from engine.net.frames import VERSION, pack, parse
+from engine.net.handshake import Alive, Bye, Denied, Unknown, Welcome
+from engine.net.server import IDLE, JOINS, MAX_BAD, MAX_LINES, STRANGERS, ServerEnd
 from fleet.errors import InputError
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from tests.helpers.toys import toy_fleet
@@ -28,20 +28,22 @@ def delivered(actions: list[Action]) -> list[Any]:
     return [action.event for action in actions if isinstance(action, Deliver)]
 
 
-def hello(line: Line, now_s: float = 0.0) -> bytes:
-    (send,) = line.tick(now_s)
+def hello(client: ClientEnd, now_s: float = 0.0) -> bytes:
+    (send,) = client.tick(now_s)
     assert isinstance(send, Send)
     return send.frame
 
 
-def connected(door: Door, number: int = 0, peer: bytes = b"peer", life: int = 1, now_s: float = 0.0) -> Line:
-    """A line that `door` has welcomed."""
-    line = Line(FLEET, number, life)
-    for action in door.receive(peer, hello(line, now_s), now_s):
+def connected(
+    server: ServerEnd, number: int = 0, peer: bytes = b"peer", life: int = 1, now_s: float = 0.0
+) -> ClientEnd:
+    """A client that `server` has welcomed."""
+    client = ClientEnd(FLEET, number, life)
+    for action in server.receive(peer, hello(client, now_s), now_s):
         assert isinstance(action, Send)
-        assert line.receive(action.frame, now_s) == [Opened(0)]
-    assert line.state == "open"
-    return line
+        assert client.receive(action.frame, now_s) == [Opened(0)]
+    assert client.state == "open"
+    return client
 
 
 def content_of(message: DraftRequest | Leave) -> Content:
@@ -51,26 +53,28 @@ def content_of(message: DraftRequest | Leave) -> Content:
     return Content([1] * (message.base if message.opening else 1))
 
 
-def asks(door: Door, line: Line, peer: bytes, message: DraftRequest | Leave, user: str = "") -> list[Action]:
-    (send,) = line.send(message, content_of(message), 0.0)
+def asks(
+    server: ServerEnd, client: ClientEnd, peer: bytes, message: DraftRequest | Leave, user: str = ""
+) -> list[Action]:
+    (send,) = client.send(message, content_of(message), 0.0)
     assert isinstance(send, Send)
-    return door.receive(peer, send.frame, 0.0, user)
+    return server.receive(peer, send.frame, 0.0, user)
 
 
-def test_a_hello_is_welcomed_and_messages_pass_under_the_tags_of_the_fleet() -> None:
-    door = Door(FLEET, 1)
-    lines = [connected(door, number, b"peer %d" % number) for number in (0, 1)]
-    for number, line in enumerate(lines):
+def test_messages_pass_under_tags_of_the_fleet() -> None:
+    server = ServerEnd(FLEET, 1)
+    clients = [connected(server, number, b"peer %d" % number) for number in (0, 1)]
+    for number, client in enumerate(clients):
         request = msgspec.structs.replace(OPENING, tag=number)
-        (send,) = line.send(request, content_of(request), 0.0)
+        (send,) = client.send(request, content_of(request), 0.0)
         assert isinstance(send, Send)
         assert parse(send.frame)[0] == OPENING  # both say tag 0: that of their first stream
-        assert delivered(door.receive(b"peer %d" % number, send.frame, 0.0)) == [request]
+        assert delivered(server.receive(b"peer %d" % number, send.frame, 0.0)) == [request]
     draft = Draft(1, 0, 1, 9, 4)
-    (send,) = door.send(draft, Content([5, 6, 7, 8]))
+    (send,) = server.send(draft, Content([5, 6, 7, 8]))
     assert isinstance(send, Send)
     assert send.peer == b"peer 1"
-    assert delivered(lines[1].receive(send.frame, 0.0)) == [draft]
+    assert delivered(clients[1].receive(send.frame, 0.0)) == [draft]
 
 
 @pytest.mark.parametrize(
@@ -81,283 +85,283 @@ def test_a_hello_is_welcomed_and_messages_pass_under_the_tags_of_the_fleet() -> 
         ({"workload": {"temperature": 0.5}}, "workload.temperature is 0.0 at the drafter and 0.5 at the verifier"),
     ],
 )
-def test_who_connects_with_another_scenario_is_told_what_differs_in_one_line(tables: Any, reason: str) -> None:
-    line = Line(toy_fleet(**tables), 0, 1, name="here:5555")
-    (denied,) = door_says = Door(FLEET, 1).receive(b"peer", hello(line), 0.0)
-    assert isinstance(said(door_says)[0], Denied)
+def test_another_scenario_is_denied_with_the_difference(tables: Any, reason: str) -> None:
+    client = ClientEnd(toy_fleet(**tables), 0, 1, name="here:5555")
+    (denied,) = server_says = ServerEnd(FLEET, 1).receive(b"peer", hello(client), 0.0)
+    assert isinstance(said(server_says)[0], Denied)
     assert isinstance(denied, Send)
-    (turned,) = line.receive(denied.frame, 0.0)
-    assert isinstance(turned, Turned)
-    assert turned.reason.startswith(f"here:5555: {reason}")
-    assert "\n" not in turned.reason
-    assert line.tick(100.0) == []  # it does not ask again
+    (rejected,) = client.receive(denied.frame, 0.0)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason.startswith(f"here:5555: {reason}")
+    assert "\n" not in rejected.reason
+    assert client.tick(100.0) == []  # it does not ask again
 
 
-def test_a_number_that_the_fleet_does_not_have_is_refused_at_both_ends() -> None:
+def test_a_number_beyond_the_fleet_is_refused_at_both_ends() -> None:
     with pytest.raises(InputError, match=r"verifier 3: the scenario has verifiers.count = 2"):
-        Line(FLEET, 2, 1)
-    line = Line(FLEET, 0, 1)
-    line.hello = msgspec.structs.replace(line.hello, number=7)
-    (denied,) = said(Door(FLEET, 1).receive(b"peer", hello(line), 0.0))
+        ClientEnd(FLEET, 2, 1)
+    client = ClientEnd(FLEET, 0, 1)
+    client.hello = msgspec.structs.replace(client.hello, number=7)
+    (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", hello(client), 0.0))
     assert denied.reason == "there is no verifier 8; the scenario has verifiers.count = 2"
 
 
-def test_another_version_of_the_protocol_is_told_in_one_line() -> None:
+def test_another_version_of_the_protocol_is_rejected_in_one_line() -> None:
     newer = bytearray(pack(Alive()))
     newer[2] = VERSION + 1
-    (denied,) = said(Door(FLEET, 1).receive(b"peer", bytes(newer), 0.0))
+    (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", bytes(newer), 0.0))
     assert denied.reason == f"the drafter speaks version {VERSION} of the protocol, and not {VERSION + 1}"
-    (turned,) = Line(FLEET, 0, 1).receive(bytes(newer), 0.0)
-    assert isinstance(turned, Turned)
+    (rejected,) = ClientEnd(FLEET, 0, 1).receive(bytes(newer), 0.0)
+    assert isinstance(rejected, Rejected)
 
 
-def test_what_a_stranger_says_reaches_no_station_and_junk_cuts_it() -> None:
-    door = Door(FLEET, 1)
-    assert said(door.receive(b"stranger", pack(OPENING, Content([1])), 0.0)) == [Unknown()]
-    assert door.receive(b"stranger", b"GET / HTTP/1.1", 0.0) == [Cut(b"stranger")]
-    assert door.counts == {"of strangers": 1, "malformed": 1, "cut": 1}
-    assert not door.peers
+def test_messages_of_strangers_reach_no_station() -> None:
+    server = ServerEnd(FLEET, 1)
+    assert said(server.receive(b"stranger", pack(OPENING, Content([1])), 0.0)) == [Unknown()]
+    assert server.receive(b"stranger", b"GET / HTTP/1.1", 0.0) == [Cut(b"stranger")]
+    assert server.counts == {"of strangers": 1, "malformed": 1, "cut": 1}
+    assert not server.peers
 
 
-def test_a_peer_cannot_say_the_tag_of_another_and_is_cut_after_some_bad_frames() -> None:
-    door = Door(FLEET, 1)
-    connected(door)
+def test_a_peer_cannot_use_the_tags_of_another() -> None:
+    server = ServerEnd(FLEET, 1)
+    connected(server)
     actions: list[Action] = []
-    for tag in range(FLEET.workload.requests, FLEET.workload.requests + MOST_BAD):
+    for tag in range(FLEET.workload.requests, FLEET.workload.requests + MAX_BAD):
         assert actions == []
-        actions = door.receive(b"peer", pack(msgspec.structs.replace(OPENING, tag=tag)), 0.0)
+        actions = server.receive(b"peer", pack(msgspec.structs.replace(OPENING, tag=tag)), 0.0)
     assert actions == [Cut(b"peer")]
-    assert door.receive(b"peer", pack(OPENING), 0.0) == []  # what was under way before it is disconnected
-    assert door.counts["cut"] == 1
+    assert server.receive(b"peer", pack(OPENING), 0.0) == []  # what was under way before it is disconnected
+    assert server.counts["cut"] == 1
 
 
 @pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
-def test_messages_of_a_drafter_are_out_of_place_at_a_door(message: Any) -> None:
-    door = Door(FLEET, 1)
-    connected(door)
-    assert door.receive(b"peer", pack(message), 0.0) == []
-    assert door.counts["out of place"] == 1
+def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
+    server = ServerEnd(FLEET, 1)
+    connected(server)
+    assert server.receive(b"peer", pack(message), 0.0) == []
+    assert server.counts["out of place"] == 1
 
 
-def test_a_taken_number_is_refused_at_first_and_given_when_its_holder_is_silent() -> None:
-    door = Door(FLEET, 1)
-    connected(door)
-    other = Line(FLEET, 0, 2)
-    (denied,) = door.receive(b"other", hello(other), 0.0)
+def test_a_taken_number_is_free_when_its_peer_is_silent() -> None:
+    server = ServerEnd(FLEET, 1)
+    connected(server)
+    other = ClientEnd(FLEET, 0, 2)
+    (denied,) = server.receive(b"other", hello(other), 0.0)
     assert isinstance(denied, Send)
     assert other.receive(denied.frame, 0.0) == []  # who had the number may have died a moment ago
     assert other.state == "calling"
-    door.tick(LEASE_S + 1.0)
-    (welcome,) = door.receive(b"other", hello(other, LEASE_S + 1.0), LEASE_S + 1.0)
+    server.tick(LEASE_S + 1.0)
+    (welcome,) = server.receive(b"other", hello(other, LEASE_S + 1.0), LEASE_S + 1.0)
     assert isinstance(welcome, Send)
     assert other.receive(welcome.frame, 0.0) == [Opened(0)]
 
 
-def test_a_number_that_stays_taken_is_refused_in_one_line() -> None:
-    door = Door(FLEET, 1)
-    connected(door)
-    other = Line(FLEET, 0, 2)
-    (denied,) = door.receive(b"other", hello(other), 0.0)
+def test_a_taken_number_is_refused_in_one_line() -> None:
+    server = ServerEnd(FLEET, 1)
+    connected(server)
+    other = ClientEnd(FLEET, 0, 2)
+    (denied,) = server.receive(b"other", hello(other), 0.0)
     assert isinstance(denied, Send)
     other.receive(denied.frame, 0.0)
-    (turned,) = other.receive(denied.frame, TAKEN_S + 1.0)
-    assert isinstance(turned, Turned)
-    assert turned.reason.endswith("verifier 1 is connected already; give each a number of its own")
+    (rejected,) = other.receive(denied.frame, TAKEN_S + 1.0)
+    assert isinstance(rejected, Rejected)
+    assert rejected.reason.endswith("verifier 1 is connected already; give each a number of its own")
 
 
-def test_a_newer_life_of_the_same_user_replaces_the_old_one_and_an_older_one_does_not() -> None:
-    door, lines = Door(FLEET, 1), [Line(FLEET, 0, life) for life in (5, 6, 4)]
-    (welcome,) = door.receive(b"a", hello(lines[0]), 0.0, "key")
+def test_only_a_newer_incarnation_takes_over_a_seat() -> None:
+    server, clients = ServerEnd(FLEET, 1), [ClientEnd(FLEET, 0, life) for life in (5, 6, 4)]
+    (welcome,) = server.receive(b"a", hello(clients[0]), 0.0, "key")
     assert isinstance(welcome, Send)
-    lines[0].receive(welcome.frame, 0.0)
-    asks(door, lines[0], b"a", OPENING, "key")
-    newer = door.receive(b"b", hello(lines[1]), 0.0, "key")
+    clients[0].receive(welcome.frame, 0.0)
+    asks(server, clients[0], b"a", OPENING, "key")
+    newer = server.receive(b"b", hello(clients[1]), 0.0, "key")
     assert delivered(newer) == [Leave(0, 0, 1)]
     assert said(newer) == [Welcome(0, 1)]
-    (denied,) = said(door.receive(b"c", hello(lines[2]), 0.0, "key"))
+    (denied,) = said(server.receive(b"c", hello(clients[2]), 0.0, "key"))
     assert denied.reason == "verifier 1 has been started again since"
-    assert said(door.receive(b"d", hello(Line(FLEET, 0, 9)), 0.0, "another key"))[0].later
-    assert list(door.peers) == [b"b"]
+    assert said(server.receive(b"d", hello(ClientEnd(FLEET, 0, 9)), 0.0, "another key"))[0].later
+    assert list(server.peers) == [b"b"]
 
 
-def test_a_target_that_was_started_again_has_other_tags_which_are_still_its_own() -> None:
-    door = Door(FLEET, 1)
-    first = connected(door)
-    asks(door, first, b"peer", OPENING)
-    door.receive(b"peer", pack(Bye()), 0.0)
-    again = connected(door, 0, b"again", life=2)
-    (event,) = delivered(asks(door, again, b"again", OPENING))
+def test_a_restarted_target_has_new_tags_of_its_own() -> None:
+    server = ServerEnd(FLEET, 1)
+    first = connected(server)
+    asks(server, first, b"peer", OPENING)
+    server.receive(b"peer", pack(Bye()), 0.0)
+    again = connected(server, 0, b"again", life=2)
+    (event,) = delivered(asks(server, again, b"again", OPENING))
     assert event.tag != 0
     assert FLEET.target_of(event.tag) == 0
-    (send,) = door.send(Draft(event.tag, 0, 1, 9, 4), NOTHING)
+    (send,) = server.send(Draft(event.tag, 0, 1, 9, 4), NOTHING)
     assert isinstance(send, Send)
     assert delivered(again.receive(send.frame, 0.0)) == [Draft(0, 0, 1, 9, 4)]
 
 
 @pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])
-def test_whoever_is_gone_leaves_its_sessions(how: str) -> None:
-    door = Door(FLEET, 1)
-    line = connected(door)
-    asks(door, line, b"peer", OPENING)
+def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
+    asks(server, client, b"peer", OPENING)
     gone = {
-        "bye": lambda: door.receive(b"peer", pack(Bye()), 0.0),
-        "silent": lambda: door.tick(LEASE_S + 0.1),
-        "unreachable": lambda: door.lost(b"peer"),
+        "bye": lambda: server.receive(b"peer", pack(Bye()), 0.0),
+        "silent": lambda: server.tick(LEASE_S + 0.1),
+        "unreachable": lambda: server.lost(b"peer"),
     }[how]()
     assert delivered(gone) == [Leave(0, 0, 1)]
-    assert door.send(Draft(0, 0, 1, 9, 4), NOTHING) == []
-    assert not door.peers
-    assert not door.homes
+    assert server.send(Draft(0, 0, 1, 9, 4), NOTHING) == []
+    assert not server.peers
+    assert not server.homes
 
 
-def test_a_request_that_opens_before_the_last_one_has_left_lets_that_one_leave_first() -> None:
+def test_an_opening_lets_the_open_session_leave_first() -> None:
     """The station would call it an error of its own program; the peer's word must not get that far."""
-    door = Door(FLEET, 1)
-    line = connected(door)
-    asks(door, line, b"peer", OPENING)
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
+    asks(server, client, b"peer", OPENING)
     later = msgspec.structs.replace(OPENING, request=3)
-    door.send(Draft(0, 0, 1, 9, 0), NOTHING)
-    assert delivered(asks(door, line, b"peer", later)) == [Leave(0, 0, 1), later]
-    assert delivered(asks(door, line, b"peer", later)) == []  # a repeated one changes nothing
-    door.send(Draft(0, 3, 1, 9, 0), NOTHING)
+    server.send(Draft(0, 0, 1, 9, 0), NOTHING)
+    assert delivered(asks(server, client, b"peer", later)) == [Leave(0, 0, 1), later]
+    assert delivered(asks(server, client, b"peer", later)) == []  # a repeated one changes nothing
+    server.send(Draft(0, 3, 1, 9, 0), NOTHING)
     again = msgspec.structs.replace(later, epoch=4)
-    assert delivered(asks(door, line, b"peer", again)) == [Leave(0, 3, 1), again]
+    assert delivered(asks(server, client, b"peer", again)) == [Leave(0, 3, 1), again]
 
 
-def test_a_line_calls_until_it_is_welcomed_and_speaks_and_answers_while_it_is() -> None:
-    door, line = Door(FLEET, 1), Line(FLEET, 0, 1)
-    assert line.tick(0.0) != []
-    assert line.tick(0.1) == []
-    (send,) = line.tick(1.0)
+def test_a_client_calls_until_welcomed_and_sends_signs_of_life() -> None:
+    server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
+    assert client.tick(0.0) != []
+    assert client.tick(0.1) == []
+    (send,) = client.tick(1.0)
     assert isinstance(send, Send)
-    (welcome,) = door.receive(b"peer", send.frame, 1.0)
+    (welcome,) = server.receive(b"peer", send.frame, 1.0)
     assert isinstance(welcome, Send)
-    line.receive(welcome.frame, 1.0)
+    client.receive(welcome.frame, 1.0)
     now_s = 1.0
     for _ in range(40):  # far longer than a lease
         now_s += 1.0
-        (alive,) = line.tick(now_s)
+        (alive,) = client.tick(now_s)
         assert isinstance(alive, Send)
-        (answer,) = door.receive(b"peer", alive.frame, now_s)
+        (answer,) = server.receive(b"peer", alive.frame, now_s)
         assert isinstance(answer, Send)
-        assert line.receive(answer.frame, now_s) == []
-        assert door.tick(now_s) == []
+        assert client.receive(answer.frame, now_s) == []
+        assert server.tick(now_s) == []
 
 
 @pytest.mark.parametrize("how", ["bye", "unknown", "silent", "unreachable"])
-def test_a_line_that_is_lost_lets_its_sessions_decode_alone_and_calls_again(how: str) -> None:
-    door = Door(FLEET, 1)
-    line = connected(door)
-    asks(door, line, b"peer", OPENING)
+def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
+    asks(server, client, b"peer", OPENING)
     lost = {
-        "bye": lambda: line.receive(pack(Bye()), 1.0),
-        "unknown": lambda: line.receive(pack(Unknown()), 1.0),
-        "silent": lambda: line.tick(LEASE_S + 1.0),
-        "unreachable": lambda: line.lost(1.0),
+        "bye": lambda: client.receive(pack(Bye()), 1.0),
+        "unknown": lambda: client.receive(pack(Unknown()), 1.0),
+        "silent": lambda: client.tick(LEASE_S + 1.0),
+        "unreachable": lambda: client.lost(1.0),
     }[how]()
     assert isinstance(lost[0], Lost)
     (refusal,) = delivered(lost)
     assert (refusal.tag, refusal.request) == (0, 0)
-    assert delivered(line.send(OPENING, NOTHING, 1.0)) == [Refusal(0, 0, "the drafter is not there")]
-    assert line.send(Leave(0, 0), NOTHING, 1.0) == []
-    restarted = Door(FLEET, 2)
-    (welcome,) = restarted.receive(b"peer", hello(line, LEASE_S + 9.0), LEASE_S + 9.0)
+    assert delivered(client.send(OPENING, NOTHING, 1.0)) == [Refusal(0, 0, "the drafter is not there")]
+    assert client.send(Leave(0, 0), NOTHING, 1.0) == []
+    restarted = ServerEnd(FLEET, 2)
+    (welcome,) = restarted.receive(b"peer", hello(client, LEASE_S + 9.0), LEASE_S + 9.0)
     assert isinstance(welcome, Send)
-    assert line.receive(welcome.frame, LEASE_S + 9.0) == [Opened(0)]
+    assert client.receive(welcome.frame, LEASE_S + 9.0) == [Opened(0)]
 
 
-def test_a_draft_that_does_not_come_is_given_up_and_the_drafter_told() -> None:
-    door = Door(FLEET, 1)
-    line = connected(door)
-    asks(door, line, b"peer", OPENING)
-    line.heard_s = line.spoke_s = PATIENCE_S
-    overdue = line.tick(PATIENCE_S + 0.5)
+def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
+    asks(server, client, b"peer", OPENING)
+    client.received_s = client.sent_s = PATIENCE_S
+    overdue = client.tick(PATIENCE_S + 0.5)
     assert said(overdue) == [Leave(0, 0)]
     assert delivered(overdue) == [Refusal(0, 0, "the drafter sent no draft within 60 s")]
 
 
-def test_a_draft_that_came_before_is_not_the_one_that_is_owed() -> None:
-    door = Door(FLEET, 1)
-    line = connected(door)
+def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
     for epoch in (1, 2):
-        line.send(DraftRequest(0, 0, epoch, 8 + epoch, opening=epoch == 1), NOTHING, 0.0)
-    line.receive(pack(Draft(0, 0, 1, 9, 4)), 0.0)
-    line.heard_s = PATIENCE_S
-    assert len(delivered(line.tick(PATIENCE_S + 0.5))) == 1
+        client.send(DraftRequest(0, 0, epoch, 8 + epoch, opening=epoch == 1), NOTHING, 0.0)
+    client.receive(pack(Draft(0, 0, 1, 9, 4)), 0.0)
+    client.received_s = PATIENCE_S
+    assert len(delivered(client.tick(PATIENCE_S + 0.5))) == 1
 
 
-def test_a_late_welcome_of_an_earlier_attempt_opens_nothing() -> None:
-    door = Door(FLEET, 1)
-    line = connected(door)
-    line.lost(0.0)
-    assert line.receive(pack(Welcome(0, 1)), 0.0) == []
-    assert line.state == "calling"
+def test_a_welcome_of_an_earlier_attempt_opens_nothing() -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
+    client.lost(0.0)
+    assert client.receive(pack(Welcome(0, 1)), 0.0) == []
+    assert client.state == "calling"
 
 
-def alive(door: Door, peer: bytes, count: int, every_s: float) -> list[Action]:
-    """What a door does at the last of so many signs of life."""
+def alive(server: ServerEnd, peer: bytes, count: int, every_s: float) -> list[Action]:
+    """What a server does at the last of so many signs of life."""
     actions: list[Action] = []
     for number in range(count):
-        actions = door.receive(peer, pack(Alive()), number * every_s)
+        actions = server.receive(peer, pack(Alive()), number * every_s)
     return actions
 
 
 @pytest.mark.parametrize("welcome", [True, False])
-def test_whoever_says_much_that_is_of_no_use_is_cut_and_an_honest_pace_never_is(welcome: bool) -> None:
-    door = Door(FLEET, 1)
+def test_only_floods_of_useless_frames_are_cut(welcome: bool) -> None:
+    server = ServerEnd(FLEET, 1)
     if welcome:
-        connected(door)
-    assert not any(isinstance(action, Cut) for action in alive(door, b"peer", 1000, every_s=0.5))
-    assert alive(door, b"other", IDLE, every_s=0.0) == [Send(-1, b"other", pack(Unknown()))]
-    assert alive(door, b"other", 1, every_s=0.0) == [Cut(b"other")]
-    assert (door.counts["too many"], door.counts["cut"]) == (1, 1)
-    assert (b"peer" in door.peers) == welcome
+        connected(server)
+    assert not any(isinstance(action, Cut) for action in alive(server, b"peer", 1000, every_s=0.5))
+    assert alive(server, b"other", IDLE, every_s=0.0) == [Send(-1, b"other", pack(Unknown()))]
+    assert alive(server, b"other", 1, every_s=0.0) == [Cut(b"other")]
+    assert (server.counts["too many"], server.counts["cut"]) == (1, 1)
+    assert (b"peer" in server.peers) == welcome
 
 
-def test_requests_that_are_repeated_without_end_are_cut() -> None:
-    door = Door(FLEET, 1)
-    line = connected(door)
-    asks(door, line, b"peer", OPENING)
-    repeated = [asks(door, line, b"peer", OPENING) for _ in range(IDLE + 1)]
+def test_endlessly_repeated_requests_are_cut() -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(server)
+    asks(server, client, b"peer", OPENING)
+    repeated = [asks(server, client, b"peer", OPENING) for _ in range(IDLE + 1)]
     assert repeated[:-1] == [[]] * IDLE
     assert repeated[-1] == [Deliver(Leave(0, 0, 1)), Cut(b"peer")]
 
 
-def test_a_seat_is_not_given_anew_without_end() -> None:
+def test_a_seat_is_assigned_a_limited_number_of_times() -> None:
     """Each life has tags of its own, and a station remembers tags."""
-    door, now_s = Door(FLEET, 1), 0.0
+    server, now_s = ServerEnd(FLEET, 1), 0.0
     for life in range(JOINS):
-        (welcome,) = said(door.receive(b"peer %d" % life, hello(Line(FLEET, 0, life + 1)), now_s, "key"))
+        (welcome,) = said(server.receive(b"peer %d" % life, hello(ClientEnd(FLEET, 0, life + 1)), now_s, "key"))
         assert isinstance(welcome, Welcome)
-    (denied,) = said(door.receive(b"more", hello(Line(FLEET, 0, 100)), now_s, "key"))
+    (denied,) = said(server.receive(b"more", hello(ClientEnd(FLEET, 0, 100)), now_s, "key"))
     assert denied == Denied(0, "verifier 1 has been started too often just now", later=True)
-    (welcome,) = said(door.receive(b"more", hello(Line(FLEET, 0, 100)), now_s + TAKEN_S, "key"))
+    (welcome,) = said(server.receive(b"more", hello(ClientEnd(FLEET, 0, 100)), now_s + TAKEN_S, "key"))
     assert isinstance(welcome, Welcome)
 
 
-def test_strangers_are_remembered_in_a_table_of_fixed_size() -> None:
-    door = Door(FLEET, 1)
+def test_strangers_have_tables_of_fixed_size() -> None:
+    server = ServerEnd(FLEET, 1)
     for number in range(3 * STRANGERS):
-        door.receive(b"stranger %d" % number, pack(Alive()), 0.0)
-        door.receive(b"junk %d" % number, b"", 0.0)
-    assert len(door.strangers.by_name) == len(door.were_cut.by_name) == STRANGERS
-    assert len(door.told) <= MOST_TOLD
+        server.receive(b"stranger %d" % number, pack(Alive()), 0.0)
+        server.receive(b"junk %d" % number, b"", 0.0)
+    assert len(server.strangers.by_key) == len(server.were_cut.by_key) == STRANGERS
+    assert len(server.log_lines) <= MAX_LINES
 
 
-def test_another_users_connection_under_the_same_routing_id_is_a_strangers() -> None:
-    door, line = Door(FLEET, 1), Line(FLEET, 0, 1)
-    door.receive(b"peer", hello(line), 0.0, "alice")
-    (said_to_it,) = said(door.receive(b"peer", pack(OPENING, Content([1] * 9)), 0.0, "mallory"))
+def test_another_user_under_a_known_routing_id_is_a_stranger() -> None:
+    server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
+    server.receive(b"peer", hello(client), 0.0, "alice")
+    (said_to_it,) = said(server.receive(b"peer", pack(OPENING, Content([1] * 9)), 0.0, "mallory"))
     assert said_to_it == Unknown()
-    assert not door.peers
+    assert not server.peers
 
 
-def test_who_joins_and_leaves_is_told_by_name_in_one_line_without_what_a_terminal_would_obey() -> None:
-    door, line = Door(FLEET, 1), Line(FLEET, 0, 1)
-    door.receive(b"peer", hello(line), 0.0, "alice")
-    door.receive(b"peer", pack(Bye()), 0.0, "alice")
-    other = Line(FLEET, 1, 1)
+def test_joins_and_leaves_are_logged_without_control_characters() -> None:
+    server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
+    server.receive(b"peer", hello(client), 0.0, "alice")
+    server.receive(b"peer", pack(Bye()), 0.0, "alice")
+    other = ClientEnd(FLEET, 1, 1)
     other.hello = msgspec.structs.replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
-    door.receive(b"other", hello(other), 0.0)
-    assert door.told[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
-    assert door.told[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")
+    server.receive(b"other", hello(other), 0.0)
+    assert server.log_lines[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
+    assert server.log_lines[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")

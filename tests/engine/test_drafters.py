@@ -13,8 +13,7 @@ from transformers import LlamaConfig
 
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
 from engine.decoding.lookup import LookupDrafter, continuation
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling

@@ -14,8 +14,7 @@ pytest.importorskip("transformers")
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
-from engine.decoding.eagle3 import Eagle3Head
-from engine.decoding.eagle_draft import EagleDrafter, head_shape
+from engine.decoding.eagle import Eagle3Head, EagleDrafter, head_shape
 from engine.decoding.eagle_files import load_head, own_tensors, save_head, taps_of
 from engine.decoding.models import CausalLM
 from engine.decoding.rules import Rule

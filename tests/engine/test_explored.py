@@ -13,16 +13,16 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime.content import Content
-from engine.runtime.tails import Tails
+from engine.net.content import Content
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.session import Session
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.explored import Explored, State, explore
 from tests.helpers.marks import slow
-from tests.helpers.stars import star
+from tests.helpers.stars import cache_of, star
 
 
 def ahead(least: int = 1, busy: bool = False) -> dict[str, Any]:
@@ -33,50 +33,52 @@ def in_turn(depth: int) -> dict[str, Any]:
     return {"depth": depth}
 
 
-def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1, ends: int = 0) -> Explored:
-    fleet = settle(star(drafters=drafters, verifiers={"count": 1}, workload={"requests": 1}))
-    return explore(State(fleet, 2, new_tokens, tags, ends))
+def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1) -> Explored:
+    memory = {"memory": cache_of(drafters["cache"])} if "cache" in drafters else {}
+    own = {name: value for name, value in drafters.items() if name != "cache"}
+    fleet = resolve(star(drafters=own, verifiers={"count": 1}, workload={"requests": 1}, **memory))
+    return explore(State(fleet, 2, new_tokens, tags))
 
 
 @pytest.mark.parametrize(
-    ("drafters", "new_tokens", "tags", "ends"),
+    ("drafters", "new_tokens", "tags"),
     [
-        (ahead(1), (6,), 1, 0),
-        (ahead(2), (6,), 1, 0),
-        (ahead(3), (6,), 1, 0),
-        (ahead(1, busy=True), (4,), 1, 0),
-        (ahead(2, busy=True), (4,), 1, 0),
-        (ahead(3, busy=True), (4,), 1, 0),
-        (ahead(1), (3, 1, 3), 1, 0),
-        (ahead(2, busy=True), (3, 3), 1, 0),
-        (ahead(1), (5,), 1, 3),
-        (ahead(1, busy=True), (4, 1), 1, 3),
-        (ahead(1) | {"cache_tokens": 4}, (3,), 2, 0),  # a session moves on while it is prefilled once more
-        (in_turn(1), (6, 6), 1, 0),
-        (in_turn(2), (6, 6), 1, 0),
-        (in_turn(3), (6, 6), 1, 4),
-        (in_turn(2), (3,), 2, 0),
-        slow(in_turn(3), (5,), 2, 0),
-        slow(ahead(1), (9,), 1, 0),
-        slow(ahead(3), (10,), 1, 0),
-        slow(ahead(1, busy=True), (5,), 1, 0),
-        slow(ahead(2, busy=True), (5,), 1, 0),
-        slow(ahead(3, busy=True), (5,), 1, 4),
-        slow(ahead(1), (4,), 2, 0),
-        slow(ahead(2, busy=True), (3,), 2, 0),
-        slow(ahead(1) | {"cache_tokens": 4}, (4,), 2, 3),
-        slow(in_turn(3), (4, 2), 2, 0),
+        (ahead(1), (6,), 1),
+        (ahead(2), (6,), 1),
+        (ahead(3), (6,), 1),
+        (ahead(1, busy=True), (4,), 1),
+        (ahead(2, busy=True), (4,), 1),
+        (ahead(3, busy=True), (4,), 1),
+        (ahead(1), (3, 1, 3), 1),
+        (ahead(2, busy=True), (3, 3), 1),
+        (ahead(1), (5,), 1),
+        (ahead(1, busy=True), (4, 1), 1),
+        (ahead(1) | {"cache": 4}, (3,), 2),  # a session moves on while it is prefilled once more
+        (in_turn(1), (6, 6), 1),
+        (in_turn(2), (6, 6), 1),
+        (in_turn(3), (6, 6), 1),
+        (in_turn(2), (3,), 2),
+        slow(in_turn(3), (5,), 2),
+        slow(ahead(1), (9,), 1),
+        slow(ahead(3), (10,), 1),
+        slow(ahead(1, busy=True), (5,), 1),
+        slow(ahead(2, busy=True), (5,), 1),
+        slow(ahead(3, busy=True), (5,), 1),
+        slow(ahead(1), (4,), 2),
+        slow(ahead(2, busy=True), (3,), 2),
+        slow(ahead(1) | {"cache": 4}, (4,), 2),
+        slow(in_turn(3), (4, 2), 2),
     ],
 )
 def test_whatever_comes_first_short_requests_end_as_plain_decoding_does(
-    drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int, ends: int
+    drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int
 ) -> None:
-    found = explored(drafters, new_tokens, tags, ends)
+    found = explored(drafters, new_tokens, tags)
     assert found.ends > 0
     assert found.states > 25, "or little has been looked at"
 
 
-def keep_every_tail(_self: Tails, _tag: int, _drafted: int, outcome: Outcome, _token: int) -> Outcome:
+def keep_every_tail(_self: PendingDrafts, _tag: int, _drafted: int, outcome: Outcome, _token: int) -> Outcome:
     return msgspec.structs.replace(outcome, matches=True)
 
 
@@ -96,9 +98,9 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "told"),
     [
-        (Tails, "settled", keep_every_tail, "station and tail disagree"),
-        (Tails, "append", lambda *_: None, "station and tail disagree"),
-        (Tails, "take", lambda *_: Content([]), "the tail is another's"),
+        (PendingDrafts, "resolved", keep_every_tail, "station and tail disagree"),
+        (PendingDrafts, "append", lambda *_: None, "station and tail disagree"),
+        (PendingDrafts, "take", lambda *_: Content([]), "the tail is another's"),
         (VerifierStation, "_ask", forget_the_end, "nothing can happen any more, and this is left"),
         (DrafterStation, "_ask", never_go_on, "nothing can happen any more, and this is left"),
     ],

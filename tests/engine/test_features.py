@@ -13,19 +13,18 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.runnable import check_can_run
-from engine.runtime.serve import serve
-from fleet.records.metrics import measure
+from engine.launch.runnable import check_can_run
+from engine.launch.serve import serve
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import read_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
-from tests.helpers.stars import star
+from tests.helpers.stars import cache_of, star
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "fleet" / "data" / "scenarios").glob("*.toml"))
 FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models takes a process of torch a station
@@ -59,10 +58,6 @@ def spaces_rounds(run: Run) -> bool:
     return len(starts) > 4 and starts.max() - starts.min() > 0.05 * (len(starts) - 2)
 
 
-def is_in_time_or_late(run: Run) -> bool:
-    return 0 <= measure(run)["in_time"].value <= 1
-
-
 FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     "adaptive depth": ({"drafters": {"allocate": {"policy": "adaptive", "most": 6}}}, drafts_of_several_depths),
     "warm-up": (
@@ -71,7 +66,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     ),
     "admission": ({"drafters": {"admit": {"policy": "at-most", "sessions": 1}}}, refuses),
     "admission by memory": (
-        {"drafters": {"admit": {"policy": "within-memory", "cache_bytes": 150, "row_bytes": 100}}},
+        {"drafters": {"admit": "within-memory"}, "memory": cache_of(60)},
         refuses,
     ),
     "priorities": (
@@ -83,14 +78,11 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "draft")) > 9,
     ),
     "deadlines": (
-        {
-            "drafters": {"order": {"policy": "deadline", "within_s": [0.01, 0.05]}},
-            "measure": {"deadlines_s": [0.01, 0.05], "warm_up_share": 0.0},
-        },
-        is_in_time_or_late,
+        {"drafters": {"order": {"policy": "deadline", "within_s": [0.01, 0.05]}}},
+        lambda run: len(steps(run, "draft")) > 9,
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
-    "cache limit": ({"drafters": {"cache_tokens": 40}}, prefills_again),
+    "cache limit": ({"memory": cache_of(40)}, prefills_again),
     "batches": (  # of five that ask at once, some wait together
         {"drafters": {"group": "batch"}, "verifiers": {"count": 5}},
         lambda run: steps(run, "draft").step.duplicated().any(),
@@ -102,9 +94,9 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
 def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Path) -> None:
     tables, acts = FEATURES[feature]
     drafters = {"model": str(tiny / "kin")} | tables.get("drafters", {})
-    others = {name: table for name, table in tables.items() if name not in ("drafters", "measure")}
+    others = {name: table for name, table in tables.items() if name != "drafters"}
     verifiers = {"count": 2} | others.pop("verifiers", {})
-    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, measure=tables.get("measure", {}), **others)
+    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, **others)
     served = serve(scenario)
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
@@ -124,7 +116,7 @@ def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
 
 @pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
 def test_no_shipped_scenario_asks_for_what_the_engine_refuses(name: str) -> None:
-    check_can_run(settle(shipped(name)))
+    check_can_run(resolve(shipped(name)))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A hundred thousand messages of strangers and of dishonest peers, at a door where honest targets are served."""
+"""A hundred thousand messages of strangers and of dishonest peers, at a server where honest targets are served."""
 
 import contextlib
 import time
@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import door
-from engine.runtime.clock import now_s
-from engine.runtime.exchange import Exchange
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.node import Node
-from engine.runtime.sockets import Sockets
-from fleet.records.recorded import RecordedStation
+from engine.net import server
+from engine.net.client import ClientEnd
+from engine.net.clock import now_s
+from engine.net.connections import ConnectionTable
+from engine.net.limits import max_bytes
+from engine.net.sockets import Sockets
+from engine.node.node import Node
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from tests.fuzz.attack import FLEET, HONEST, Found, FuzzedDrafter, attack, check
@@ -26,7 +26,7 @@ from tests.helpers.toys import STEP_S, ToyTarget
 from tests.helpers.zmtp import connected, framed
 
 
-def test_what_strangers_say_changes_no_event_and_no_time_of_anybodys_log() -> None:
+def test_strangers_change_no_log() -> None:
     quiet, loud = attack(0, 0, dishonest=False, seed=0), attack(60_000, 6, dishonest=False, seed=0)
     check(loud)
     assert loud.sent == 60_000
@@ -40,13 +40,13 @@ def test_what_strangers_say_changes_no_event_and_no_time_of_anybodys_log() -> No
 
 @pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("seed", [1, *(slow(seed) for seed in range(2, 8))])
-def test_whatever_dishonest_peers_say_honest_texts_are_true_and_wait_for_no_more_than_is_drafted_for_them(
+def test_dishonest_peers_change_no_text_and_cost_only_their_drafts(
     seed: int, patient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A patient door cuts nobody, so that every message is looked at by what stands behind its limits."""
+    """A patient server cuts nobody, so that every message is looked at by what stands behind its limits."""
     if patient:
-        for limit in ("MOST_BAD", "IDLE", "JOINS"):
-            monkeypatch.setattr(door, limit, 1 << 40)
+        for limit in ("MAX_BAD", "IDLE", "JOINS"):
+            monkeypatch.setattr(server, limit, 1 << 40)
     quiet, loud = attack(0, 0, dishonest=False, seed=seed), attack(20_000, 2, dishonest=True, seed=seed)
     check(loud)
     for end_s, alone_s in zip(loud.ends_s, quiet.ends_s, strict=True):
@@ -58,7 +58,7 @@ def test_whatever_dishonest_peers_say_honest_texts_are_true_and_wait_for_no_more
 
 
 def strike(port: int, attacker: Attacker, messages: int) -> int:
-    """Send so many messages to a door, over a new connection whenever one is cut; return how many were sent."""
+    """Send so many messages to a server, over a new connection whenever one is cut; return how many were sent."""
     sent = 0
     while sent < messages:
         attacker.connect()
@@ -74,18 +74,18 @@ def strike(port: int, attacker: Attacker, messages: int) -> int:
 
 def honest_target(number: int, port: int) -> Node:
     address = f"tcp://127.0.0.1:{port}"
-    lines = Exchange(lines={0: Line(FLEET, number, time.time_ns(), name=address)})
+    connections = ConnectionTable(clients={0: ClientEnd(FLEET, number, time.time_ns(), name=address)})
     users = {number: (join_of(FLEET, number, request) for request in requests_of(FLEET, number))}
     station = RecordedStation(verifier_station(FLEET, number), "replayed")
-    return Node(station, ToyTarget(), lines, Sockets(connect={0: address}, most_bytes=most_bytes(FLEET)), users)
+    return Node(station, ToyTarget(), connections, Sockets(connect={0: address}, max_bytes=max_bytes(FLEET)), users)
 
 
 def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
     """Attackers share this process and its interpreter with those whom they attack, so its pace says little here."""
-    sockets = Sockets("tcp://127.0.0.1:0", most_bytes=most_bytes(FLEET))
-    serving = door.Door(FLEET, 1)
+    sockets = Sockets("tcp://127.0.0.1:0", max_bytes=max_bytes(FLEET))
+    serving = server.ServerEnd(FLEET, 1)
     station = RecordedStation(drafter_station(FLEET), "replayed")
-    drafter = Node(station, FuzzedDrafter(), Exchange(serving), sockets)
+    drafter = Node(station, FuzzedDrafter(), ConnectionTable(serving), sockets)
     targets = [honest_target(number, sockets.bound_port) for number in range(HONEST)]
     with Threads() as threads:
         drafter.open()

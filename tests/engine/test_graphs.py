@@ -20,8 +20,7 @@ from engine.decoding import graphs, models
 from engine.decoding.cache import RowCache
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.feed import Nodes
 from engine.decoding.graphs import Graphs, Work, bucket
 from engine.decoding.models import CausalLM

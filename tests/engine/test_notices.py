@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.notices import AGAIN_S, DIFFERENT, LINES, LINES_PER_S, Notices
+from engine.net.notices import AGAIN_S, DIFFERENT, LINES, LINES_PER_S, Notices
 from tests.helpers.stars import repeatable
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime import power
-from engine.runtime.metering import Sampler, metered
-from engine.runtime.power import NvmlMeter, RaplMeter, Reading, meter_of
+from engine.node import power
+from engine.node.metering import Sampler, metered
+from engine.node.power import NvmlMeter, RaplMeter, Reading, meter_of
 from fleet.records.samples import PowerSample
 from fleet.times.step import Member, Step
 from tests.helpers.stars import repeatable

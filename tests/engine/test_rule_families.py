@@ -23,11 +23,11 @@ from engine.decoding.sampling import Sampling, distributions
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
 from engine.decoding.verify import Target, Verdict
-from engine.runtime.build import Streams
-from engine.runtime.content import Content
-from engine.runtime.executors import DraftExecutor
-from engine.runtime.frames import pack, parse
-from engine.runtime.packing import contents_of, drafts_of
+from engine.net.content import Content
+from engine.net.frames import pack, parse
+from engine.node.build import Streams
+from engine.node.executors import DraftExecutor
+from engine.node.packing import contents_of, drafts_of
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.stations.messages import Draft, DraftRequest

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from engine.runtime.runnable import check_by_hand, check_can_run
+from engine.launch.runnable import check_by_hand, check_can_run
 from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 
 PATIENT = {"patience_s": 1.0}
 REPLAYED = {"kind": "replayed"}
 
 
 def fleet_of(**tables: Any) -> Fleet:
-    return settle(make_scenario(tables))
+    return resolve(make_scenario(tables))
 
 
 def one_process(**tables: Any) -> Fleet:
@@ -43,7 +43,7 @@ def test_stations_of_one_process_cannot_be_silent_or_die_by_themselves(key: str,
 
 def test_nodes_that_are_started_by_hand_are_killed_by_hand() -> None:
     lossy = {"verifiers": PATIENT, "drafters": {"lease_s": 1.0}}
-    check_by_hand(fleet_of(**lossy, faults=[{"what": "drop", "share": 0.1}]))
+    check_by_hand(fleet_of(**lossy, faults=[{"what": "link", "effect": "drop", "share": 0.1}]))
     with pytest.raises(InputError, match=r"node = 'drafter': nodes that are started by hand are killed and stopped by"):
         check_by_hand(fleet_of(**lossy, faults=[{"what": "kill", "node": "drafter"}]))
 

@@ -1,4 +1,4 @@
-"""How a node is doing: who is told, what an answer is bounded by, and that nobody who drafts waits for it."""
+"""The status of a node: which connections get it, how large an answer is, and what it says."""
 
 import math
 from typing import Any
@@ -10,28 +10,27 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
-from engine.runtime.actions import LEASE_S, Action, Cut, Send
-from engine.runtime.asking import Asker
-from engine.runtime.board import Board
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import IDLE, Door
-from engine.runtime.frames import HEADER, MOST_ENVELOPE_BYTES, pack, parse
-from engine.runtime.identity import Denied, Unknown
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.status import ROWS, Ask, Status, StatusRow
-from engine.runtime.watchers import MOST
+from engine.launch.status_cache import StatusCache
+from engine.net.actions import LEASE_S, Action, Cut, Send
+from engine.net.asking import Asker
+from engine.net.client import ClientEnd
+from engine.net.content import NOTHING, Content
+from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES, pack, parse
+from engine.net.handshake import Denied, Unknown
+from engine.net.limits import max_bytes
+from engine.net.server import IDLE, MAX_WATCHERS, ServerEnd
+from engine.net.status import ROWS, Ask, Status, StatusRow
 from fleet.errors import InputError
-from fleet.records.counts import Counts, OfStation, OfTarget
+from fleet.records.metrics.counters import Counters
 from fleet.stations.messages import Draft, DraftRequest
-from tests.engine.test_strangers import Doorkeeper, Ring, calling, holds, ring  # noqa: F401  (a fixture)
+from tests.engine.test_strangers import Ring, RunningServer, calling, holds, ring  # noqa: F401  (a fixture)
+from tests.helpers.counted import counters_of_drafter
 from tests.helpers.stars import repeatable
 from tests.helpers.toys import toy_fleet
 
 FLEET = toy_fleet()
 LARGE = toy_fleet(verifiers={"count": 100})
 largest = st.integers(0, (1 << 62) - 1)
-WAITS_S = tuple(0.001 * wait for wait in (9, 2, 4, 1, 7, 3, 8, 5, 6, 10))
 real = st.floats(0, 1e12) | st.none()
 
 
@@ -39,75 +38,75 @@ def said(actions: list[Action]) -> list[Any]:
     return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
 
 
-def open_door(fleet: Any = FLEET) -> tuple[Door, Board]:
-    door, board = Door(fleet, 1), Board(fleet, "drafter")
-    door.board = board.page
-    return door, board
+def open_door(fleet: Any = FLEET, counters: Counters | None = None) -> ServerEnd:
+    server = ServerEnd(fleet, 1)
+    server.status = StatusCache(counters or Counters(fleet), "drafter").page
+    return server
 
 
-def some_counts(time_s: float = 10.0, rounds: int = 50) -> Counts:
-    target = OfTarget(1, 1, 1, rounds, rounds, 4 * rounds, (0, 0, rounds), 3 * rounds, waits_s=WAITS_S)
-    return Counts(time_s, (OfStation("drafter", 7.0, {"draft": (rounds, 0.5)}, 2, 1),), (target,))
+def some_counters() -> Counters:
+    return counters_of_drafter(FLEET, 10.0, 50, target=1)
 
 
-def ask(door: Door, peer: bytes = b"top", first: int = 0, now_s: float = 0.0) -> list[Action]:
-    return door.receive(peer, pack(Ask(first)), now_s)
+def ask(server: ServerEnd, peer: bytes = b"top", first: int = 0, now_s: float = 0.0) -> list[Action]:
+    return server.receive(peer, pack(Ask(first)), now_s)
 
 
-def joined(door: Door, number: int = 1, peer: bytes = b"peer", now_s: float = 0.0) -> Line:
-    line = Line(FLEET, number, 1)
-    (hello,) = line.tick(now_s)
+def joined(server: ServerEnd, number: int = 1, peer: bytes = b"peer", now_s: float = 0.0) -> ClientEnd:
+    client = ClientEnd(FLEET, number, 1)
+    (hello,) = client.tick(now_s)
     assert isinstance(hello, Send)
-    for action in door.receive(peer, hello.frame, now_s):
+    for action in server.receive(peer, hello.frame, now_s):
         assert isinstance(action, Send)
-        line.receive(action.frame, now_s)
-    return line
+        client.receive(action.frame, now_s)
+    return client
 
 
-# --- at a door ---
+# --- at a server ---
 
 
-def test_who_asks_is_told_load_queue_and_each_target_and_takes_no_seat() -> None:
-    door, board = open_door()
-    board.put(some_counts())
-    (status,) = said(ask(door))
+def test_a_status_has_load_queue_and_each_target() -> None:
+    server = open_door(counters=some_counters())
+    (status,) = said(ask(server))
     assert (status.node, status.scenario, status.targets) == ("drafter", "toy", 2)
-    assert (status.load, status.waiting, status.sessions, status.draft_s) == (0.7, 1, 2, 0.01)
+    assert (status.waiting, status.sessions, status.rounds) == (1, 2, 50)
+    assert (status.load, status.draft_s) == pytest.approx((0.7, 0.14))
     assert [row.target for row in status.rows] == [0, 1]
     row = status.rows[1]
-    assert (row.rounds, row.tokens_per_s, row.acceptance) == (50, 15.0, 0.5)
-    assert (row.wait_p50_s, row.wait_p90_s) == (0.006, 0.010)
-    assert not door.peers
-    assert not door.counts
+    assert (row.sessions, row.waiting, row.rounds) == (2, 1, 50)
+    assert (row.tokens_per_s, row.acceptance) == pytest.approx((20.0, 0.6))
+    assert (row.wait_p50_s, row.wait_p90_s) == pytest.approx((0.0055, 0.0091))
+    assert not server.peers
+    assert not server.counts
 
 
 def test_bytes_and_when_it_was_heard_are_those_of_the_targets_connection() -> None:
-    door, _ = open_door()
-    line = joined(door, now_s=1.0)
+    server = open_door()
+    client = joined(server, now_s=1.0)
     request = DraftRequest(1, 1, 1, 9, opening=True)
-    (send,) = line.send(request, Content([1] * 9), 2.0)
+    (send,) = client.send(request, Content([1] * 9), 2.0)
     assert isinstance(send, Send)
-    door.receive(b"peer", send.frame, 2.0)
-    (answer,) = door.send(Draft(1, 1, 1, 9, 4), Content([5, 6, 7, 8]))
+    server.receive(b"peer", send.frame, 2.0)
+    (answer,) = server.send(Draft(1, 1, 1, 9, 4), Content([5, 6, 7, 8]))
     assert isinstance(answer, Send)
-    (status,) = said(ask(door, now_s=3.5))
+    (status,) = said(ask(server, now_s=3.5))
     assert status.rows[1].received_bytes == len(send.frame)
     assert status.rows[1].sent_bytes == len(answer.frame)
     assert status.rows[1].heard_s == 1.5
     assert status.rows[0] == StatusRow(0)
-    door.lost(b"peer")
-    (gone,) = said(ask(door, now_s=4.0))
+    server.lost(b"peer")
+    (gone,) = said(ask(server, now_s=4.0))
     assert gone.rows[1].heard_s is None
     assert gone.rows[1].sent_bytes == len(answer.frame)  # what was sent was sent
 
 
 def test_a_door_that_tells_nobody_says_what_it_says_to_strangers() -> None:
-    assert said(ask(Door(FLEET, 1))) == [Unknown()]
+    assert said(ask(ServerEnd(FLEET, 1))) == [Unknown()]
 
 
 def test_targets_come_in_pages_and_beyond_the_last_there_are_none() -> None:
-    door, _ = open_door(LARGE)
-    pages = [said(ask(door, first=first))[0] for first in (0, ROWS, 2 * ROWS, 3 * ROWS, 4 * ROWS, (1 << 31) - 1)]
+    server = open_door(LARGE)
+    pages = [said(ask(server, first=first))[0] for first in (0, ROWS, 2 * ROWS, 3 * ROWS, 4 * ROWS, (1 << 31) - 1)]
     assert [row.target for page in pages for row in page.rows] == list(range(100))
     assert all(page.targets == 100 for page in pages)
 
@@ -129,59 +128,57 @@ def test_whatever_an_answer_says_it_fits_into_an_envelope_and_reads_back(
         node, scenario, 1e12, targets, sessions, waiting % (1 << 31), rounds, first=targets, rows=tuple(rows)
     )
     frame = pack(status)
-    assert len(frame) <= HEADER.size + MOST_ENVELOPE_BYTES <= most_bytes(FLEET)
+    assert len(frame) <= HEADER.size + MAX_ENVELOPE_BYTES <= max_bytes(FLEET)
     assert parse(frame) == (status, NOTHING)
 
 
 def test_so_many_may_watch_and_no_more_and_who_stops_asking_gives_way() -> None:
-    door, _ = open_door()
-    watching = [b"%d" % number for number in range(MOST)]
+    server = open_door()
+    watching = [b"%d" % number for number in range(MAX_WATCHERS)]
     for peer in watching:
-        assert isinstance(said(ask(door, peer))[0], Status)
-    (denied,) = said(ask(door, b"one more"))
+        assert isinstance(said(ask(server, peer))[0], Status)
+    (denied,) = said(ask(server, b"one more"))
     assert isinstance(denied, Denied)
-    assert all(peer in door.known for peer in watching)
-    assert b"one more" not in door.known
+    assert all(peer in server.known for peer in watching)
+    assert b"one more" not in server.known
     for peer in watching[1:]:
-        ask(door, peer, now_s=LEASE_S)
-    door.tick(LEASE_S + 0.5)
-    assert watching[0] not in door.known
-    assert isinstance(said(ask(door, b"one more", now_s=LEASE_S + 1.0))[0], Status)
+        ask(server, peer, now_s=LEASE_S)
+    server.tick(LEASE_S + 0.5)
+    assert watching[0] not in server.known
+    assert isinstance(said(ask(server, b"one more", now_s=LEASE_S + 1.0))[0], Status)
 
 
 def test_who_asks_too_often_is_cut_and_forgotten() -> None:
-    door, _ = open_door()
+    server = open_door()
     actions: list[Action] = []
     for _ in range(IDLE + 1):
         assert not any(isinstance(action, Cut) for action in actions)
-        actions = ask(door)
+        actions = ask(server)
     assert actions == [Cut(b"top")]
-    assert b"top" not in door.known
+    assert b"top" not in server.known
 
 
 def test_a_target_that_asks_is_out_of_place_and_one_that_watched_before_gets_its_seat() -> None:
-    door, _ = open_door()
-    ask(door, b"peer")
-    joined(door)
-    assert not door.watchers.asked_s
-    assert ask(door, b"peer") == []
-    assert door.counts["out of place"] == 1
+    server = open_door()
+    ask(server, b"peer")
+    joined(server)
+    assert not server.watchers
+    assert ask(server, b"peer") == []
+    assert server.counts["out of place"] == 1
 
 
 def test_nobody_but_a_node_that_is_asked_says_a_status() -> None:
-    door, _ = open_door()
-    joined(door)
-    assert door.receive(b"peer", pack(Status("x", "y", 0.0, 1)), 0.0) == []
-    assert door.counts["out of place"] == 1
-    line = joined(door, 0, b"other")
-    assert line.receive(pack(Status("x", "y", 0.0, 1)), 0.0) == []
-    assert line.bad == 1
+    server = open_door()
+    joined(server)
+    assert server.receive(b"peer", pack(Status("x", "y", 0.0, 1)), 0.0) == []
+    assert server.counts["out of place"] == 1
+    client = joined(server, 0, b"other")
+    assert client.receive(pack(Status("x", "y", 0.0, 1)), 0.0) == []
+    assert client.bad == 1
 
 
 def test_what_did_not_happen_is_not_told_as_a_number() -> None:
-    _, board = open_door()
-    board.put(Counts(1.0))
-    status = board.page(0)
+    status = StatusCache(Counters(FLEET), "drafter").page(0)
     assert (status.load, status.acceptance, status.draft_s) == (None, None, None)
     assert all(row.acceptance is None and row.wait_p50_s is None for row in status.rows)
     assert not math.isnan(msgspec.to_builtins(status)["tokens_per_s"])
@@ -191,25 +188,27 @@ def test_what_did_not_happen_is_not_told_as_a_number() -> None:
 
 
 def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open() -> None:
-    with Doorkeeper() as keeper:
-        board = Board(FLEET, "drafter")
-        keeper.door.board = board.page
-        asker = Asker(f"127.0.0.1:{keeper.port}")
+    with RunningServer() as running:
+        counters = Counters(FLEET)
+        running.server.status = StatusCache(counters, "drafter").page
+        asker = Asker(f"127.0.0.1:{running.port}")
         try:
             assert asker.status().rounds == 0
-            board.put(some_counts())
+            with counters.lock:
+                counters.drafting.update(some_counters().drafting)
+                counters.time_s = 10.0
             assert asker.status().rounds == 50
             assert len(asker.status().rows) == 2
-            assert keeper.open == 1
+            assert running.open == 1
         finally:
             asker.close()
-        assert keeper.sockets.counts["silent connections"] == 0
+        assert running.sockets.counts["silent connections"] == 0
 
 
 def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:  # noqa: F811
-    with Doorkeeper(ring.door) as keeper:
-        keeper.door.board = Board(FLEET, "drafter").page
-        address = f"127.0.0.1:{keeper.port}"
+    with RunningServer(ring.own) as running:
+        running.server.status = StatusCache(Counters(FLEET), "drafter").page
+        address = f"127.0.0.1:{running.port}"
         for keys, reason in ((ring.of("mallory"), "refuses the key mallory"), (None, "no node of specfleet answered")):
             asker = Asker(address, keys, patience_s=3.0)
             try:
@@ -217,22 +216,22 @@ def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:
                     asker.status()
             finally:
                 asker.close()
-        assert not keeper.frames  # nothing of theirs was even decoded
+        assert not running.frames  # nothing of theirs was even decoded
         asker = Asker(address, ring.of("alice"))
         try:
             assert asker.status().node == "drafter"
         finally:
             asker.close()
-        assert set(keeper.frames) == {"alice"}
+        assert set(running.frames) == {"alice"}
 
 
 def test_where_nobody_listens_or_somebody_else_does_one_line_says_so() -> None:
-    with Doorkeeper() as keeper:  # whose node tells nobody
-        asker = Asker(f"127.0.0.1:{keeper.port}")
+    with RunningServer() as running:  # whose node tells nobody
+        asker = Asker(f"127.0.0.1:{running.port}")
         with pytest.raises(InputError, match="does not tell how it is doing"):
             asker.status()
         asker.close()
-        port = keeper.port
+        port = running.port
     asker = Asker(f"127.0.0.1:{port}", patience_s=0.3)
     with pytest.raises(InputError, match=rf"127.0.0.1:{port}: no node of specfleet answered within 0.3 s"):
         asker.status()
@@ -245,13 +244,13 @@ def test_where_nobody_listens_or_somebody_else_does_one_line_says_so() -> None:
 
 
 def test_who_watches_does_not_take_the_place_of_a_target() -> None:
-    with Doorkeeper() as keeper:
-        keeper.door.board = Board(FLEET, "drafter").page
-        asker = Asker(f"127.0.0.1:{keeper.port}")
+    with RunningServer() as running:
+        running.server.status = StatusCache(Counters(FLEET), "drafter").page
+        asker = Asker(f"127.0.0.1:{running.port}")
         try:
             asker.status()
-            with calling(keeper.port) as (line, _):
-                line.wait_for_welcomes(30.0)
+            with calling(running.port) as (client, _):
+                client.wait_for_welcomes(30.0)
                 assert holds(lambda: asker.status().rows[0].heard_s is not None)
         finally:
             asker.close()

@@ -14,48 +14,47 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.runtime import connections, gate
-from engine.runtime.actions import Send
-from engine.runtime.door import MOST_BAD, Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.frames import pack
-from engine.runtime.identity import Alive
-from engine.runtime.keys import Keys, door_keys, line_keys, new_pair
-from engine.runtime.limits import most_bytes
-from engine.runtime.line import Line
-from engine.runtime.socket_thread import SocketThread
-from engine.runtime.sockets import Sockets
-from engine.runtime.worker import Arrival
+from engine.net import access
+from engine.net.actions import Arrival, Send
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
+from engine.net.frames import pack
+from engine.net.handshake import Alive
+from engine.net.keys import Keys, client_keys, new_pair, server_keys
+from engine.net.limits import max_bytes
+from engine.net.server import MAX_BAD, ServerEnd
+from engine.net.socket_thread import SocketThread
+from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from tests.helpers.toys import toy_fleet
 from tests.helpers.zmtp import MORE, connected, framed, is_closed
 
 FLEET = toy_fleet()
-MOST = most_bytes(FLEET)
+MOST = max_bytes(FLEET)
 PATIENCE_S = 30.0
 
 
-class Doorkeeper:
-    """A door in a thread. `frames`: how many reached it, by user; `lines`: what was said; `arrivals`: what passed."""
+class RunningServer:
+    """A server in a thread. `frames`: how many reached it, by user; `lines`: what was said; `arrivals`: what passed."""
 
     def __init__(self, keys: Keys | None = None, port: int = 0) -> None:
-        self.sockets = Sockets(f"tcp://127.0.0.1:{port}", most_bytes=MOST, keys=keys)
+        self.sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=MOST, keys=keys)
         self.port = self.sockets.bound_port
-        self.door = Door(FLEET, time.time_ns())
+        self.server = ServerEnd(FLEET, time.time_ns())
         self.lines: list[str] = []
         self.arrivals: list[Arrival] = []
         self.frames: dict[str, int] = {}
-        exchange = Exchange(self.door)
-        heard = exchange.receive
+        connections = ConnectionTable(self.server)
+        heard = connections.receive
 
         def receive(port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[object]:
             self.frames[user] = self.frames.get(user, 0) + 1
             return heard(port, peer, frame, now_s, user)  # type: ignore[return-value]
 
-        exchange.receive = receive  # type: ignore[method-assign,assignment]
-        self.thread = SocketThread(exchange, self.sockets, self.arrivals.append, lambda: None, self.lines.append)
+        connections.receive = receive  # type: ignore[method-assign,assignment]
+        self.thread = SocketThread(connections, self.sockets, self.arrivals.append, lambda: None, self.lines.append)
 
-    def __enter__(self) -> "Doorkeeper":
+    def __enter__(self) -> "RunningServer":
         self.thread.start()
         return self
 
@@ -65,17 +64,17 @@ class Doorkeeper:
     @property
     def open(self) -> int:
         """How many connections it has."""
-        assert self.sockets.guard is not None
-        return len(self.sockets.guard.connections.open)
+        assert self.sockets.monitor is not None
+        return len(self.sockets.monitor.open)
 
 
 @contextmanager
 def calling(port: int, keys: Keys | None = None, number: int = 0) -> Iterator[tuple[SocketThread, list[str]]]:
     """A target's end that calls, and what it says."""
     lines: list[str] = []
-    line = Line(FLEET, number, time.time_ns(), name=f"127.0.0.1:{port}")
-    sockets = Sockets(connect={0: f"tcp://127.0.0.1:{port}"}, most_bytes=MOST, keys=keys)
-    thread = SocketThread(Exchange(lines={0: line}), sockets, lambda _: None, lambda: None, lines.append)
+    client = ClientEnd(FLEET, number, time.time_ns(), name=f"127.0.0.1:{port}")
+    sockets = Sockets(connect={0: f"tcp://127.0.0.1:{port}"}, max_bytes=MOST, keys=keys)
+    thread = SocketThread(ConnectionTable(clients={0: client}), sockets, lambda _: None, lambda: None, lines.append)
     thread.start()
     try:
         yield thread, lines
@@ -107,18 +106,18 @@ class Ring:
     """The keys of a drafter and of two targets, of which the drafter allows the first."""
 
     def __init__(self, folder: Path) -> None:
-        drafter, self.server = new_pair("drafter", folder)
+        drafter, self.public = new_pair("drafter", folder)
         (folder / "allowed").mkdir()
         self.secrets = {name: new_pair(name, folder)[0] for name in ("alice", "mallory")}
         self.folder = folder
         self.allow("alice")
-        self.door = door_keys(drafter, folder / "allowed")
+        self.own = server_keys(drafter, folder / "allowed")
 
     def allow(self, name: str) -> None:
         (self.folder / "allowed" / f"{name}.public").write_bytes((self.folder / f"{name}.public").read_bytes())
 
-    def of(self, name: str, server: Path | None = None) -> Keys:
-        return line_keys(self.secrets[name], server or self.server)
+    def of(self, name: str, public: Path | None = None) -> Keys:
+        return client_keys(self.secrets[name], public or self.public)
 
 
 @pytest.fixture
@@ -126,183 +125,181 @@ def ring(tmp_path: Path) -> Ring:
     return Ring(tmp_path)
 
 
-def test_who_has_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
-    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("alice")) as (line, _):
-        line.wait_for_welcomes(PATIENCE_S)
-        assert [peer.user for peer in keeper.door.peers.values()] == ["alice"]
-        assert holds(lambda: keeper.lines)
-    (joined,) = keeper.lines  # nothing was refused: there is no last line
+def test_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
+    with RunningServer(ring.own) as running, calling(running.port, ring.of("alice")) as (client, _):
+        client.wait_for_welcomes(PATIENCE_S)
+        assert [peer.user for peer in running.server.peers.values()] == ["alice"]
+        assert holds(lambda: running.lines)
+    (joined,) = running.lines  # nothing was refused: there is no last client
     assert re.fullmatch(r"target 1 \(127\.0\.0\.1:\d+, key alice\) joins", joined)
 
 
-def test_an_unknown_key_reaches_no_decoder_and_both_ends_are_told_in_one_line(ring: Ring) -> None:
-    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("mallory")) as (line, said):
-        assert holds(lambda: said and keeper.lines)
+def test_an_unknown_key_is_refused_before_any_frame(ring: Ring) -> None:
+    with RunningServer(ring.own) as running, calling(running.port, ring.of("mallory")) as (client, said):
+        assert holds(lambda: said and running.lines)
         with pytest.raises(InputError, match="no drafter answered"):
-            line.wait_for_welcomes(0.1)
-        assert said == [f"127.0.0.1:{keeper.port} refuses the key mallory: it is not in its folder of allowed keys"]
-        assert keeper.lines[0].startswith("refused 127.0.0.1: its key ")
-        assert keeper.lines[0].endswith(f" is not in {ring.folder / 'allowed'}")
-        assert keeper.frames == {}
-    assert "connections of unknown keys" in keeper.lines[-1]
+            client.wait_for_welcomes(0.1)
+        assert said == [f"127.0.0.1:{running.port} refuses the key mallory: it is not in its folder of allowed keys"]
+        assert running.lines[0].startswith("refused 127.0.0.1: its key ")
+        assert running.lines[0].endswith(f" is not in {ring.folder / 'allowed'}")
+        assert running.frames == {}
+    assert "connections of unknown keys" in running.lines[-1]
 
 
-def test_a_key_that_is_allowed_later_is_let_in_then(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "READ_S", 0.1)
-    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("mallory")) as (line, said):
+def test_a_key_can_be_allowed_while_a_node_runs(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "REREAD_S", 0.1)
+    with RunningServer(ring.own) as running, calling(running.port, ring.of("mallory")) as (client, said):
         assert holds(lambda: said)
         ring.allow("mallory")
-        line.wait_for_welcomes(PATIENCE_S)
-        assert set(keeper.frames) == {"mallory"}
+        client.wait_for_welcomes(PATIENCE_S)
+        assert set(running.frames) == {"mallory"}
 
 
-def test_who_comes_without_keys_is_not_served_and_hears_nothing(ring: Ring) -> None:
-    with Doorkeeper(ring.door) as keeper, calling(keeper.port) as (line, _):
+def test_a_client_without_keys_gets_no_answer(ring: Ring) -> None:
+    with RunningServer(ring.own) as running, calling(running.port) as (client, _):
         with pytest.raises(InputError, match="no drafter answered"):
-            line.wait_for_welcomes(1.0)
-        assert keeper.frames == {}
+            client.wait_for_welcomes(1.0)
+        assert running.frames == {}
 
 
-def test_a_drafter_that_has_another_key_than_was_named_is_told_of(ring: Ring) -> None:
+def test_a_server_with_another_key_is_reported(ring: Ring) -> None:
     keys = ring.of("alice", ring.folder / "mallory.public")
-    with Doorkeeper(ring.door) as keeper, calling(keeper.port, keys) as (_, said):
+    with RunningServer(ring.own) as running, calling(running.port, keys) as (_, said):
         assert holds(lambda: said)
         assert "does not have the key that --server-key names" in said[0]
-        assert keeper.frames == {}
+        assert running.frames == {}
 
 
-def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
-    ring: Ring, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate, "OUT_S", 3.0)
-    with Doorkeeper(ring.door) as keeper, calling(keeper.port, ring.of("alice")) as (line, _):
-        line.wait_for_welcomes(PATIENCE_S)
-        for _ in range(MOST_BAD):
-            assert line.transport.send(Send(0, b"", b"no frame at all"))
+def test_a_cut_peer_is_disconnected_and_its_key_banned(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "BAN_S", 3.0)
+    with RunningServer(ring.own) as running, calling(running.port, ring.of("alice")) as (client, _):
+        client.wait_for_welcomes(PATIENCE_S)
+        for _ in range(MAX_BAD):
+            assert client.sockets.send(Send(0, b"", b"no frame at all"))
             time.sleep(0.01)
-        assert holds(lambda: any("alice is kept out" in each for each in keeper.lines))
-        assert not keeper.door.peers
-        assert holds(lambda: keeper.door.peers)  # later it is let in again, and calls by itself
+        assert holds(lambda: any("alice is kept out" in each for each in running.lines))
+        assert not running.server.peers
+        assert holds(lambda: running.server.peers)  # later it is let in again, and calls by itself
     gone = ", key alice) is gone: it is cut, for 8 bad frames, the last malformed"
-    assert any(line.endswith(gone) for line in keeper.lines)
+    assert any(client.endswith(gone) for client in running.lines)
 
 
-def test_a_stranger_who_sends_junk_is_disconnected() -> None:
-    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+def test_a_stranger_that_sends_junk_is_disconnected() -> None:
+    with RunningServer() as running, connected(running.port) as stream:
         stream.sendall(framed(b"no frame at all"))
         assert is_closed(stream)
-        assert keeper.door.counts["malformed"] == 1
+        assert running.server.counts["malformed"] == 1
 
 
-def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGER_S", 0.5)
-    with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
-        line.wait_for_welcomes(PATIENCE_S)
-        with connected(keeper.port) as greeted, connected(keeper.port, greets=False) as silent:
+def test_a_silent_stranger_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "STRANGER_S", 0.5)
+    with RunningServer() as running, calling(running.port) as (client, _):
+        client.wait_for_welcomes(PATIENCE_S)
+        with connected(running.port) as greeted, connected(running.port, greets=False) as silent:
             assert is_closed(greeted)
             assert is_closed(silent)
-        assert holds(lambda: keeper.open == 1)  # whoever is served is not disconnected, however silent its user
-        assert len(keeper.door.peers) == 1
+        assert holds(lambda: running.open == 1)  # whoever is served is not disconnected, however silent its user
+        assert len(running.server.peers) == 1
 
 
-def test_many_who_connect_and_say_nothing_cost_a_bounded_number_of_sockets() -> None:
-    count = 3 * connections.MOST_STRANGERS
+def test_silent_strangers_cost_a_bounded_number_of_sockets() -> None:
+    count = 3 * access.MAX_STRANGERS
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * count
-    with Doorkeeper() as keeper, calling(keeper.port) as (line, _):
-        line.wait_for_welcomes(PATIENCE_S)
-        streams = [connected(keeper.port, greets=False) for _ in range(count)]
-        assert holds(lambda: keeper.sockets.counts["connections too many"] >= count - connections.MOST_STRANGERS)
-        assert keeper.open <= connections.MOST_STRANGERS + 1
+    with RunningServer() as running, calling(running.port) as (client, _):
+        client.wait_for_welcomes(PATIENCE_S)
+        streams = [connected(running.port, greets=False) for _ in range(count)]
+        assert holds(lambda: running.sockets.counts["connections too many"] >= count - access.MAX_STRANGERS)
+        assert running.open <= access.MAX_STRANGERS + 1
         assert is_closed(streams[0])
-        with calling(keeper.port, number=1) as (another, _):  # who is honest still gets in
+        with calling(running.port, number=1) as (another, _):  # who is honest still gets in
             another.wait_for_welcomes(PATIENCE_S)
-        assert len(keeper.door.peers) >= 1
+        assert len(running.server.peers) >= 1
         for stream in streams:
             stream.close()
 
 
-def test_a_message_that_never_ends_is_ended() -> None:
+def test_a_message_of_endless_parts_is_ended() -> None:
     """ZeroMQ would keep all its parts: neither the size of a frame nor the length of a queue bounds them."""
     sent = 0
-    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+    with RunningServer() as running, connected(running.port) as stream:
         stream.settimeout(PATIENCE_S)
         part = framed(b"x" * 1000, MORE)
         while sent < 400 * MOST and is_sent(stream, part):
             sent += len(part)
-        assert holds(lambda: keeper.open == 0)
-        assert keeper.sockets.counts["endless messages"] == 1
+        assert holds(lambda: running.open == 0)
+        assert running.sockets.counts["endless messages"] == 1
 
 
-def test_a_message_of_several_parts_is_none_and_ends_its_connection() -> None:
-    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+def test_a_message_of_several_parts_ends_its_connection() -> None:
+    with RunningServer() as running, connected(running.port) as stream:
         stream.sendall(framed(pack(Alive()), MORE) + framed(b"more"))
         assert is_closed(stream)
-        assert holds(lambda: keeper.door.counts["malformed"] == 1)
+        assert holds(lambda: running.server.counts["malformed"] == 1)
 
 
-def test_a_frame_that_is_too_large_ends_its_connection_before_it_is_read() -> None:
-    with Doorkeeper() as keeper, connected(keeper.port) as stream:
+def test_too_large_a_frame_ends_its_connection_unread() -> None:
+    with RunningServer() as running, connected(running.port) as stream:
         stream.sendall(bytes([2]) + (MOST + 1).to_bytes(8, "big"))
         assert is_closed(stream)
-        assert keeper.frames == {}
+        assert running.frames == {}
 
 
-def test_a_peer_that_says_much_and_never_reads_is_disconnected_and_nobody_waits_for_it() -> None:
-    with Doorkeeper() as keeper, calling(keeper.port) as (line, _), connected(keeper.port) as stream:
-        line.wait_for_welcomes(PATIENCE_S)
+def test_a_peer_that_never_reads_is_disconnected() -> None:
+    with RunningServer() as running, calling(running.port) as (client, _), connected(running.port) as stream:
+        client.wait_for_welcomes(PATIENCE_S)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stream.settimeout(PATIENCE_S)
         while is_sent(stream, framed(pack(Alive()))):
             pass
-        assert keeper.door.counts["too many"] == 1
-        assert len(keeper.door.peers) == 1
+        assert running.server.counts["too many"] == 1
+        assert len(running.server.peers) == 1
 
 
-def test_a_line_finds_the_drafter_even_where_something_else_was_before() -> None:
+def test_a_client_connects_after_another_protocol_had_the_port() -> None:
     """ZeroMQ gives up for good where the other end does not speak its protocol."""
     other = socket.create_server(("127.0.0.1", 0))
     port = other.getsockname()[1]
-    with calling(port) as (line, _):
+    with calling(port) as (client, _):
         met, _ = other.accept()
         met.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01" + b"PLAIN" + bytes(15) + b"\0" + bytes(31))
         assert is_closed(met)
         met.close()
         other.close()
-        with Doorkeeper(port=port):
-            line.wait_for_welcomes(PATIENCE_S)
+        with RunningServer(port=port):
+            client.wait_for_welcomes(PATIENCE_S)
 
 
 UNSEEDED = 0x6B8B4567  # where ids begin if nobody seeds the C library's generator: rand() then says this first
 CLAIMING = f"""
-from engine.runtime.frames import pack
-from engine.runtime.identity import Alive
-from tests.engine.test_strangers import Doorkeeper, holds
+from engine.net.frames import pack
+from engine.net.handshake import Alive
+from tests.engine.test_strangers import RunningServer, holds
 from tests.helpers.zmtp import connected, framed
-with Doorkeeper() as door:
+with RunningServer() as running:
     numbers = range({UNSEEDED}, {UNSEEDED} + 40)
-    kept = [connected(door.port, claims=bytes(1) + number.to_bytes(4, "big")) for number in numbers]
-    assert holds(lambda: door.open == 40)
-    kept += [connected(door.port) for _ in range(20)]
+    kept = [connected(running.port, claims=bytes(1) + number.to_bytes(4, "big")) for number in numbers]
+    assert holds(lambda: running.open == 40)
+    kept += [connected(running.port) for _ in range(20)]
     kept[-1].sendall(framed(pack(Alive())))
-    assert holds(lambda: door.frames)
+    assert holds(lambda: running.frames)
     for stream in kept:
         stream.close()
 """
 
 
-def test_a_peer_that_claims_the_next_routing_ids_does_not_end_the_node() -> None:
+def test_claimed_routing_ids_do_not_end_the_node() -> None:
     """libzmq ends its process where an id that it gives to a connection is claimed already: they must not be known."""
     ended = subprocess.run([sys.executable, "-c", CLAIMING], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
 
 
-def test_ids_of_connections_begin_anywhere() -> None:
+def test_routing_ids_begin_at_a_random_number() -> None:
     firsts: set[bytes] = set()
     for _ in range(4):
-        with Doorkeeper() as door, connected(door.port) as stream:
+        with RunningServer() as running, connected(running.port) as stream:
             stream.sendall(framed(pack(Alive())))
-            assert holds(lambda door=door: door.frames)  # type: ignore[misc]
-            assert door.sockets.guard is not None
-            firsts |= {each.peer for each in door.sockets.guard.connections.open.values()}
+            assert holds(lambda running=running: running.frames)  # type: ignore[misc]
+            assert running.sockets.monitor is not None
+            firsts |= {each.peer for each in running.sockets.monitor.open.values()}
     assert len(firsts) == 4
     assert min(abs(int.from_bytes(first) - UNSEEDED) for first in firsts) > 1000

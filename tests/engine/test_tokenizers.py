@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.runtime.hosts import compare_tokenizers
+from engine.launch.by_hand import compare_tokenizers
 from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario
 

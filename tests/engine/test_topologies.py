@@ -8,17 +8,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.runtime.runnable import check_can_run
-from engine.runtime.serve import serve
-from engine.runtime.served import Served
+from engine.launch.runnable import check_can_run
+from engine.launch.serve import Served, serve
 from fleet.errors import InputError
 from fleet.records.replay import replay
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
-from tests.helpers.stars import star
+from tests.helpers.stars import cache_of, star
 
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}
 GOODSPEED = {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}}
@@ -28,7 +27,9 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
     """Run a fleet of the kin and the target; check texts, where they are greedy, and logs."""
     drafters = {"model": str(folder / "kin"), "depth": 5 if "overlap" in drafters else 4} | drafters
     verifiers = {"count": 1} | verifiers
-    scenario = pair_scenario(folder, drafters=drafters, verifiers=verifiers, workload=workload)
+    room = workload.pop("cache", 0)
+    memory = {"memory": cache_of(room)} if room else {}
+    scenario = pair_scenario(folder, drafters=drafters, verifiers=verifiers, workload=workload, **memory)
     served = serve(scenario)
     if not scenario.workload.temperature:
         assert served.outputs == plain_outputs(scenario)
@@ -42,7 +43,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
     ("drafters", "verifiers", "workload"),
     [
         ({"overlap": AHEAD}, {}, {}),
-        slow({"overlap": AHEAD, "cache_tokens": 30}, {"count": 2}, {}),
+        slow({"overlap": AHEAD}, {"count": 2}, {"cache": 30}),
         slow({"overlap": "ahead"}, {}, {"temperature": 0.8}),
         slow({"count": 2}, GOODSPEED, {}),
         ({"count": 2}, GOODSPEED, {"temperature": 1.0}),
@@ -52,13 +53,13 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),
         slow({"count": 2, "route": "least-work", "view_delay_s": 0.002}, {"count": 3}, {}),
         slow({"count": 2, "route": "central", "view_delay_s": 0.002}, {"count": 3}, {}),
-        slow({"cache_tokens": 30}, {"count": 2}, {}),
+        slow({}, {"count": 2}, {"cache": 30}),
         slow({"limits_per_s": [20.0, 0.0]}, {"count": 2}, {}),
         slow({}, {"count": 2}, {"streams": 5, "new_tokens": {"low": 3, "high": 9}}),
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
     ],
 )
-def test_every_topology_decodes_what_plain_decoding_does(
+def test_every_topology_decodes_as_plain_decoding(
     tiny: Path, drafters: dict[str, Any], verifiers: dict[str, Any], workload: dict[str, Any]
 ) -> None:
     served = run_pair(tiny, drafters, verifiers, **workload)
@@ -83,9 +84,7 @@ def test_every_topology_decodes_what_plain_decoding_does(
         ({"overlap": AHEAD}, {}),
     ],
 )
-def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
-    drafters: dict[str, Any], verifiers: dict[str, Any]
-) -> None:
+def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifiers: dict[str, Any]) -> None:
     times = {"draft": {"per_token_s": 0.001}, "verify": {"base_s": 0.006}, "verify_prefill": {"base_s": 0.004}}
     scenario = star(
         drafters={"kind": "replayed"} | drafters,
@@ -110,7 +109,7 @@ def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
-        ("drafters.cache_tokens", {"drafters": {"cache_tokens": 100, "kind": "eagle"}}),
+        ("memory", {"drafters": {"kind": "eagle"}, "memory": cache_of(30)}),
         ("workload.new_tokens", {"verifiers": {"kind": "replayed"}, "workload": {"new_tokens": {"low": 3, "high": 9}}}),
         (
             "workload.arrivals",
@@ -123,8 +122,8 @@ def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
         ),
     ],
 )
-def test_what_no_run_can_give_is_refused_by_its_key_in_one_line(key: str, tables: dict[str, Any]) -> None:
+def test_scenarios_that_cannot_run_are_refused_by_key(key: str, tables: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=key.replace(".", r"\.")) as refused:
-        check_can_run(settle(star(**tables)))
+        check_can_run(resolve(star(**tables)))
     assert "allowed" in str(refused.value)
     assert "\n" not in str(refused.value)

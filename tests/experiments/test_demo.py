@@ -30,15 +30,16 @@ from experiments.demo.pictures import marks_table, throughput_table
 from experiments.worlds import with_seed
 from figures import throughput
 from fleet.inputs.strict import convert
-from fleet.times.pace import Pace
+from fleet.records.run import Run
+from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 from sim.run import simulate
 
 SMALL = DemoEffort(msgspec.structs.replace(QUICK, prompts=6), (1, 3), (), 3)
 PROFILE: dict[str, Any] = {
     "name": "known", "draft": {"base_s": 0.001, "per_token_s": 0.0006}, "verify": {"base_s": 0.006},
-    "acceptance": {"model": "geometric", "beta": 0.7}, "turnaround_s": 0.0002, "dispatch_s": 0.00003,
-    "wake_up_s": 0.0002, "link": {"latency_s": 0.0004}, "control_s": 2e-5,
+    "acceptance": {"model": "geometric", "beta": 0.7}, "link": {"latency_s": 0.0004},
+    "overhead": {"own": {"drafter": {"queued": {"mean_s": 0.0002}, "woken": {"mean_s": 0.0002}}}},
     "provenance": {"written": "2026-11-22T00:00:00+00:00"},
 }  # fmt: skip
 
@@ -48,16 +49,21 @@ def profile() -> HardwareProfile:
     return convert(PROFILE, HardwareProfile, "profile")
 
 
+def slowed(scenario: Scenario, factor: float) -> Run:
+    """A run of the scenario with a drafter that takes so many times as long."""
+    profile = scenario.profile
+    assert isinstance(profile, HardwareProfile)
+    slower = msgspec.structs.replace(profile, draft=profile.draft.slowed(factor))
+    return simulate(msgspec.structs.replace(scenario, profile=slower))
+
+
 @pytest.fixture(scope="module")
 def cells(profile: HardwareProfile) -> list[Cell]:
     """Two kinds of replayed targets at N = 1 and 3; one host out of three runs is half as fast, but for one cell."""
     made = []
     for number, planned in enumerate(replayed_cells(profile, SMALL)):
         slowness = (1.0, 1.0, 1.0) if number == 0 else (1.0, 1.0, 2.0)
-        runs = [
-            simulate(with_seed(planned.scenario, seed), {"drafter": Pace((slow,))})
-            for seed, slow in enumerate(slowness)
-        ]
+        runs = [slowed(with_seed(planned.scenario, seed), slow) for seed, slow in enumerate(slowness)]
         made.append(simulated_cell(planned, runs))
     return made
 
@@ -107,7 +113,7 @@ def test_points_are_medians_bars_the_spread_and_unsteady_cells_are_marked(cells:
     figure = throughput.draw(table, marks_table(cells, []))
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert "engine, unsteady host" in labels
-    assert "runs played back: steps, acceptance, waits for cores" in labels
+    assert "runs played back: steps, acceptance" in labels
 
 
 def test_names_of_cells_are_fit_for_files(profile: HardwareProfile) -> None:

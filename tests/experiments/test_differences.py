@@ -1,18 +1,16 @@
 """A comparison says what two runs did not share, before it says how far they are apart."""
 
-from functools import cache
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 import specfleet
-from experiments.differences import STATIONS, differences, mean_length_of, sharing
-from fleet.chance.acceptance import Geometric, Recorded
+from experiments.compare.differences import STATIONS, busy_host, differences, mean_length_of, sharing
+from fleet.acceptance.models import Geometric, Recorded
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
@@ -23,7 +21,6 @@ PROFILE = HardwareProfile(
     verify=StepTime(base_s=0.005),
     link=LinkTime(0.0005),
     acceptance=Recorded(5, SESSIONS),
-    control_s=0.001,
     provenance={"drafter_model": "small", "target_model": "large", "prompts_file": "demo/calibration"},
 )
 MINE: dict[str, Any] = {
@@ -35,7 +32,6 @@ MINE: dict[str, Any] = {
 SHARED = {"devices__host__sharing": "turns", "drafters__device": "host", "verifiers__device": "host"}
 
 
-@cache
 def simulated(**changes: Any) -> Run:
     """A simulation with changes, whose dots are written as two underscores."""
     return specfleet.simulate(
@@ -43,14 +39,11 @@ def simulated(**changes: Any) -> Run:
     ).run
 
 
-def measured(control_s: float = 0.001, cores: int = 8, **changes: Any) -> Run:
-    """A run as the engine would have written it: the rows of a simulation, with controls beside its steps."""
+def measured(cores: int = 8, **changes: Any) -> Run:
+    """A run as the engine would have written it: the rows of a simulation."""
     run = simulated(seed=1, **changes)
     host = run.header.host | {"cores": str(cores)}
-    place = run.table.schema.get_field_index("control_s")
-    controls = pa.array([control_s] * len(run.table), type=run.table.schema.field(place).type)
-    header = msgspec.structs.replace(run.header, world="engine", host=host)
-    return Run(header, run.table.set_column(place, run.table.schema.field(place), controls))
+    return Run(msgspec.structs.replace(run.header, world="engine", host=host), run.table)
 
 
 def line(first: Run, second: Run, word: str) -> str:
@@ -128,14 +121,18 @@ def test_a_run_on_fewer_cores_than_models_did_not_have_the_devices_of_its_simula
     lines = [line for line in differences(simulated(), measured(cores=cores)) if line.startswith("devices:")]
     assert bool(lines) == told
     assert not told or "3 models of the run shared 2 cores" in lines[0]
+    with_gpus = measured(cores=cores)
+    header = msgspec.structs.replace(with_gpus.header, host=with_gpus.header.host | {"gpus": "1"})
+    assert differences(simulated(), Run(header, with_gpus.table)) == []
 
 
-def test_a_host_that_was_slower_than_the_profile_is_named_until_its_pace_is_played_back() -> None:
-    run = measured(control_s=0.0013)
-    assert "1.30 times as long" in line(simulated(), run, "pace")
-    paced = specfleet.simulate(make_scenario(MINE), pace=specfleet.Result(run)).run
-    assert not [line for line in differences(paced, run) if line.startswith("pace")]
-    assert line(paced, measured(control_s=0.0012), "pace").endswith("that of another run")
+def test_a_busy_host_is_named() -> None:
+    """A fifth of the queued steps waits for up to 0.5 s, the others for nothing."""
+    spread = {"spread": "quantiles", "levels": [0, 0.8, 1], "ratios_at": [0, 0, 10]}
+    queued = {"queued": {"mean_s": 0.05, "spread": spread}}
+    busy = measured(profile__overhead={"own": {"drafter": queued}}, verifiers__count=8)
+    assert busy_host([measured()]) == []
+    assert "of the steps started late; validate on a quieter host" in busy_host([busy])[0]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +177,8 @@ def test_what_was_not_shared_is_told_before_the_errors_and_in_json() -> None:
 
 def test_sharing_in_words() -> None:
     together = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box", "count": 2}})
-    assert sharing(settle(together)) == "targets share one (turns)"
-    assert sharing(settle(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"
+    assert sharing(resolve(together)) == "targets share one (turns)"
+    assert sharing(resolve(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"
 
 
 @pytest.mark.parametrize(("provenance", "says_so"), [({}, True), (dict([STATIONS]), False)])

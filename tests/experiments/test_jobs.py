@@ -50,7 +50,7 @@ TORN = """
 import os, signal
 from joblib.externals.loky.backend import fork_exec as started
 from experiments.jobs import side_by_side
-from experiments.terminal.exits import run
+from experiments.console.exits import run
 
 def fork_exec(*arguments, fork_exec=started.fork_exec, **more):
     try:
@@ -66,31 +66,6 @@ if __name__ == "__main__":
 
 def test_a_signal_while_the_processes_start_lets_none_of_them_complain() -> None:
     program = [sys.executable, "-c", TORN]
-    ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
-    line = "specfleet: ended by SIGTERM; nothing was written\n"
-    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)
-
-
-ALONE = """
-import os, signal, subprocess, sys
-from experiments.terminal.exits import run, run_child
-
-def fork_exec(*arguments, fork_exec=subprocess._fork_exec, **more):
-    try:
-        return fork_exec(*arguments, **more)
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-if __name__ == "__main__":
-    subprocess._fork_exec = fork_exec
-    child = [sys.executable, "-c", "import time; time.sleep(5); print('still here', flush=True)"]
-    run(lambda: run_child(child, start_new_session=True).returncode)
-"""
-
-
-def test_a_signal_while_a_child_starts_ends_it_too() -> None:
-    """It would be nobody's, and print what nobody reads."""
-    program = [sys.executable, "-c", ALONE]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     line = "specfleet: ended by SIGTERM; nothing was written\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -16,17 +15,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from experiments.watching.names import ALL
-from experiments.watching.page import Page, metrics_page
-from fleet.chance.acceptance import PerPosition
+from experiments.watching.page import FAMILIES, Page, metrics_page
+from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
-from fleet.records.counts import EDGES_S, Counts
+from fleet.records.metrics.counters import EDGES_S, Counters
+from fleet.records.metrics.tables import commits_of, verifications_of
+from fleet.records.recorder import Report
 from fleet.records.samples import PowerSample
-from fleet.records.tables import commits_of, verifications_of
-from fleet.records.tally import WIDTH, Tally
+from fleet.records.schema import WIDTH
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.stations.build import stations
 from sim.run import simulate
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
@@ -43,18 +41,21 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def counts_of(scenario: Scenario, share: float = 1.0) -> tuple[Counts, Any]:
-    """Counts after a share of a run's rows, and those rows."""
+def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tuple[Counters, Any]:
+    """Counters after a share of a run's rows, and those rows; of stations whose names begin with `station`."""
     run = simulate(scenario)
-    log, fleet = log_of_run(run), settle(scenario)
+    log = log_of_run(run)
     rows = int(share * len(log) / WIDTH)
-    tally = Tally(fleet)
-    tally.take(log, most=rows)
-    return tally.counts(12.5, stations(fleet).values()), run.columns().where(np.arange(rows))
+    counters = Counters(resolve(scenario))
+    for row in (log[place : place + WIDTH] for place in range(0, rows * WIDTH, WIDTH)):
+        if row[1].startswith(station):
+            counters.take(Report(12.5, row))
+    counters.time_s = 12.5
+    return counters, run.columns().where(np.arange(rows))
 
 
-def text_of(scenario: Scenario, counts: Counts) -> str:
-    page, registry = Page(settle(scenario)), CollectorRegistry()
+def text_of(scenario: Scenario, counts: Counters) -> str:
+    page, registry = Page(resolve(scenario)), CollectorRegistry()
     page.put(counts)
     registry.register(page)  # type: ignore[arg-type]
     return generate_latest(registry).decode()
@@ -73,7 +74,7 @@ def total(text: str, name: str) -> float:
 @pytest.mark.parametrize("kind", [kind for kind in RUNS if kind != "no drafter"])
 def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> None:
     scenario = star(**RUNS[kind])
-    counts, rows = counts_of(scenario)
+    counts, rows = counters_of(scenario)
     scrape = tmp_path / "metrics.txt"
     scrape.write_text(text_of(scenario, counts))
     read, verified = read_vllm_metrics([scrape]), verifications_of(rows).frame()
@@ -93,7 +94,7 @@ def test_the_difference_of_two_scrapes_is_what_happened_between(tmp_path: Path) 
     files = []
     accepted = []
     for share in (0.4, 0.9):
-        counts, rows = counts_of(scenario, share)
+        counts, rows = counters_of(scenario, share)
         files.append(tmp_path / f"{share}.txt")
         files[-1].write_text(text_of(scenario, counts))
         accepted.append(int(verifications_of(rows).acceptance_length.sum()))
@@ -104,10 +105,12 @@ def test_the_difference_of_two_scrapes_is_what_happened_between(tmp_path: Path) 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(kind: str, share: float) -> None:
     scenario = star(**RUNS[kind])
-    counts, table = counts_of(scenario, share)
+    counts, table = counters_of(scenario, share)
     text = text_of(scenario, counts)
-    names = {one.name for one in ALL}
-    parts = {f"{one.name}{part}" for one in ALL if one.kind == "histogram" for part in ("_bucket", "_sum", "_count")}
+    names = {one.name for one in FAMILIES}
+    parts = {
+        f"{one.name}{part}" for one in FAMILIES if one.kind == "histogram" for part in ("_bucket", "_sum", "_count")
+    }
     found = {name for name, _, _ in samples(text)}
     assert found <= names | parts
     assert total(text, "vllm:generation_tokens_total") == commits_of(table).committed.sum()
@@ -124,13 +127,12 @@ def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(
 
 def test_every_metric_that_is_named_is_told_of_a_whole_run_that_is_measured() -> None:
     scenario = star()
-    counts, _ = counts_of(scenario)
+    counts, _ = counters_of(scenario)
     gpu = PowerSample(1.0, "", 0, "gpu (NVML)", 1980.0, 300.0, 2.0**30, 5000.0)
-    text = text_of(
-        scenario, msgspec.structs.replace(counts, devices=(gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)")))
-    )
+    counts.take(Report(12.5, [], (gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)"))))
+    text = text_of(scenario, counts)
     found = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, _, _ in samples(text)}
-    assert found == {one.name for one in ALL}
+    assert found == {one.name for one in FAMILIES}
     told = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
     assert told == {
         "specfleet_energy_joules_total": 5000.0, "specfleet_power_watts": 300.0,
@@ -141,7 +143,7 @@ def test_every_metric_that_is_named_is_told_of_a_whole_run_that_is_measured() ->
 
 def test_buckets_of_a_histogram_count_what_is_at_most_their_edge() -> None:
     scenario = star()
-    counts, _ = counts_of(scenario)
+    counts, _ = counters_of(scenario)
     text = text_of(scenario, counts)
     buckets = [
         (float(labels["le"]), value)
@@ -156,8 +158,8 @@ def test_buckets_of_a_histogram_count_what_is_at_most_their_edge() -> None:
 
 def test_a_drafter_alone_tells_nothing_of_users_and_a_replayed_target_no_model() -> None:
     scenario = star(verifiers={"kind": "replayed"}, drafters={"kind": "replayed"})
-    counts, _ = counts_of(scenario)
-    text = text_of(scenario, Counts(counts.time_s, counts.stations, counts.drafting))
+    counts, _ = counters_of(scenario, station="drafter")
+    text = text_of(scenario, counts)
     found = {name for name, _, _ in samples(text)}
     assert not any(name.startswith(("vllm:num_requests", "vllm:generation", "vllm:time")) for name in found)
     assert "vllm:spec_decode_num_drafts_total" in found
@@ -166,8 +168,8 @@ def test_a_drafter_alone_tells_nothing_of_users_and_a_replayed_target_no_model()
 
 def test_a_drafter_that_works_ahead_does_not_say_what_it_cannot_know() -> None:
     scenario = star(drafters={"overlap": "ahead"})
-    counts, _ = counts_of(scenario)
-    found = {name for name, _, _ in samples(text_of(scenario, Counts(1.0, counts.stations, counts.drafting)))}
+    counts, _ = counters_of(scenario, station="drafter")
+    found = {name for name, _, _ in samples(text_of(scenario, counts))}
     assert not any("spec_decode" in name for name in found)
     assert "specfleet_rounds_total" in found
 
@@ -177,13 +179,13 @@ def test_the_page_is_served_on_its_port_until_the_end_and_a_taken_port_is_one_li
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     scenario = star()
-    counts, _ = counts_of(scenario)
-    with metrics_page(settle(scenario), port, "127.0.0.1") as put:
+    counts, _ = counters_of(scenario)
+    with metrics_page(resolve(scenario), port, "127.0.0.1") as put:
         put(counts)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert total(answer.read().decode(), "vllm:generation_tokens_total") == counts.committed
         taken = f"--metrics-port {port} at 127.0.0.1: .*; give another port"
-        with pytest.raises(InputError, match=taken), metrics_page(settle(scenario), port, "127.0.0.1"):
+        with pytest.raises(InputError, match=taken), metrics_page(resolve(scenario), port, "127.0.0.1"):
             pass
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")

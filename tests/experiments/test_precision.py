@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from experiments.precision import MOST_TIMES, parse_precision, simulate_to, times_longer
-from experiments.sweep import sweep
+from experiments.sweep.sweep import sweep
 from fleet.errors import InputError
-from fleet.records.window import Metric
+from fleet.records.metrics.window import Metric
 from fleet.scenario.scenario import Workload
 from specfleet.cli import main
 from tests.helpers.stars import star
@@ -83,7 +83,9 @@ def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
     assert "no metric is called 'nonsense'; allowed: throughput, " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "why"), [("in_time", "no such metric"), ("rounds", "no interval, however long")])
+@pytest.mark.parametrize(
+    ("name", "why"), [("slo_attainment", "no such metric"), ("rounds", "no interval, however long")]
+)
 def test_a_metric_without_an_interval_is_not_reached_and_the_others_are_sought(name: str, why: str) -> None:
     precise = simulate_to(open_star(0.3), {name: 0.1, "throughput": 0.1})
     (line,) = precise.unmet

@@ -15,11 +15,9 @@ from experiments.reproduce import (
     amusd,
     batch_model,
     dsde,
-    dsde_low,
     estimated,
     goodspeed,
-    starsd_draft_time,
-    starsd_scaling,
+    starsd,
 )
 from experiments.reproduce.rows import JUDGED, Inputs, Row
 from tests.helpers.marks import slow
@@ -63,27 +61,26 @@ def second(*places: Any) -> Callable[[Place], bool]:
     return lambda place: place[1] in places
 
 
-STAR, DRAFTS = starsd_scaling, starsd_draft_time
 PREDICTED: dict[str, tuple[Printed, ...]] = {
     "starsd-table1": (
-        Printed(STAR, "WAIT_S", first(3, 4)),
-        Printed(STAR, "IDLE_GAP_S"),
-        Printed(STAR, "WAIT_S", first(0, 1, 2), fits=True),
-        Printed(STAR, "WAIT_S", first(5), fits=True),
-        Printed(STAR, "ROUNDS_PER_S", fits=True),
-        Printed(STAR, "LOAD", fits=True),
+        Printed(starsd, "WAIT_S", first(3, 4)),
+        Printed(starsd, "IDLE_GAP_S"),
+        Printed(starsd, "WAIT_S", first(0, 1, 2), fits=True),
+        Printed(starsd, "WAIT_S", first(5), fits=True),
+        Printed(starsd, "ROUNDS_PER_S", fits=True),
+        Printed(starsd, "LOAD", fits=True),
     ),
     "starsd-table1-blind": (
-        Printed(STAR, "WAIT_S", first(3, 4, 5)),
-        Printed(STAR, "WAIT_S", first(0, 1, 2), fits=True),
-        Printed(STAR, "ROUNDS_PER_S", first(3, 4, 5)),
-        Printed(STAR, "LOAD", first(3, 4, 5)),
-        Printed(STAR, "ROUNDS_PER_S", first(0, 1, 2), fits=True),
-        Printed(STAR, "LOAD", first(0, 1, 2), fits=True),
+        Printed(starsd, "WAIT_S", first(3, 4, 5)),
+        Printed(starsd, "WAIT_S", first(0, 1, 2), fits=True),
+        Printed(starsd, "ROUNDS_PER_S", first(3, 4, 5)),
+        Printed(starsd, "LOAD", first(3, 4, 5)),
+        Printed(starsd, "ROUNDS_PER_S", first(0, 1, 2), fits=True),
+        Printed(starsd, "LOAD", first(0, 1, 2), fits=True),
     ),
     "starsd-table2": (),
     "starsd-fig4": (),
-    "starsd-fig6": (Printed(DRAFTS, "DRAFT_TOKEN_MS", first(2)),),
+    "starsd-fig6": (Printed(starsd, "DRAFT_TOKEN_MS", first(2)),),
     "goodspeed-fig2": (),
     "goodspeed-fig3": (
         Printed(goodspeed, "OVER_FIXED", lambda place: place[0][1] == "GoodSpeed"),
@@ -97,10 +94,10 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(dsde, "TABLE_2", fits=True),
     ),
     "dsde-table4": (
-        Printed(dsde_low, "TABLE_4", lambda place: place[1] > 0 and place != (dsde_low.CONFIDENT, 1)),
-        Printed(dsde_low, "LOW_STATIC_OPT"),
-        Printed(dsde_low, "TABLE_4", second(0), fits=True),
-        Printed(dsde_low, "TABLE_4", lambda place: place == (dsde_low.CONFIDENT, 1), fits=True),
+        Printed(dsde, "TABLE_4", lambda place: place[1] > 0 and place != (dsde.CONFIDENT, 1)),
+        Printed(dsde, "LOW_STATIC_OPT"),
+        Printed(dsde, "TABLE_4", second(0), fits=True),
+        Printed(dsde, "TABLE_4", lambda place: place == (dsde.CONFIDENT, 1), fits=True),
     ),
     "dsde-fig9": (Printed(dsde, "FIGURE_9", second(1)), Printed(dsde, "FIGURE_9", second(0), fits=True)),
     "batch-fig5a": (Printed(batch_model, "GAIN"),),
@@ -130,10 +127,10 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(estimated, "GLM_TOKENS_PER_S"),
         Printed(amusd, "TABLE_1_MS", second(0)),
         Printed(amusd, "VERIFY_MS"),
-        Printed(STAR, "IDLE_GAP_S", first(0)),
-        Printed(STAR, "ROUNDS_PER_S", first(5)),
-        Printed(DRAFTS, "DRAFT_TOKEN_MS", first(3)),
-        Printed(DRAFTS, "DRAFT_MS", first(2)),
+        Printed(starsd, "IDLE_GAP_S", first(0)),
+        Printed(starsd, "ROUNDS_PER_S", first(5)),
+        Printed(starsd, "DRAFT_TOKEN_MS", first(3)),
+        Printed(starsd, "DRAFT_MS", first(2)),
     ),
 }
 # Those of data that are not ours, test_amusd.py and test_specdecode.py; measured on this host.
@@ -155,7 +152,7 @@ def less() -> Iterator[None]:
         yield
 
 
-def test_the_law_is_asked_of_every_reproduction() -> None:
+def test_the_law_is_sweep_question_every_reproduction() -> None:
     assert PREDICTED.keys() | ELSEWHERE == REPRODUCTIONS.keys()
 
 

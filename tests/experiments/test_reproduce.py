@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from experiments.draw import draw
-from experiments.reproduce import REPRODUCTIONS, starsd_scaling
+from experiments.reproduce import REPRODUCTIONS, starsd
 from experiments.reproduce.rows import JUDGED, Reproduction
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
@@ -102,14 +102,14 @@ def test_the_blind_version_uses_nothing_beyond_three_targets_but_the_time_of_a_t
 
 @pytest.mark.slow
 def test_without_returns_that_vary_two_targets_would_hardly_wait() -> None:
-    local_s = starsd_scaling.local_return_s()
+    local_s = starsd.local_return_s()
     waits_s = [
-        measure(simulate(starsd_scaling.star(2, starsd_scaling.service_s(1), local_s, local_s, variation)))["wait_s"]
-        for variation in (0.0, starsd_scaling.return_variation(local_s))
+        measure(simulate(starsd.star(2, starsd.service_s(1), local_s, local_s, variation)))["wait_s"]
+        for variation in (0.0, starsd.return_variation(local_s))
     ]
     constant_s, varying_s = (wait.value for wait in waits_s)
-    assert constant_s < 0.1 * starsd_scaling.WAIT_S[1]
-    assert varying_s == pytest.approx(starsd_scaling.WAIT_S[1], rel=0.05)
+    assert constant_s < 0.1 * starsd.WAIT_S[1]
+    assert varying_s == pytest.approx(starsd.WAIT_S[1], rel=0.05)
 
 
 def test_a_reproduction_is_drawn_from_what_json_printed(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from experiments.reproduce import REPRODUCTIONS, specdecode_measured, specdecode_simulated
 from experiments.reproduce.rows import Inputs, Reproduction, Row
-from experiments.reproduce.specdecode_data import FILE, SETS
-from experiments.reproduce.specdecode_printed import FIGURE_1, FIGURE_10
-from experiments.reproduce.specdecode_simulated import RECORDED, head_draft, profile_with
+from experiments.reproduce.specdecode_measured import FIGURE_1
+from experiments.reproduce.specdecode_simulated import FIGURE_10, FILE, RECORDED, SETS, head_draft, profile_with
 from fleet.errors import InputError
 from fleet.times.step_time import StepTime
 from tests.helpers import engines

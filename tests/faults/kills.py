@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from engine.runtime.serve import serve
+from engine.launch.serve import serve
 from fleet.records.replay import replay
 from fleet.records.run import Run
-from fleet.scenario.fault_scripts import WAYS
-from fleet.scenario.faults import Delay, Drop, Duplicate, Fault, Kill, Reorder, Stall
+from fleet.scenario.faults import Fault, Kill, LinkFault, Stall
 from fleet.scenario.names import drafter_name, verifier_name
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -68,10 +67,9 @@ def script(seed: int, drafters: Sequence[str], targets: Sequence[str], kills: in
         for number in range(kills)
     ]
     faults.append(Stall(str(rng.choice(names)), 0.2 + rng.random(), BEGIN_S + EVERY_S * kills * rng.random()))
-    share, by_s, way = 0.02 + 0.08 * rng.random(), 0.05 * rng.random() + 1e-3, WAYS[rng.integers(len(WAYS))]
-    faults.append(
-        [Drop(share, way=way), *(kind(share, by_s, way=way) for kind in (Delay, Duplicate, Reorder))][seed % 4]
-    )
+    share, by_s = 0.02 + 0.08 * rng.random(), 0.05 * rng.random() + 1e-3
+    effects = [LinkFault("drop", share), *(LinkFault(how, share, by_s) for how in ("delay", "duplicate", "reorder"))]
+    faults.append(effects[seed % 4])
     return tuple(faults)
 
 

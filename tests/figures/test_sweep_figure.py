@@ -13,16 +13,16 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from experiments.draw import draw
-from experiments.sweep import sweep, table
-from experiments.sweep_figure import answer_of, more_is_better
-from experiments.sweep_table import Asked, completed, in_numbers, read_sweep
+from experiments.sweep.figure import answer_of, more_is_better
+from experiments.sweep.sweep import sweep, table
+from experiments.sweep.table import Asked, completed, in_numbers, read_sweep
 from figures.front import unbeaten
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS, Meaning
-from fleet.records.intervals import student_t_interval
-from specfleet.asking import asked_of
+from fleet.records.metrics.glossary import METRICS, Meaning, meanings
+from fleet.records.metrics.intervals import student_t_interval
 from specfleet.cli.entry import app
+from specfleet.results import sweep_question
 from tests.helpers.stars import repeatable, star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)
@@ -56,13 +56,13 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=asked_of(x="verifiers.count", y="tpot_mean_s", lines="drafters.depth"))
+    figure = draw("sweep", swept, asked=sweep_question(x="verifiers.count", y="tpot_s", lines="drafters.depth"))
     (axes,) = figure.axes
     assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
     assert not figure.legends
     assert not axes.get_legend()
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("verifiers.count, targets", "tpot_mean, s")
-    assert "the mean of the time for each token" in figure.texts[0].get_text().replace("\n", " ")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("verifiers.count, targets", "tpot, s")
+    assert "time for each token after a request's first one, the mean" in figure.texts[0].get_text().replace("\n", " ")
 
 
 def test_points_and_bands_are_those_of_the_table(swept: pd.DataFrame) -> None:
@@ -90,14 +90,14 @@ def test_lines_that_differ_by_a_constant_at_every_seed_differ_by_it_without_doub
 
 
 def test_a_figure_with_differences_has_a_second_panel(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=Asked(y="tpot_mean_s", against="2"))
-    assert [axes.get_ylabel() for axes in figure.axes] == ["tpot_mean, s", "less that of\ndrafters.depth = 2, s"]
+    figure = draw("sweep", swept, asked=Asked(y="tpot_s", against="2"))
+    assert [axes.get_ylabel() for axes in figure.axes] == ["tpot, s", "less that of\ndrafters.depth = 2, s"]
 
 
 def test_quantities_with_units_stand_at_their_place_and_are_found_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
-    (axes,) = draw("sweep", texts, asked=asked_of(y="wait_s")).axes
+    (axes,) = draw("sweep", texts, asked=sweep_question(y="wait_s")).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
     held = made([{"link.latency_s": text, "a.b": n} for text in ("1ms", "20ms") for n in (1, 2)])
@@ -121,8 +121,8 @@ def test_a_heat_map_writes_every_value_and_frames_the_best(swept: pd.DataFrame) 
 
 
 def test_two_metrics_against_each_other_name_the_cells_that_nothing_beats(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=Asked(x="tpot_mean_s", y="throughput", kind="pareto"))
-    assert figure.axes[0].get_xlabel() == "tpot_mean, s (less is better)"
+    figure = draw("sweep", swept, asked=Asked(x="tpot_s", y="throughput", kind="pareto"))
+    assert figure.axes[0].get_xlabel() == "tpot, s (less is better)"
     best = swept[(swept.quantity == "throughput") & (swept.world == "sim")].sort_values("value").iloc[-1]
     assert f"count {best['verifiers.count']}, depth {best['drafters.depth']}" in texts_of(figure)
 
@@ -168,7 +168,7 @@ def test_other_figures_show_one_thing_and_say_so(swept: pd.DataFrame) -> None:
 
 
 def test_the_command_draws_and_prints_the_differences(folder: Path, tmp_path: Path) -> None:
-    words = ["figure", "sweep", str(folder), "--y", "tpot_mean_s", "--against", "2", "-o", str(tmp_path / "a.png")]
+    words = ["figure", "sweep", str(folder), "--y", "tpot_s", "--against", "2", "-o", str(tmp_path / "a.png")]
     ended = CliRunner().invoke(app, words)
     assert ended.exit_code == 0, ended.output
     assert "verifiers.count = 4, drafters.depth = 5" in ended.output
@@ -203,7 +203,7 @@ def test_every_metric_of_the_glossary_has_a_label_with_its_unit(meaning: Meaning
 
 
 def test_less_is_better_of_times_power_memory_and_what_goes_wrong() -> None:
-    units = {meaning.name: meaning.unit for meaning in METRICS}
+    units = {name: meaning.unit for name, meaning in meanings().items()}
     worse = {name for name, unit in units.items() if not more_is_better(name, unit)}
-    assert {"tpot_p99_s", "wait_s", "power_w", "energy_j_per_token", "draft_cache_peak_bytes", "given_up"} <= worse
-    assert not {"throughput", "rounds_per_s", "acceptance_rate", "fairness", "in_time", "load"} & worse
+    assert {"tpot_p99_s", "wait_s", "power_w", "energy_j_per_token", "request_bytes", "given_up"} <= worse
+    assert not {"throughput", "rounds_per_s", "acceptance_rate", "fairness", "load"} & worse

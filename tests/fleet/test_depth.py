@@ -7,19 +7,18 @@ from hypothesis import strategies as st
 
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import SettledDrafters
+from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import DraftRequest, StepDone
 from fleet.stations.station import Start
 from tests.helpers.stars import repeatable
 
-depths = st.integers(1, 12)
 costs_s = st.sampled_from([0.0, 0.1, 0.7, 3.0])
 
 
 def seen_line(a: float, b: float, return_s: float) -> Observed:
     """A drafter that has timed S(d) = a + b d at two depths, and whose targets come back after `return_s`."""
-    return Observed().step(1, a + b).step(3, a + 3 * b).back(return_s, 0.05)
+    return Observed().step(1, a + b).step(3, a + 3 * b).back(return_s)
 
 
 def tokens_per_s(beta: float, a: float, b: float, return_s: float, sessions: int, depth: int) -> float:
@@ -30,29 +29,29 @@ def tokens_per_s(beta: float, a: float, b: float, return_s: float, sessions: int
 
 
 @repeatable
-@given(depths, depths, st.integers(0, 9))
-def test_two_depths_are_tried_in_turn_until_both_are_timed(first: int, most: int, steps: int) -> None:
-    rule, seen = AdaptiveDepth(first=first, most=most), Observed()
+@given(st.integers(1, 12), st.integers(0, 9))
+def test_two_depths_are_tried_in_turn_until_both_are_timed(most: int, steps: int) -> None:
+    rule, seen = AdaptiveDepth(most=most), Observed()
     tried = []
     for _ in range(steps + 2):
         tried.append(rule.depth(rule.start(), seen, 1))
         seen = seen.step(tried[-1], 1.0)
     assert tried == (tried[:2] * (steps + 2))[: len(tried)]
-    assert 1 <= min(tried) <= max(tried) <= min(rule.longest, most)
-    if first < most:
-        assert tried[:2] == [first, first + 1]
+    assert 1 <= min(tried) <= max(tried) <= most
+    if most > 4:
+        assert tried[:2] == [4, 5]
     if most > 1:
         assert tried[1] == tried[0] + 1
         assert seen.line() is not None
 
 
 def test_times_alone_decide_nothing_before_a_target_has_come_back() -> None:
-    rule = AdaptiveDepth(first=3, most=9)
-    timed = Observed().step(3, 1.0).step(4, 1.1).step(3, 1.0)
+    rule = AdaptiveDepth()
+    timed = Observed().step(4, 1.0).step(5, 1.1).step(4, 1.0)
     assert timed.line() is not None
-    assert rule.depth(rule.start(), timed, 1) == 4
-    back_only = Observed().back(5.0, 0.05)
-    assert rule.depth(rule.start(), back_only, 1) == 3
+    assert rule.depth(rule.start(), timed, 1) == 5
+    back_only = Observed().back(5.0)
+    assert rule.depth(rule.start(), back_only, 1) == 4
 
 
 @repeatable
@@ -63,7 +62,7 @@ def test_times_alone_decide_nothing_before_a_target_has_come_back() -> None:
 def test_the_depth_is_the_shallowest_of_the_best(
     beta: float, a: float, b: float, return_s: float, sessions: int, most: int
 ) -> None:
-    rule = AdaptiveDepth(first=1, most=most)
+    rule = AdaptiveDepth(most=most)
     chosen = rule.depth(Accepted(beta, 1.0), seen_line(a, b, return_s), sessions)
     offered = [tokens_per_s(beta, a, b, return_s, sessions, depth) for depth in range(1, most + 1)]
     assert 1 <= chosen <= most
@@ -84,8 +83,8 @@ def test_more_accepted_than_tested_counts_as_all() -> None:
 
 @pytest.mark.parametrize(("accepted", "tested"), [(0, 1), (2, 3), (4, 5), (5, 5)])
 def test_a_draft_is_tested_up_to_its_first_mismatch(accepted: int, tested: int) -> None:
-    state = AdaptiveDepth(memory=0.25).learn(Accepted(4.0, 8.0), 5, accepted)
-    assert state == Accepted(0.75 * 4 + accepted, 0.75 * 8 + tested)
+    state = AdaptiveDepth().learn(Accepted(4.0, 8.0), 5, accepted)
+    assert state == Accepted(0.95 * 4 + accepted, 0.95 * 8 + tested)
 
 
 def test_a_new_session_is_taken_to_pass_seven_tokens_of_ten() -> None:
@@ -94,10 +93,10 @@ def test_a_new_session_is_taken_to_pass_seven_tokens_of_ten() -> None:
 
 
 def test_returns_are_smoothed_from_the_first_one_on() -> None:
-    once = Observed().back(8.0, 0.25)
+    once = Observed().back(8.0)
     assert (once.return_s, once.returns) == (8.0, 1)
-    twice = once.back(4.0, 0.25)
-    assert (twice.return_s, twice.returns) == (0.75 * 8 + 0.25 * 4, 2)
+    twice = once.back(4.0)
+    assert (twice.return_s, twice.returns) == (0.95 * 8 + 0.05 * 4, 2)
     assert msgspec.structs.replace(twice, return_s=0.0, returns=0) == Observed()
 
 
@@ -121,8 +120,8 @@ def test_neither_part_of_a_step_takes_less_than_no_time() -> None:
 
 def test_a_drafter_learns_what_came_back_and_when() -> None:
     """Two rounds of one target: four of its first draft pass in 5 s; the station keeps what the rule learns."""
-    rule = AdaptiveDepth(first=4, most=8, memory=0.25)
-    hub = DrafterStation("drafter", SettledDrafters(allocate=rule, targets=2))
+    rule = AdaptiveDepth()
+    hub = DrafterStation("drafter", ResolvedDrafters(allocate=rule, targets=2))
     hub.handle(DraftRequest(3, 0, epoch=1, base=11, opening=True), 0.0)
     now_s = 0.0
     for duration_s in (2.0, 1.0):  # the prefill, which teaches nothing, and the draft
@@ -134,14 +133,14 @@ def test_a_drafter_learns_what_came_back_and_when() -> None:
     assert hub.seen == Observed().step(4, 1.0)
     hub.handle(DraftRequest(3, 0, epoch=2, base=16), 8.0)
     assert hub.accepted == {3 % 2: rule.learn(rule.start(), 4, 4)}
-    assert hub.seen == Observed().step(4, 1.0).back(5.0, 0.25)
+    assert hub.seen == Observed().step(4, 1.0).back(5.0)
     plan = hub.plan(8.0)
     assert isinstance(plan, Start)
     assert plan.step.members[0].tokens == 5  # the other depth
     hub.handle(StepDone(plan.step.number, (Outcome(),), 1.5), 9.5)
     hub.handle(DraftRequest(3, 0, epoch=3, base=19), 15.5)
     assert hub.accepted == {1: rule.learn(rule.learn(rule.start(), 4, 4), 5, 2)}
-    assert hub.seen == Observed().step(4, 1.0).back(5.0, 0.25).step(5, 1.5).back(6.0, 0.25)
+    assert hub.seen == Observed().step(4, 1.0).back(5.0).step(5, 1.5).back(6.0)
     plan = hub.plan(15.5)
     assert isinstance(plan, Start)
     assert plan.step.members[0].tokens == rule.depth(hub.accepted[1], hub.seen, 1)

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from fleet.errors import InputError
-from fleet.scenario.fault_scripts import random_script
-from fleet.scenario.faults import Copy, Delay, Drop, Duplicate, Fault, Kill, LinkFaults, Moment, Reorder, Stall, moments
+from fleet.scenario.faults import Copy, Fault, Kill, LinkFault, LinkFaults, Moment, Stall, moments
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
+from tests.helpers.fault_scripts import random_script
 from tests.helpers.stars import star
 
 LIVELY = {"verifiers": {"patience_s": 8.0}, "drafters": {"lease_s": 20.0}}
 KILL = {"what": "kill", "node": "drafter"}
+DROP = {"what": "link", "effect": "drop", "share": 0.5}
+LATE = {"what": "link", "effect": "reorder", "share": 1}
+
+DELAY, REORDER, DUPLICATE = (LinkFault(effect, 1.0, 2.0) for effect in ("delay", "reorder", "duplicate"))
 
 
 def lively(*faults: dict[str, Any], **changes: Any) -> Scenario:
@@ -22,21 +26,21 @@ def lively(*faults: dict[str, Any], **changes: Any) -> Scenario:
 
 
 def link(*faults: Fault, seed: int = 0) -> LinkFaults:
-    return LinkFaults(faults, "drafter", "verifier.2", "up", np.random.default_rng(seed))
+    return LinkFaults(faults, "drafter", "verifier.2", np.random.default_rng(seed))
 
 
 def test_a_scenario_reads_faults_with_units() -> None:
     faults = lively(
         KILL | {"at_s": "500ms", "for_s": "2s"},
         {"what": "stall", "node": "verifier.3", "for_s": 1},
-        {"what": "drop", "share": "1%"},
-        {"what": "reorder", "share": 0.5, "by_s": "20ms", "way": "down", "node": "verifier.1", "at_s": 3, "for_s": 4},
+        {"what": "link", "effect": "drop", "share": "1%"},
+        LATE | {"share": 0.5, "by_s": "20ms", "node": "verifier.1", "at_s": 3, "for_s": 4},
     ).faults
     assert faults == (
         Kill("drafter", 0.5, 2.0),
         Stall("verifier.3", 1.0),
-        Drop(0.01),
-        Reorder(0.5, 0.02, node="verifier.1", way="down", at_s=3.0, for_s=4.0),
+        LinkFault("drop", 0.01),
+        LinkFault("reorder", 0.5, 0.02, node="verifier.1", at_s=3.0, for_s=4.0),
     )
 
 
@@ -46,13 +50,14 @@ def test_a_scenario_reads_faults_with_units() -> None:
         ({"what": "explode"}, "what"),
         ({"what": "kill"}, "node"),
         ({"what": "stall", "node": "drafter"}, "for_s"),
-        ({"what": "drop", "share": 0}, "share"),
-        ({"what": "drop", "share": 1.5}, "share"),
-        ({"what": "delay", "share": 1, "by_s": 0}, "by_s"),
-        ({"what": "drop", "share": 0.5, "way": "sideways"}, "way"),
+        (DROP | {"share": 0}, "share"),
+        (DROP | {"share": 1.5}, "share"),
+        (DROP | {"by_s": 1}, "leave by_s out"),
+        (LATE | {"by_s": 0}, "needs by_s above 0"),
+        (DROP | {"effect": "lose"}, "effect"),
         (KILL | {"at_s": -1}, "at_s"),
         (KILL | {"node": "drafter.2"}, "node = 'drafter.2' is no station of this fleet; allowed: drafter, verifier.1"),
-        ({"what": "drop", "share": 0.5, "node": "verifier.4"}, "node = 'verifier.4' is no station"),
+        (DROP | {"node": "verifier.4"}, "node = 'verifier.4' is no station"),
         (KILL | {"node": "router"}, "node = 'router' is no station"),
     ],
 )
@@ -92,7 +97,7 @@ def test_a_batch_has_no_faults() -> None:
 
 
 def test_moments_come_in_the_order_of_time() -> None:
-    script = (Stall("verifier.1", 5.0, 1.0), Kill("drafter", 2.0, 0.0), Kill("drafter", 9.0), Drop(0.1))
+    script = (Stall("verifier.1", 5.0, 1.0), Kill("drafter", 2.0, 0.0), Kill("drafter", 9.0), LinkFault("drop", 0.1))
     assert moments(script) == [
         Moment(1.0, "verifier.1", "stall"),
         Moment(2.0, "drafter", "kill"),
@@ -104,10 +109,9 @@ def test_moments_come_in_the_order_of_time() -> None:
 
 def test_a_message_arrives_once_and_on_time_where_nothing_hits_it() -> None:
     others = (
-        Drop(1.0, node="verifier.1"),
-        Drop(1.0, way="down"),
-        Drop(1.0, at_s=5.0),
-        Drop(1.0, for_s=2.0),
+        LinkFault("drop", 1.0, node="verifier.1"),
+        LinkFault("drop", 1.0, at_s=5.0),
+        LinkFault("drop", 1.0, for_s=2.0),
         Kill("drafter"),
     )
     assert link(*others).copies(3.0) == [Copy(0.0, in_order=True)]
@@ -116,21 +120,21 @@ def test_a_message_arrives_once_and_on_time_where_nothing_hits_it() -> None:
 
 @pytest.mark.parametrize("node", ["", "drafter", "verifier.2"])
 def test_faults_of_a_link_hit_both_of_its_ends(node: str) -> None:
-    assert link(Drop(1.0, node=node)).copies(0.0) == []
+    assert link(LinkFault("drop", 1.0, node=node)).copies(0.0) == []
 
 
 def test_late_messages_wait_or_are_overtaken_and_copies_are_overtaken() -> None:
-    late, overtaken, twice = (link(kind(1.0, 2.0)).copies(0.0) for kind in (Delay, Reorder, Duplicate))
+    late, overtaken, twice = (link(fault).copies(0.0) for fault in (DELAY, REORDER, DUPLICATE))
     assert [(copy.in_order, 0 < copy.late_s < 2) for copy in late + overtaken] == [(True, True), (False, True)]
     assert twice[0] == Copy(0.0, in_order=True)
     assert [(copy.in_order, 0 < copy.late_s < 2) for copy in twice[1:]] == [(False, True)]
-    both = link(Delay(1.0, 2.0), Reorder(1.0, 2.0), Duplicate(1.0, 2.0)).copies(0.0)
+    both = link(DELAY, REORDER, DUPLICATE).copies(0.0)
     assert [copy.in_order for copy in both] == [False, False]
-    assert link(Duplicate(1.0, 2.0), Drop(1.0)).copies(0.0) == []
+    assert link(DUPLICATE, LinkFault("drop", 1.0)).copies(0.0) == []
 
 
 def test_as_many_messages_are_hit_as_the_share_says() -> None:
-    faulty, sent = link(Drop(0.2), Duplicate(0.5, 1.0), seed=3), 20_000
+    faulty, sent = link(LinkFault("drop", 0.2), LinkFault("duplicate", 0.5, 1.0), seed=3), 20_000
     arrivals = Counter(len(faulty.copies(0.0)) for _ in range(sent))
     expected = {0: 0.2, 1: 0.4, 2: 0.4}
     for copies, share in expected.items():
@@ -142,8 +146,8 @@ def test_random_scripts_are_equal_for_equal_seeds_valid_and_of_every_kind() -> N
     names = ["drafter"], ["verifier.1", "verifier.2", "verifier.3"]
     scripts = [random_script(seed, *names, length_s=10.0, outage_s=2.0) for seed in range(200)]
     assert scripts == [random_script(seed, *names, length_s=10.0, outage_s=2.0) for seed in range(200)]
-    kinds = Counter(type(fault) for script in scripts for fault in script)
-    assert set(kinds) == {Kill, Stall, Drop, Delay, Duplicate, Reorder}
+    kinds = Counter(getattr(fault, "effect", type(fault).__name__) for script in scripts for fault in script)
+    assert set(kinds) == {"Kill", "Stall", "drop", "delay", "duplicate", "reorder"}
     for script in scripts:
         again = change_scenario(lively(), {"faults": script})
         assert again.faults == script

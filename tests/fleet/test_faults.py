@@ -17,7 +17,7 @@ from fleet.policies.allocate import Fixed
 from fleet.policies.order import Fifo, Order, Priority
 from fleet.policies.outcome import Outcome
 from fleet.policies.warm_up import AfterIdle, NoWarmUp, WarmUp
-from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -85,12 +85,12 @@ class FaultyStar(RuleBasedStateMachine):
         priorities: tuple[int, ...],
     ) -> None:
         self.drafter = DrafterStation(
-            "drafter", SettledDrafters(allocate=Fixed(DEPTH), order=order, admit=admission, warm_up=warm_up)
+            "drafter", ResolvedDrafters(allocate=Fixed(DEPTH), order=order, admit=admission, warm_up=warm_up)
         )
         self.limit = admission.sessions if isinstance(admission, AtMost) else count + 1
         self.order, self.priorities = order, priorities
         self.goal = PROMPT_TOKENS + new_tokens
-        self.verifiers = [VerifierStation(f"verifier.{target + 1}", SettledVerifiers()) for target in range(count)]
+        self.verifiers = [VerifierStation(f"verifier.{target + 1}", ResolvedVerifiers()) for target in range(count)]
         self.stations: list[Station] = [self.drafter, *self.verifiers]
         self.now_s, self.events = 0.0, 0
         self.links: dict[tuple[int, str], deque[Message]] = {
@@ -148,9 +148,9 @@ class FaultyStar(RuleBasedStateMachine):
         self.start(pick(self.stations, choice))
 
     @precondition(lambda self: self.running)
-    @rule(choice=choices, accepted=st.integers(0, DEPTH), ended=st.sampled_from([0] * 9 + [1, 2, DEPTH + 1]))
-    def device_finishes(self, choice: int, accepted: int, ended: int) -> None:
-        self.finish(pick(self.running, choice), accepted, ended)
+    @rule(choice=choices, accepted=st.integers(0, DEPTH))
+    def device_finishes(self, choice: int, accepted: int) -> None:
+        self.finish(pick(self.running, choice), accepted)
 
     # Strangers and faults.
 
@@ -190,7 +190,7 @@ class FaultyStar(RuleBasedStateMachine):
             for station in self.stations:
                 self.start(station)
             for station in self.running:
-                self.finish(station, accepted=1, ended=0)
+                self.finish(station, accepted=1)
             for _ in self.busy_links:
                 self.link_delivers(0)
         assert not self.busy_links
@@ -260,12 +260,12 @@ class FaultyStar(RuleBasedStateMachine):
         self.queue.remove(among[0])
         return among[0][0]
 
-    def finish(self, station: Station, accepted: int, ended: int) -> None:
+    def finish(self, station: Station, accepted: int) -> None:
         step = station.running
         assert step is not None
         if isinstance(station, VerifierStation):
             accepted = min(accepted, step.members[0].tokens) if step.kind == "verify" else 0
-            outcome = Outcome(accepted, min(ended, accepted + 1))
+            outcome = Outcome(accepted)
             self.book(step, outcome)
         else:
             outcome = Outcome()
@@ -278,7 +278,7 @@ class FaultyStar(RuleBasedStateMachine):
 
     def book(self, step: Step, outcome: Outcome) -> None:
         stream = step.members[0].tag, step.members[0].request
-        self.committed[stream] = min(self.committed[stream] + (outcome.ended or outcome.accepted + 1), self.goal)
+        self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, self.goal)
 
     def post(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:

@@ -223,7 +223,7 @@ INTO_MEMORY = {
     "write_table": 1,
     "dump": 1,
 }  # which argument is where to
-FREE = {"fleet/files.py", "engine/runtime/device_lock.py"}  # the function itself; a lock, which holds nothing
+FREE = {"fleet/files.py", "engine/node/device_lock.py"}  # the function itself; a lock, which holds nothing
 FINE = {
     "json.dump(measure(), sys.stdout, indent=2)",
     "Path(os.devnull).open('w')",

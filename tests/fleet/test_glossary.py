@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from fleet.chance.signals import SCHEMA as SIGNALS
-from fleet.records.glossary import METRICS, SYMBOLS
-from fleet.records.metrics import measure
+from fleet.acceptance.signals import SCHEMA as SIGNALS
+from fleet.records.metrics.glossary import METRICS, SYMBOLS
+from fleet.records.metrics.measure import measure
 from fleet.records.power import EnergyCurve
 from fleet.records.run import Run
 from fleet.records.schema import SCHEMA, Row
@@ -27,7 +27,6 @@ MEMORY = {
 RUNS: dict[str, dict[str, Any]] = {
     "a star with all that can be asked of one": {
         "profile": POWER | {"decode": {"base_s": 5.0}},
-        "measure": {"deadlines_s": [2.0]},
         "memory": MEMORY,
         "drafters": {"admit": {"policy": "at-most", "sessions": 2}},
         "slo": {"tpot_s": 9.0},
@@ -38,13 +37,13 @@ RUNS: dict[str, dict[str, Any]] = {
     "granted lengths": {
         "drafters": {"count": 3},
         "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}},
-        "acceptance": {"model": "ratios", "clients": [[{"mean": 0.7}]]},
+        "acceptance": {"model": "ratios", "clients": [[0.7]]},
         "workload": SHORT,
     },
     "other fairness": {
         "drafters": {"count": 3},
         "verifiers": {"count": 1, "allocate": {"policy": "goodspeed", "budget": 6, "fairness": 2.0}},
-        "acceptance": {"model": "ratios", "clients": [[{"mean": 0.7}]]},
+        "acceptance": {"model": "ratios", "clients": [[0.7]]},
         "workload": SHORT,
     },
     "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}, "workload": SHORT},

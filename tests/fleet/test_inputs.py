@@ -107,11 +107,11 @@ def test_units_hold_in_files_and_in_changes(tmp_path: Path) -> None:
     assert read.measure.warm_up_share == 0.05
 
 
-@pytest.mark.parametrize("text", ["0.5,1", "[0.5, 1]", " 500ms , 1s", "[500ms,1s]"])
+@pytest.mark.parametrize("text", ["0.5,1", "[0.5, 1]", " 30/min , 1/s", "[30/min,1/s]"])
 def test_lists_may_stand_without_brackets_behind_a_key(text: str) -> None:
-    made = read_scenario_with(f"measure.deadlines_s={text}")
-    assert made.measure.deadlines_s == (0.5, 1.0)
-    assert read_scenario_with("measure.deadlines_s=3").measure.deadlines_s == (3.0,)
+    made = read_scenario_with(f"drafters.limits_per_s={text}")
+    assert made.drafters.limits_per_s == (0.5, 1.0)
+    assert read_scenario_with("drafters.limits_per_s=3").drafters.limits_per_s == (3.0,)
     assert (
         read_scenario_with("verifiers.tiers={first = 2},{first = 3}", "verifiers.count=3").verifiers.tiers[1].first == 3
     )
@@ -144,9 +144,9 @@ def test_a_value_of_several_lines_sets_nothing_else() -> None:
 
 
 def test_a_bare_name_within_a_list_stands_for_its_table() -> None:
-    verifiers = {"count": 2, "tiers": [{"first": 2, "verify": {"base_s": 1.0, "spread": "exponential"}}]}
+    verifiers = {"count": 2, "tiers": [{"first": 2, "step": {"base_s": 1.0, "spread": "exponential"}}]}
     made = make_scenario({"verifiers": verifiers})
-    times = made.verifiers.tiers[0].verify
+    times = made.verifiers.tiers[0].step
     assert times is not None
     assert type(times.spread).__name__ == "Exponential"
 

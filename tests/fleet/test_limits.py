@@ -11,32 +11,28 @@ import pytest
 from msgspec import inspect
 
 from fleet import policies
-from fleet.chance import acceptance, places
+from fleet.acceptance import models as acceptance
+from fleet.acceptance import places
 from fleet.policies.order import Deadline, Weighted
 
 BILLION = 10**9
 
-# Both ends are allowed, but for a lower end written as a string. A draft has 4096 tokens at most: adaptive depth tries
-# one more than a key says, and DSDE's calibration may double one.
+# Both ends are allowed, but for a lower end written as a string. A draft has 4096 tokens at most.
 LIMITS: dict[str, tuple[Any, float | None]] = {
-    "AdaEdl.base": (1, 4096), "AdaEdl.gamma": ("0", 1e6), "AdaEdl.threshold": (0, 1), "AdaEdl.target": (0, 1),
-    "AdaEdl.step": (0, 1), "AdaEdl.share_memory": (0, 1), "AdaEdl.threshold_memory": (0, 1),
-    "AdaptiveDepth.first": (1, 4095), "AdaptiveDepth.most": (1, 4095), "AdaptiveDepth.memory": ("0", 1),
-    "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096), "Ahead.least": (1, 4096),
+    "AdaptiveDepth.most": (1, 4095), "Heuristic.most": (1, 4096),
+    "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096),
+    "Ahead.least": (1, 4096),
     "AtMost.sessions": (0, BILLION), "Batch.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),
+    "CacheRoom.cache_bytes": (0, 10**18), "CacheRoom.row_bytes": (1, 10**18),
     "BetaGeometric.b": ("0", 1e12), "ByPlace.depth": (1, 4096), "Deadline.within_s": ("0", BILLION),
-    "Dsde.short": (1, 2048), "Dsde.long": (1, 2048), "Dsde.decay": ("0", 1), "Dsde.least": (1, 2048),
-    "Dsde.calibration": (1, 2048),
-    "Dsde.first": (1, 2048), "Fixed.depth": (0, 4096), "FixedShare.budget": (0, 4096), "Geometric.beta": (0, 1),
+    "Fixed.depth": (0, 4096), "FixedShare.budget": (0, 4096), "Geometric.beta": (0, 1),
     "GoodSpeed.budget": (0, 4096), "GoodSpeed.eta": ("0", 1), "GoodSpeed.beta": ("0", 1), "GoodSpeed.decay": (0, 1),
-    "GoodSpeed.fairness": (0, 100), "GoodSpeed.acceptance": (0, 1), "GoodSpeed.goodput": ("0", 4097),
-    "Heuristic.first": (1, 4096), "Heuristic.most": (1, 4096), "LeastWork.move_s": (0, BILLION),
+    "GoodSpeed.fairness": (0, 100),
     "PerPosition.rates": (0, 1), "PerPosition.survival": (0, 1), "PerPosition.histogram": (0, None),
     "RandomShare.budget": (0, 4096), "Realign.size": (1, BILLION), "Recorded.depth": (1, None),
     "Recorded.sessions": (0, None), "Rollback.size": (1, BILLION), "SameLength.size": (1, BILLION),
-    "SameLength.window": (1, BILLION), "ShortestQueue.margin": (0, BILLION), "Slots.size": (1, BILLION),
-    "Svip.base": (1, 4096), "Svip.threshold": ("0", 1e6), "Weighted.weights": ("0", BILLION),
-    "WithinMemory.cache_bytes": (0, 10**18), "WithinMemory.row_bytes": (0, 10**18),
+    "SameLength.window": (1, BILLION), "Slots.size": (1, BILLION),
+    "Weighted.weights": ("0", BILLION),
 }  # fmt: skip
 
 

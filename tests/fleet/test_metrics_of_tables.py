@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.window import with_percentiles
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
-from fleet.records.tables import commits_of
 from fleet.scenario.names import verifier_name
 from tests.helpers.hand_stars import values
 from tests.helpers.logs import log_of
@@ -42,13 +43,14 @@ def test_latencies_are_those_of_the_requests() -> None:
     """Request n = 1..100 waits n ms for its first token, 2n ms for the second; linear interpolation between ranks."""
     rows = [row for n in range(1, 101) for row in request_rows(n - 1, n, n + 0.001 * n, n + 0.003 * n)]
     measured = measure(run_of(rows, requests=100))
-    assert measured["ttft_mean_s"].value == pytest.approx(0.0505)
-    assert measured["tpot_mean_s"].value == pytest.approx(0.1010)
-    assert measured["latency_p50_s"].value == pytest.approx(3 * 0.0505)
-    assert measured["latency_p90_s"].value == pytest.approx(3 * 0.0901)
-    assert measured["ttft_mean_s"].drifting  # they rise all the time
-    assert measured["ttft_p50_s"].drifting
-    assert math.isnan(measured["ttft_p99_s"].low)  # a hundred requests cannot bracket their 99th percentile
+    assert measured["ttft_s"].value == pytest.approx(0.0505)
+    assert measured["tpot_s"].value == pytest.approx(0.1010)
+    percentiles = with_percentiles(measured)
+    assert percentiles["latency_p50_s"].value == pytest.approx(3 * 0.0505)
+    assert percentiles["latency_p90_s"].value == pytest.approx(3 * 0.0901)
+    assert measured["ttft_s"].drifting  # they rise all the time
+    assert percentiles["ttft_p50_s"].drifting
+    assert math.isnan(percentiles["ttft_p99_s"].low)  # a hundred requests cannot bracket their 99th percentile
     assert measured["requests"].value == 100
 
 
@@ -69,36 +71,32 @@ def test_the_window_ends_with_the_first_target_that_has_nothing_left(warm_up_sha
     assert measured["fairness"] == pytest.approx(1 / 2)
 
 
-def test_a_text_that_ends_early_is_complete() -> None:
+def test_a_request_of_one_token_has_no_time_for_a_token() -> None:
     joined, first, _ = request_rows(0, 0.0, 1.0, 2.0)
-    measured = values(run_of([joined, first._replace(flag=True, goal=11)]))
-    assert (measured["requests"], measured["latency_mean_s"]) == (1, 1)
-    assert "tpot_mean_s" not in measured  # it has no token after the first
+    measured = values(run_of([joined._replace(goal=joined.tokens + 1), first]))
+    assert (measured["requests"], measured["latency_s"]) == (1, 1)
+    assert "tpot_s" not in measured
 
 
 @repeatable
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 40), st.integers(11, 45))
-def test_what_a_run_commits_ends_with_its_text_whatever_was_accepted_beyond(
-    accepted: list[int], asked: int, end: int
-) -> None:
-    """A prompt of ten tokens; its text ends at length `end`, or as asked, or goes on when the log ends."""
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 40))
+def test_commits_end_at_the_asked_length(accepted: list[int], asked: int) -> None:
+    """A prompt of ten tokens; verifications go on until the text is as long as asked, or the log ends."""
     rows = [Row(0.0, verifier_name(0), 0, "join", "real", tokens=10, goal=10 + asked)]
-    at_once, base = end == 11, 11
-    rows.append(Row(1.0, verifier_name(0), 1, "done", "real", 1, "prefill", tokens=10, flag=at_once, goal=11 * at_once))
+    rows.append(Row(1.0, verifier_name(0), 1, "done", "real", 1, "prefill", tokens=10, base=10))
+    base = 11
     for number, length in enumerate(accepted, start=2):
-        if base >= min(10 + asked, end):
+        if base >= 10 + asked:
             break
-        ends = base < end <= base + length + 1
         rows.append(
             Row(
                 float(number), verifier_name(0), number, "done", "real", number, "verify", base=base, tokens=5,
-                accepted=length, flag=ends, goal=end * ends,
+                accepted=length,
             )
         )  # fmt: skip
         base += length + 1
     commits = commits_of(make_run(star(), "engine", log_of(rows)).columns())
-    assert 10 + commits.committed.sum() == min(base, 10 + asked, end)
-    assert (commits.from_draft <= commits.accepted).all()
+    assert commits.committed.sum() == min(base - 10, asked)
     assert (commits.committed >= 1).all()
 
 

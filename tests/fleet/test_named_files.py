@@ -7,17 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from calibrate.fitting import absolute
 from fleet.scenario.named_files import DEMO_PROMPTS, with_files
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
-from specfleet.host_scenario import absolute
-from specfleet.meaning.docstrings import docs_of
+from specfleet.meaning.entries import described_keys
 
 RUN = {"model": "signals", "file": "sub/x"}
 NAMED: dict[str, dict[str, Any]] = {
     "Workload.prompts": {"workload": {"prompts": "sub/x"}},
     "Workload.conversations": {"workload": {"conversations": "sub/x"}},
-    "Workload.ends": {"workload": {"ends": "sub/x", "ignore_eos": False}},
     "Workload.lengths": {"workload": {"lengths": "sub/x"}},
     "Trace.file": {"workload": {"arrivals": {"process": "trace", "file": "sub/x"}}},
     "SignalFile.file": {"batch": {"rule": {"policy": "slots", "size": 2}, "allocate": "dsde"}, "acceptance": RUN},
@@ -53,8 +52,8 @@ def test_every_key_that_says_so_is_a_file_that_the_scenario_names() -> None:
     told = {
         f"{struct.__name__}.{key}"
         for struct in structs_of(msgspec.inspect.type_info(Scenario))
-        for key, described in docs_of(struct).keys.items()
-        if "relative to the scenario's folder" in " ".join(described.what.split())
+        for key, (what, _, _) in described_keys(struct).items()
+        if "relative to the scenario's folder" in what
     }
     assert told == {*NAMED, "Scenario.profile"}
 

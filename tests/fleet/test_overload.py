@@ -11,16 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.cell import run_cell
-from fleet.records.findings import findings_of
-from fleet.records.overload import FALSE_ALARM, Overload, overload_of
+from experiments.sweep.cell import run_cell
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.overload import FALSE_ALARM, Overload, overload_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from specfleet.results import Result
 
 ROUNDS = 11  # of a request, on average: new_tokens - 1
-S, TURNAROUND, V, PREFILL, DRAFT_PREFILL = 0.01, 0.001, 0.03, 0.02, 0.005
+S, DELAY, V, PREFILL, DRAFT_PREFILL = 0.01, 0.001, 0.03, 0.02, 0.005
+QUEUED = {"queued": {"mean_s": DELAY}}
 ROW = 0.004  # what a further row adds to a verification
 
 STAR: dict[str, Any] = {"verifiers": {"count": 8}}
@@ -36,11 +37,11 @@ TURNS: dict[str, Any] = {
 
 # Time of the bottleneck for a request, and what it is called.
 FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
-    "star": (STAR, DRAFT_PREFILL + TURNAROUND + ROUNDS * (S + TURNAROUND), "the drafter is"),
+    "star": (STAR, DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY), "the drafter is"),
     "few targets": (TARGETS, (PREFILL + ROUNDS * V) / 2, "target"),
     "slots": (
         SLOTS,
-        PREFILL + DRAFT_PREFILL + 2 * TURNAROUND + ROUNDS * (S + V + 3 * ROW + 2 * TURNAROUND) / 4,
+        PREFILL + DRAFT_PREFILL + 2 * DELAY + ROUNDS * (S + V + 3 * ROW + 2 * DELAY) / 4,
         "the batch is",
     ),
     "no drafter": (ALONE, (PREFILL + ROUNDS * V) / 2, "target"),
@@ -54,7 +55,8 @@ def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: in
     profile = {
         "name": "p", "draft": {"base_s": S} | random, "verify": {"base_s": V, "per_row_s": ROW} | random,
         "decode": {"base_s": V} | random, "draft_prefill": {"base_s": DRAFT_PREFILL},
-        "verify_prefill": {"base_s": PREFILL}, "turnaround_s": TURNAROUND,
+        "verify_prefill": {"base_s": PREFILL},
+        "overhead": {"own": {"target" if "batch" in tables else "drafter": QUEUED}, "time_sliced": {}},
     }  # fmt: skip
     content = {
         "seed": seed, "profile": profile, "acceptance": {"model": "geometric", "beta": 0.0},
@@ -153,7 +155,7 @@ def test_a_queue_that_only_batches_have_is_no_overload() -> None:
 
 def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full() -> None:
     for tables in (GROUPED, POOL):
-        demand_s = (DRAFT_PREFILL + TURNAROUND + ROUNDS * (S + TURNAROUND)) / 2
+        demand_s = (DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY)) / 2
         for load, overloaded in ((0.8, False), (1.4, True)):
             called = verdict_of(arriving(tables, load / demand_s, 120))
             assert (called is not None) == overloaded

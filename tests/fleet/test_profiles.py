@@ -10,7 +10,7 @@ import pytest
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.times.describe import describe
-from fleet.times.effects import IdleEffect, RecentLoad
+from fleet.times.effects import IdleEffect
 from fleet.times.profile import read_profile, write_profile
 
 NAMES = ["a100", "jetson-orin", "rtx-4090"]
@@ -60,10 +60,3 @@ def test_the_idle_effect_is_flat_rising_flat_and_warm_up_takes_its_share() -> No
     assert [effect.slowdown(gap_s) for gap_s in (0.0, 0.01, 0.02, 0.03, 1.0)] == pytest.approx([1, 1, 1.5, 2, 2])
     assert effect.slowdown(1.0, warm_tokens=1) == pytest.approx(1.5)
     assert effect.slowdown(1.0, warm_tokens=9) == pytest.approx(1.5)
-
-
-def test_recent_load_forgets_by_half_lives() -> None:
-    effect = RecentLoad(half_life_s=2.0, loads=(0.0, 1.0), slowdowns=(3.0, 1.0))
-    assert effect.after(1.0, 2.0, busy=False) == pytest.approx(0.5)
-    assert effect.after(0.0, 4.0, busy=True) == pytest.approx(0.75)
-    assert effect.slowdown(0.5) == pytest.approx(2.0)

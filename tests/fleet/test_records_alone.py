@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import InputError
-from fleet.records.findings import findings_of
-from fleet.records.metrics import assess, measure_targets
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run, make_run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -30,12 +30,11 @@ FILES = {
 }
 TRACE = {"arrivals": {"process": "trace", "file": "trace.csv"}}
 POISSON = {"arrivals": {"process": "poisson", "per_s": 0.05}}
-LENGTHS, DRAWN = {"lengths": "lengths.csv"}, {"lengths": "lengths.csv", "lengths_drawn": True}
+LENGTHS = {"lengths": "lengths.csv"}
 CONVERSATIONS = {"conversations": "conversations.jsonl", "new_tokens": 8}
 BATCH = {"rule": {"policy": "slots", "size": 2}}
 WORKLOADS: dict[str, dict[str, Any]] = {
     "lengths": LENGTHS,
-    "drawn lengths": DRAWN,
     "conversations": CONVERSATIONS,
     "trace": TRACE,
     "arriving lengths": LENGTHS | POISSON,
@@ -69,7 +68,7 @@ def test_a_run_whose_workloads_file_has_been_deleted_is_still_measured(name: str
 
 @settings(repeatable, max_examples=40)
 @given(
-    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS, DRAWN, CONVERSATIONS]),
+    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS, CONVERSATIONS]),
     requests=st.integers(1, 20),
     targets=st.integers(1, 3),
     streams=st.integers(0, 5),

@@ -41,21 +41,6 @@ def test_settling_grows_the_base_to_the_goal_at_most_and_ends_the_epoch(example:
     assert committed.finished == (committed.base == committed.goal)
 
 
-@repeatable
-@given(rounds(), st.integers(1, 9))
-def test_a_text_that_ends_among_the_tokens_of_a_round_is_complete_there(
-    example: tuple[Session, int, int], ended: int
-) -> None:
-    session, verified, accepted = example
-    if ended > accepted + 1:
-        with pytest.raises(ValueError, match="session 0: its text ends with token"):
-            commit(session, verified, accepted, ended=ended)
-        return
-    committed = commit(session, verified, accepted, ended=ended)
-    assert committed.finished
-    assert committed.base == min(session.base + ended, session.goal)
-
-
 @pytest.mark.parametrize(("verified", "accepted"), [(5, 6), (6, 5), (3, 4), (5, -1)])
 def test_more_cannot_be_accepted_than_verified_nor_verified_than_drafted(verified: int, accepted: int) -> None:
     with pytest.raises(ValueError, match="session 0"):

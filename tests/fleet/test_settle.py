@@ -1,4 +1,4 @@
-"""A settled fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
+"""A resolved fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
 
 import ast
 from pathlib import Path
@@ -13,33 +13,34 @@ from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.records.run import read_run, write_run
 from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.stations.build import stations
+from fleet.times.overhead import Overhead
 from fleet.times.step_time import LinkTime, StepTime
 from sim.run import simulate
 from tests.helpers.stars import repeatable, star
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
-DOORS = {  # where a scenario is read, changed, settled, kept, taken in, or told of
-    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unread")),
-    *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides")),
+DOORS = {  # where a scenario is read, changed, resolved, kept or written
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve", "sharing", "unused")),
+    *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
-    *(f"engine/runtime/{name}.py" for name in ("batch", "bodies", "colocated", "hosts", "serve")),
+    *("engine/launch/by_hand.py", "engine/launch/serve.py", "engine/node/batch.py", "engine/node/colocated.py"),
 }
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_settles_to_a_value_that_survives_being_written(path: Path) -> None:
-    fleet = settle(read_scenario(path))
+    fleet = resolve(read_scenario(path))
     assert msgspec.json.decode(msgspec.json.encode(fleet), type=Fleet) == fleet
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_what_is_shown_names_every_station(path: Path) -> None:
-    fleet = settle(read_scenario(path))
+    fleet = resolve(read_scenario(path))
     ends = {name for where, _, _ in describe_fleet(fleet) for part in where.split(" - ") for name in part.split(" .. ")}
     built = list(stations(fleet))
     assert {name for name in ends if name in built} >= {built[0], built[-1]}
@@ -50,7 +51,7 @@ def test_a_run_keeps_the_fleet_that_it_ran(tmp_path: Path) -> None:
     scenario = star()
     write_run(simulate(scenario), tmp_path / "run.parquet")
     kept = read_run(tmp_path / "run.parquet")
-    assert kept.header.fleet == settle(scenario)
+    assert kept.header.fleet == resolve(scenario)
     assert replay(kept) == []
 
 
@@ -58,15 +59,15 @@ times = st.builds(lambda base_s: {"base_s": base_s}, st.floats(0.1, 9))
 links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
 
 
-def tiers(time_key: str) -> st.SearchStrategy[list[dict[str, Any]]]:
+def tiers() -> st.SearchStrategy[list[dict[str, Any]]]:
     keys = {"first": st.integers(1, 7)}
-    tier = st.fixed_dictionaries(keys, optional={time_key: times, "link": links})
+    tier = st.fixed_dictionaries(keys, optional={"step": times, "link": links})
     unlike = st.lists(tier, max_size=4, unique_by=lambda tier: tier["first"])
     return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
 
 
 @repeatable
-@given(tiers("draft"), tiers("verify"), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
+@given(tiers(), tiers(), st.integers(1, 5), st.integers(1, 5), st.none() | times, st.none() | links)
 def test_the_last_tier_that_names_a_station_wins(
     of_drafters: list[dict[str, Any]], of_targets: list[dict[str, Any]], M: int, N: int, verify: Any, link: Any
 ) -> None:
@@ -75,73 +76,92 @@ def test_the_last_tier_that_names_a_station_wins(
     tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}}
     tables["verifiers"] = {"count": N, "tiers": of_targets} | ({"verify": verify} if verify else {})
     scenario = star(**tables, **({"link": link} if link else {}))
-    fleet, profile = settle(scenario), scenario.profile
+    fleet, profile = resolve(scenario), scenario.profile
     assert not isinstance(profile, str)
     for drafter in range(M):
-        told = [tier["draft"] for tier in of_drafters if drafter + 1 >= tier["first"] and "draft" in tier]
+        told = [tier["step"] for tier in of_drafters if drafter + 1 >= tier["first"] and "step" in tier]
         assert fleet.drafter_times(drafter).draft == StepTime(**told[-1]) if told else profile.draft
     for target in range(N):
-        told = [tier["verify"] for tier in of_targets if target + 1 >= tier["first"] and "verify" in tier]
+        told = [tier["step"] for tier in of_targets if target + 1 >= tier["first"] and "step" in tier]
         expected = told[-1] if told else verify
         assert fleet.verifier_times(target).verify == (StepTime(**expected) if expected else profile.verify)
         for drafter in range(M):
             near = [tier["link"] for tier in of_drafters if drafter + 1 >= tier["first"] and "link" in tier]
             far = [tier["link"] for tier in of_targets if target + 1 >= tier["first"] and "link" in tier]
             stated = (far or near or [link])[-1]
-            settled = fleet.link(target, drafter)
-            assert settled.time == (LinkTime(**stated) if stated else profile.link)
-            assert settled.of_host == (stated is None)
+            resolved = fleet.link(target, drafter)
+            assert resolved.time == (LinkTime(**stated) if stated else profile.link)
+            assert resolved.held == (stated is not None)
 
 
-def shared(sharing: str, targets: int = 1) -> Fleet:
+OVERHEADS = {
+    way: {"drafter": {"woken": {"mean_s": 1.0 + number}}, "target": {"woken": {"mean_s": 0.1 + number}}}
+    for number, way in enumerate(("own", "time_sliced", "in_process"))
+}
+DRAFTERS, TARGETS = "drafters", "verifiers"
+
+
+def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], **tables: Any) -> Fleet:
+    """A fleet whose drafters, targets, or both are on one device."""
     profile = {
-        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "wake_up_s": 0.5,
-        "recent_load": {"half_life_s": 1.0, "loads": [0.0, 1.0], "slowdowns": [2.0, 1.0]},
-        "turns": [{"slowdowns": {"draft": 2.0}, "handover_s": 0.1}, {"slowdowns": {"draft": 3.0, "verify": 5.0}}],
-        "one_process": {"slowdowns": {"verify": 1.5}}, "contention": [1.0, 1.4],
+        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": OVERHEADS,
+        "contention": [1.0, 1.4],
     }  # fmt: skip
-    here: dict[str, Any] = {"device": "host"}
-    return settle(
-        star(
-            profile=profile, devices={"host": {"sharing": sharing}}, drafters=here, verifiers=here | {"count": targets}
-        )
-    )
+    here: dict[str, dict[str, Any]] = {
+        side: {"device": "host"} if side in sides else {} for side in (DRAFTERS, TARGETS)
+    }
+    here[DRAFTERS]["count"], here[TARGETS]["count"] = M, N
+    devices = {"host": {"sharing": sharing}} if sides else {}
+    return resolve(star(**{"profile": profile, "devices": devices} | here | tables))
 
 
-def test_slowdowns_of_a_shared_device_are_in_the_times() -> None:
-    one, three, together = shared("turns"), shared("turns", 3), shared("one-process")
-    assert [fleet.drafter_times(0).draft.base_s for fleet in (one, three, together)] == [2.0, 3.0, 1.0]
-    assert [fleet.verifier_times(0).verify.base_s for fleet in (one, three, together)] == [4.0, 20.0, 6.0]
-    assert one.devices["host"].handover_s == 0.1
-    assert shared("contended").devices["host"].contention == (1.0, 1.4)
-    assert one.drafter_times(0).recent_load is None  # turns have measured it
-    assert settle(star()).drafter_times(0).recent_load is None  # its profile has none
+@pytest.mark.parametrize(("sharing", "number"), [("contended", 0), ("turns", 1), ("one-process", 2)])
+def test_a_way_of_sharing_has_its_own_overhead(sharing: str, number: int) -> None:
+    fleet = on_host(sharing, 1, 2, (DRAFTERS, TARGETS))
+    assert fleet.drafter_times(0).overhead.woken.mean_s == 1.0 + number
+    assert fleet.verifier_times(0).overhead.woken.mean_s == 0.1 + number
+    assert fleet.devices["host"].contention == (1.0, 1.4)
+    of_targets = on_host(sharing, 1, 2, (TARGETS,))
+    assert of_targets.drafter_times(0).overhead.woken.mean_s == 1.0
+    assert of_targets.verifier_times(0).overhead.woken.mean_s == 0.1 + number
 
 
-def test_in_one_process_messages_take_no_time_and_nobody_sleeps() -> None:
-    fleet = shared("one-process")
-    assert fleet.link(0).time == LinkTime()
-    assert fleet.drafter_times(0).delays.wake_up_s == fleet.verifier_times(0).delays.wake_up_s == 0.0
-    assert shared("turns").drafter_times(0).delays.wake_up_s == 0.5
+def test_an_overhead_that_is_left_out_is_that_of_own_devices_or_none() -> None:
+    profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": {"own": OVERHEADS["own"]}}
+    sliced, inside = (on_host(way, 1, 1, (DRAFTERS, TARGETS), profile=profile) for way in ("turns", "one-process"))
+    assert sliced.drafter_times(0).overhead.woken.mean_s == 1.0
+    assert inside.drafter_times(0).overhead == Overhead()
+
+
+def test_within_one_process_messages_take_no_time() -> None:
+    link = {"latency_s": 0.3}
+    assert on_host("one-process", 1, 2, (DRAFTERS, TARGETS), link=link).link(0).time == LinkTime()
+    assert on_host("one-process", 1, 2, (TARGETS,), link=link).link(0).time.latency_s == 0.3
+
+
+def test_a_replayed_target_has_no_overhead() -> None:
+    fleet = on_host("turns", 1, 2, (), verifiers={"kind": "replayed", "count": 2})
+    assert fleet.verifier_times(0).overhead == Overhead()
+    assert fleet.drafter_times(0).overhead.woken.mean_s == 1.0
 
 
 def test_without_a_profile_a_fleet_settles_and_says_what_is_missing_when_asked() -> None:
-    fleet = settle(make_scenario({"name": "bare"}))
+    fleet = resolve(make_scenario({"name": "bare"}))
     for ask in (lambda: fleet.drafter_times(0), lambda: fleet.verifier_times(0), lambda: fleet.link(0)):
         with pytest.raises(InputError, match=r"^scenario 'bare': profile is missing; name a shipped profile"):
             ask()
 
 
 def test_streams_belong_to_targets_and_drafters_in_turn() -> None:
-    fleet = settle(star(drafters={"count": 2}, verifiers={"count": 3}))
+    fleet = resolve(star(drafters={"count": 2}, verifiers={"count": 3}))
     assert [fleet.target_of(tag) for tag in range(4)] == [0, 1, 2, 0]
     assert [fleet.drafter_of(tag) for tag in range(4)] == [0, 1, 0, 1]
     assert [fleet.drafter_name(drafter) for drafter in range(2)] == ["drafter.1", "drafter.2"]
-    assert settle(star()).drafter_name(0) == "drafter"
+    assert resolve(star()).drafter_name(0) == "drafter"
 
 
 def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
-    """Both worlds build from the settled fleet: only where runs begin or end is the scenario itself known."""
+    """Both worlds build from the resolved fleet: only where runs begin or end is the scenario itself known."""
     takers = {
         str(path.relative_to(ROOT))
         for room in ("fleet", "sim", "engine")
@@ -152,25 +172,6 @@ def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
     assert takers <= DOORS
 
 
-DRAFTERS, TARGETS = "drafters", "verifiers"
-
-
-def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], entries: int = 3, **tables: Any) -> Fleet:
-    """A fleet whose drafters, targets, or both are on one device; entry k of its turns slows drafts 1 + k times."""
-    turns = [{"slowdowns": {"draft": 2.0 + k, "verify": 20.0 + k}, "handover_s": 0.1 + k} for k in range(entries)]
-    profile = {
-        "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "wake_up_s": 0.5, "turns": turns,
-        "recent_load": {"half_life_s": 1.0, "loads": [0.0, 1.0], "slowdowns": [2.0, 1.0]},
-        "one_process": {"slowdowns": {"verify": 1.5}}, "contention": [1.0, 1.4],
-    }  # fmt: skip
-    here: dict[str, dict[str, Any]] = {
-        side: {"device": "host"} if side in sides else {} for side in (DRAFTERS, TARGETS)
-    }
-    here[DRAFTERS]["count"], here[TARGETS]["count"] = M, N
-    devices = {"host": {"sharing": sharing}} if sides else {}
-    return settle(star(profile=profile, devices=devices, **here, **tables))
-
-
 sharings = st.sampled_from(["turns", "contended", "one-process"])
 
 
@@ -179,39 +180,3 @@ sharings = st.sampled_from(["turns", "contended", "one-process"])
 def test_a_station_alone_on_a_named_device_has_a_device_of_its_own(sharing: str, others: int, drafts: bool) -> None:
     M, N, side = (1, others, DRAFTERS) if drafts else (others, 1, TARGETS)
     assert on_host(sharing, M, N, (side,)) == on_host(sharing, M, N, ())
-
-
-@repeatable
-@given(
-    st.integers(1, 4),
-    st.integers(1, 6),
-    st.sampled_from([(DRAFTERS,), (TARGETS,), (DRAFTERS, TARGETS)]),
-    st.integers(1, 4),
-)
-def test_stations_pay_the_turns_of_as_many_stations_and_what_was_not_measured_is_said(
-    M: int, N: int, sides: tuple[str, ...], entries: int
-) -> None:
-    fleet = on_host("turns", M, N, sides, entries)
-    here = M * (DRAFTERS in sides) + N * (TARGETS in sides)
-    if here < 2:
-        assert fleet.devices == {}
-        return
-    entry = min(here - 2, entries - 1)  # the first was measured with two stations, one of them a drafter
-    assert fleet.devices["host"].handover_s == pytest.approx(0.1 + entry)
-    assert fleet.drafter_times(0).draft.base_s == (2.0 + entry if DRAFTERS in sides else 1.0)
-    assert fleet.verifier_times(0).verify.base_s == (4.0 * (20.0 + entry) if TARGETS in sides else 4.0)
-    as_measured = (M, sides) == (1, (DRAFTERS, TARGETS)) and entries >= N
-    assert (fleet.devices["host"].assumed == "") == as_measured
-    shown = [value for where, what, value in describe_fleet(fleet) if (where, what) == ("device host", "assumed")]
-    assert shown == ([] if as_measured else [fleet.devices["host"].assumed])
-
-
-def test_targets_in_one_process_whose_drafter_is_elsewhere_hear_of_it_over_the_link() -> None:
-    fleet = on_host("one-process", 1, 2, (TARGETS,), link={"latency_s": 0.3})
-    assert fleet.link(0).time.latency_s == 0.3
-    assert fleet.verifier_times(0).delays.wake_up_s == 0.5
-    assert on_host("one-process", 1, 2, (DRAFTERS, TARGETS)).verifier_times(0).delays.wake_up_s == 0.0
-
-
-def test_plain_decoding_by_turns_says_that_its_steps_are_not_slowed() -> None:
-    assert "plain decoding steps are not slowed" in on_host("turns", 0, 3, (TARGETS,)).devices["host"].assumed

@@ -6,34 +6,39 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.resume import resume_digest
+from experiments.notes import notes_of
+from experiments.sweep.resume import resume_digest
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.run import read_run, write_run
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.show import describe_fleet
 from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from sim.fast.choice import has_numba
 from sim.fast.plain import is_plain_star
 from sim.predict import predict
 from sim.run import simulate
-from specfleet.notes import notes_of
 
 EDGE: dict[str, Any] = {
     "name": "edge", "draft": {"base_s": 0.2, "per_token_s": 0.1}, "verify": {"base_s": 99.0},
     "decode": {"base_s": 98.0}, "draft_prefill": {"base_s": 0.3}, "verify_prefill": {"base_s": 97.0},
-    "transfer": {"base_s": 0.5}, "catch_up_s": 0.01, "turnaround_s": 0.02, "dispatch_s": 0.03, "wake_up_s": 0.04,
-    "decode_turnaround_s": 96.0, "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]}, "vocabulary": 95,
-    "hidden": 94, "positions": 300, "power": {"idle_w": 1.0, "draft_w": 10.0, "verify_w": 93.0}, "control_s": 1e-5,
+    "transfer": {"base_s": 0.5}, "catch_up_s": 0.01, "overhead": {"own": {
+        "drafter": {"queued": {"mean_s": 0.02}, "woken": {"mean_s": 0.04}, "after": {"mean_s": 0.03}},
+        "target": {"woken": {"mean_s": 96.0}},
+    }}, "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]}, "vocabulary": 95,
+    "hidden": 94, "positions": 300, "power": {"idle_w": 1.0, "draft_w": 10.0, "verify_w": 93.0},
     "sources": {"draft": "assumed"},
 }  # fmt: skip
 RACK: dict[str, Any] = {
     "name": "rack", "draft": {"base_s": 77.0}, "verify": {"base_s": 2.0, "per_token_s": 0.01},
     "decode": {"base_s": 1.0}, "draft_prefill": {"base_s": 76.0}, "verify_prefill": {"base_s": 0.7},
-    "catch_up_s": 75.0, "turnaround_s": 74.0, "dispatch_s": 0.05, "wake_up_s": 0.06, "decode_turnaround_s": 0.07,
-    "vocabulary": 100, "hidden": 16, "positions": 400, "control_s": 2e-5,
+    "catch_up_s": 75.0, "overhead": {"own": {
+        "drafter": {"queued": {"mean_s": 74.0}},
+        "target": {"queued": {"mean_s": 0.07}, "woken": {"mean_s": 0.06}, "after": {"mean_s": 0.05}},
+    }},
+    "vocabulary": 100, "hidden": 16, "positions": 400,
     "power": {"idle_w": 50.0, "draft_w": 73.0, "verify_w": 300.0}, "sources": {"verify": "estimated by a roofline"},
 }  # fmt: skip
 LINK = {"latency_s": 0.05}
@@ -54,30 +59,29 @@ def alone(profile: dict[str, Any], **changes: Any) -> Scenario:
 
 
 def test_each_side_has_the_times_of_its_own_profile_and_none_of_the_other() -> None:
-    both, edge, rack = settle(mixed()), settle(alone(EDGE)), settle(alone(RACK))
+    both, edge, rack = resolve(mixed()), resolve(alone(EDGE)), resolve(alone(RACK))
     assert both.drafters.times == edge.drafters.times
     assert both.verifiers.times == rack.verifiers.times
     assert (both.vocabulary, both.hidden) == (100, 16)  # the target's, whose distributions travel
     assert both.drafters.positions == 300  # of the model that has learned fewer
     assert (both.power, both.target_power) == (edge.power, rack.power)
-    assert both.control_s == 0  # two machines have two paces
 
 
 def test_one_profile_named_twice_is_one_profile() -> None:
     twice, once = mixed(EDGE, EDGE), alone(EDGE)
     assert simulate(twice).digest() == simulate(once).digest()
-    settled, plain = settle(twice), settle(once)
+    resolved, plain = resolve(twice), resolve(once)
     assert msgspec.structs.replace(
-        settled,
-        drafters=msgspec.structs.replace(settled.drafters, profile=""),
-        verifiers=msgspec.structs.replace(settled.verifiers, profile=""),
+        resolved,
+        drafters=msgspec.structs.replace(resolved.drafters, profile=""),
+        verifiers=msgspec.structs.replace(resolved.verifiers, profile=""),
     ) == plain  # fmt: skip
-    assert settled.drafters.profile.startswith("edge (assumed")
+    assert resolved.drafters.profile.startswith("edge (assumed")
 
 
 def test_the_compiled_loop_knows_mixed_hardware() -> None:
     scenario = mixed(drafters={"profile": EDGE, "count": 2})
-    assert is_plain_star(settle(scenario))
+    assert is_plain_star(resolve(scenario))
     if has_numba():
         assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 
@@ -93,9 +97,9 @@ def test_a_link_and_acceptance_are_the_scenario_s_or_its_profile_s_and_a_note_sa
     told = RACK | {"link": {"latency_s": 0.4}, "acceptance": {"model": "geometric", "beta": 0.5}}
     content = {key: value for key, value in COMMON.items() if key == "workload"}
     beside = make_scenario(content | {"profile": told, "drafters": {"profile": EDGE}})
-    fleet = settle(beside)
+    fleet = resolve(beside)
     assert fleet.link(0).time.latency_s == 0.4
-    assert fleet.acceptance == settle(make_scenario(content | {"profile": told})).acceptance
+    assert fleet.acceptance == resolve(make_scenario(content | {"profile": told})).acceptance
     assert any("the link and acceptance are profile rack's" in note for note in notes_of(beside))
     assert not any("measured between other machines" in note for note in notes_of(mixed()))
 
@@ -126,14 +130,14 @@ def test_what_neither_profile_tells_is_refused_in_a_line(changes: dict[str, Any]
 
 
 def test_labels_of_both_profiles_are_kept_and_estimates_are_told() -> None:
-    fleet = settle(mixed())
+    fleet = resolve(mixed())
     assert fleet.profile == "edge drafts for rack"
     assert fleet.basis == "estimated"
     rows = [(place, value) for place, what, value in describe_fleet(fleet) if what == "profile"]
     own = [value.partition(";")[0] for place, value in rows if place != fleet.name]
     assert own == ["edge (assumed", "rack (estimated"]
     assert any("profile rack: step times estimated" in note for note in notes_of(mixed()))
-    assert settle(mixed(rack={**RACK, "sources": {}})).basis == "assumed"
+    assert resolve(mixed(rack={**RACK, "sources": {}})).basis == "assumed"
 
 
 def test_energy_is_that_of_each_side_s_devices() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleet.records.findings import findings_of
-from fleet.records.metrics import measure, window_of
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.measure import measure, window_of
+from fleet.records.metrics.steady import _of_number_inside_s, places_of, relaxation_s
 from fleet.records.run import Run
-from fleet.records.steady import _of_number_inside_s, places_of, relaxation_s
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
@@ -97,5 +97,5 @@ def test_where_no_work_takes_any_time_nothing_queues() -> None:
     """Requests of one token, whose prefill is free, are complete as they come; they could not be measured at all."""
     run = simulate(star(workload={"new_tokens": 1, "arrivals": {"process": "poisson", "per_s": 1.0}}))
     metrics = measure(run)
-    assert metrics["latency_mean_s"].value == 0
+    assert metrics["latency_s"].value == 0
     assert not math.isnan(metrics["throughput"].low)

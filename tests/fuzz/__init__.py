@@ -1,4 +1,4 @@
-"""What strangers and dishonest peers may say to a door, while honest targets are served there.
+"""What strangers and dishonest peers may say to a server, while honest targets are served there.
 
 frames.py    frames that no honest target sends: junk, damage, and what is well formed but wrong
 attackers.py who sends them, and what they keep in mind of a conversation

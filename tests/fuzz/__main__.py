@@ -23,7 +23,7 @@ def main() -> None:
         sent, seed, counts = sent + found.sent, seed + 1, counts + Counter(found.counts)
         memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
-            f"{sent} messages in {time.monotonic() - began_s:.0f} s: all texts true, all logs replay; the door held "
+            f"{sent} messages in {time.monotonic() - began_s:.0f} s: all texts true, all logs replay; the server held "
             f"at most {max(found.weights)} things; peak memory {memory_mb:.0f} MB",
             flush=True,
         )

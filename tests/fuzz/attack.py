@@ -4,23 +4,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.runtime.actions import DOOR, Send
-from engine.runtime.board import Board
-from engine.runtime.content import Content
-from engine.runtime.door import STRANGERS, Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.fake import FakeNetwork
-from engine.runtime.fake_node import FakeNode
-from engine.runtime.transport import Arrived
+from engine.launch.status_cache import StatusCache
+from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
+from engine.net.connections import ConnectionTable
+from engine.net.content import Content
+from engine.net.server import STRANGERS, ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.metrics.counters import Counters
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StationEvent
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
+from tests.fakes.node import FakeNode
 from tests.fuzz.attackers import Attacker
 from tests.helpers.toys import ToyDrafter, ToyStar, seconds_of, target_name, truth
 
@@ -33,7 +33,7 @@ SCENARIO = make_scenario(
         "workload": {"requests": REQUESTS, "prompt_tokens": PROMPT, "new_tokens": NEW},
     }
 )  # fmt: skip
-FLEET = settle(SCENARIO)
+FLEET = resolve(SCENARIO)
 BEGIN_S, ATTACKED_S, LIMIT_S = 0.1, 20.0, 600.0  # honest targets alone take 21 s
 
 
@@ -50,10 +50,10 @@ class FuzzNetwork(FakeNetwork):
             return super().send(name, send)
         return attacker.hears(send.frame)
 
-    def cut(self, door: str, peer: bytes) -> None:
+    def cut(self, server: str, peer: bytes) -> None:
         attacker = self.attackers.pop(peer, None)
         if attacker is None:
-            super().cut(door, peer)
+            super().cut(server, peer)
             return
         attacker.connect()
         self.attackers[attacker.peer] = attacker
@@ -83,7 +83,7 @@ class FuzzedDrafter(ToyDrafter):
 
 @dataclass
 class Found:
-    """What an attack has left. `ends_s`: when each honest target had its texts; `weights`: what the door held."""
+    """What an attack has left. `ends_s`: when each honest target had its texts; `weights`: what the server held."""
 
     outputs: list[dict[int, list[int]]]
     logs: list[tuple[str, Log]]
@@ -108,7 +108,7 @@ def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
         for index, number in enumerate(numbers)
     ]
     network.attackers = {attacker.peer: attacker for attacker in attackers}
-    found = Found(star.outputs, star.logs, [float("inf")] * HONEST, star.door.counts)
+    found = Found(star.outputs, star.logs, [float("inf")] * HONEST, star.server.counts)
 
     def strike() -> None:
         """Let one of them say something, and each of them again a moment later."""
@@ -116,7 +116,7 @@ def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
         found.sent += 1
         star.node.arrive_from(attacker)
         if found.sent % 1000 == 0:
-            found.weights.append(weight(star.door))
+            found.weights.append(weight(star.server))
         if found.sent < messages:
             network.at(network.now_s + every_s, strike)
 
@@ -140,8 +140,10 @@ class FuzzedNode(FakeNode):
 
     def arrive_from(self, attacker: Attacker) -> None:
         """Take a frame of an attacker."""
-        arrived = Arrived(DOOR, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
-        self._carry_out(self.exchange.receive(DOOR, arrived.peer, arrived.frame, arrived.time_s, arrived.user))
+        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
+        self._carry_out(
+            self.connections.receive(SERVER_PORT, arrived.peer, arrived.frame, arrived.time_s, arrived.user)
+        )
         self._go_on()
 
 
@@ -154,16 +156,18 @@ class FuzzedStar(ToyStar):
     def start(self) -> None:
         recorded = RecordedStation(drafter_station(FLEET), "replayed")
         self.logs.append(("drafter", recorded.log))
-        self.door, self.drafter = Door(FLEET, 1), FuzzedDrafter()
-        self.door.board = Board(FLEET, "drafter").page
-        self.node = FuzzedNode(self.network, "drafter", recorded, self.drafter, Exchange(self.door), seconds_of)
+        self.server, self.drafter = ServerEnd(FLEET, 1), FuzzedDrafter()
+        self.server.status = StatusCache(Counters(FLEET), "drafter").page
+        self.node = FuzzedNode(
+            self.network, "drafter", recorded, self.drafter, ConnectionTable(self.server), seconds_of
+        )
         self.network.start(self.node)
         for target in range(HONEST):
             self.start_target(target)
 
 
 def check(found: Found) -> None:
-    """Every honest text is the truth, every log replays, and what the door keeps is bounded, whoever says how much."""
+    """Every honest text is the truth, every log replays, and the server's memory is bounded."""
     for target, life in enumerate(found.outputs):
         assert life.keys() == set(range(target, REQUESTS, HONEST + DISHONEST))
         for request, text in life.items():

@@ -1,14 +1,14 @@
-"""Who attacks a door: strangers, and dishonest peers who have a seat and know how to talk."""
+"""Who attacks a server: strangers, and dishonest peers who have a seat and know how to talk."""
 
 from collections.abc import Callable
 from itertools import count
 
 import numpy as np
 
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.frames import pack, parse
-from engine.runtime.identity import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
-from fleet.scenario.settled import Fleet
+from engine.net.content import NOTHING, Content
+from engine.net.frames import pack, parse
+from engine.net.handshake import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from tests.fuzz.frames import damaged, junk, out_of_place, wrong
 
@@ -39,7 +39,7 @@ class Attacker:
         self.request, self.answered = 0, False
 
     def hears(self, frame: bytes) -> bool:
-        """Take what the door says; False now and then: this one does not read."""
+        """Take what the server says; False now and then: this one does not read."""
         message, content = parse(frame)
         if isinstance(message, Welcome):
             self.welcome, self.told = True, None

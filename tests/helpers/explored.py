@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from engine.runtime.content import Content
-from engine.runtime.tails import Tails
+from engine.net.content import Content
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.buffer import Buffer
 from fleet.stations.build import drafter_station, verifier_station
 from fleet.stations.discipline import Discipline
@@ -33,8 +33,8 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.silence import Silence
 from fleet.stations.station import Start, Station
+from fleet.stations.timeouts import Silence
 from fleet.times.step import Step
 
 ROOM = 64  # tokens of a text; token p of request r is r * ROOM + p, and a wrong one is negative
@@ -48,16 +48,16 @@ def right(request: int, place: int) -> int:
 class State:
     """Both stations, the texts, and what is on the way.
 
-    `new_tokens`: of each tag's requests, in order; `ends`: after how many every text ends by itself, 0 for none.
+    `new_tokens`: of each tag's requests, in order.
     """
 
-    def __init__(self, fleet: Fleet, prompt: int, new_tokens: tuple[int, ...], tags: int = 1, ends: int = 0) -> None:
+    def __init__(self, fleet: Fleet, prompt: int, new_tokens: tuple[int, ...], tags: int = 1) -> None:
         self.ahead = not fleet.in_turn
-        self.prompt, self.new_tokens, self.ends = prompt, new_tokens, ends
+        self.prompt, self.new_tokens = prompt, new_tokens
         self.target, self.drafter = verifier_station(fleet, 0), drafter_station(fleet)
         self.up: list[tuple[Any, list[int]]] = []
         self.down: list[tuple[Any, list[int]]] = []
-        self.tails, self.taken = Tails(), {}  # type: tuple[Tails, dict[int, list[int]]]
+        self.pending, self.taken = PendingDrafts(), {}  # type: tuple[PendingDrafts, dict[int, list[int]]]
         self.texts: dict[int, list[int]] = {}  # at the target, by tag
         self.own: dict[int, int] = {}  # its last own token
         self.guessed: dict[int, list[int]] = {}  # at the drafter: what it takes for the text
@@ -147,7 +147,7 @@ class State:
         ignored = any(isinstance(each, Ignored) for each in self.tell(self.target, message))
         assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
         if not ignored:
-            self.tails.append(message.tag, Content(tokens))
+            self.pending.append(message.tag, Content(tokens))
         self.start(self.target)
 
     def end_verification(self) -> None:
@@ -161,15 +161,13 @@ class State:
             wanted = [right(member.request, len(text) + place) for place in range(len(drafted) + 1)]
             wrong = [place for place, token in enumerate(drafted) if token != wanted[place]]
             accepted = wrong[0] if wrong else len(drafted)
-            left = self.ends - (len(text) - self.prompt)
-            ended = left if 0 < left <= accepted + 1 else 0
             self.own[member.tag] = wanted[accepted]
-            text += wanted[: ended or accepted + 1]
+            text += wanted[: accepted + 1]
             for token in text:  # nobody drafts it again
                 self.guesses.pop(token, None)
-            outcome = Outcome(accepted, ended)
+            outcome = Outcome(accepted)
             if self.ahead and step.kind == "verify":
-                outcome = self.tails.settled(member.tag, member.tokens, outcome, wanted[accepted])
+                outcome = self.pending.resolved(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
         self.tell(self.target, StepDone(step.number, tuple(outcomes), 0.0))
         self.down = [(message, tokens if self.is_current(message) else []) for message, tokens in self.down]
@@ -218,7 +216,7 @@ class State:
                     if self.ahead:
                         self.sent.pop(tag, None)
                 case Released(tag=tag) if station is self.target:
-                    self.tails.forget(tag)
+                    self.pending.forget(tag)
                 case Finished(tag=tag, request=request):
                     self.finish(tag, request)
                 case Released() | Ignored():
@@ -231,7 +229,7 @@ class State:
     def finish(self, tag: int, request: int) -> None:
         """Check a text that is complete, and open the next request."""
         number = request % len(self.new_tokens)
-        length = self.prompt + min(self.new_tokens[number], self.ends or ROOM)
+        length = self.prompt + self.new_tokens[number]
         truth = [right(request, place) for place in range(length)]
         assert self.texts[tag][:length] == truth, f"request {request} is not plain decoding's"
         del self.texts[tag]
@@ -248,14 +246,14 @@ class State:
         station.steps_started = 0
         if station is self.target:
             for member in plan.step.members:
-                self.taken[member.tag] = list(self.tails.take(member.tag).tokens)
+                self.taken[member.tag] = list(self.pending.take(member.tag).tokens)
 
     # --- what is looked at ---
 
     def check(self) -> None:
         """Check what holds in every state."""
         for tag, session in self.target.sessions.items():
-            kept = sum(len(content.tokens) for content in self.tails.drafts.get(tag, []))
+            kept = sum(len(content.tokens) for content in self.pending.drafts.get(tag, []))
             assert session.tail == kept + len(self.taken.get(tag, [])), "station and tail disagree"
             assert session.base == min(len(self.texts[tag]), session.goal)
             assert session.base + session.tail <= session.goal or not self.ahead, "more is drafted than anybody can use"
@@ -267,7 +265,7 @@ class State:
         """Whether every request is complete, and nothing is left anywhere."""
         stations = self.target, self.drafter
         left = any(station.sessions or station.waiting or station.program or station.running for station in stations)
-        return not (left or self.texts or self.up or self.down or self.tails.drafts)
+        return not (left or self.texts or self.up or self.down or self.pending.drafts)
 
     def key(self) -> str:
         """What is the same for states that are alike."""
@@ -299,7 +297,7 @@ def _bound_to(station: Any, handlers: dict[type, Any]) -> dict[type, Any]:
     return {kind: MethodType(handler.__func__, station) for kind, handler in handlers.items()}
 
 
-_HOLDERS = State | Station | Tails | DraftCache | Silence | Discipline
+_HOLDERS = State | Station | PendingDrafts | DraftCache | Silence | Discipline
 _NO_STATE = ("_handlers", "rng", "most_on_the_way")
 
 

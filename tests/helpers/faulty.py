@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from fleet.scenario.fault_scripts import random_script
 from fleet.scenario.names import drafter_name, verifier_name
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
+from tests.helpers.fault_scripts import random_script
 
 BUDGET = 5  # draft tokens a step, where a target grants them
 FLEETS: dict[str, dict[str, Any]] = {

@@ -3,17 +3,17 @@
 import sys
 from multiprocessing.connection import Connection
 
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
     """Build a replayed drafter and its targets in this process; return the names of all modules that are loaded."""
-    from engine.runtime import light
-    from engine.runtime.node import LOOPBACK
-    from engine.runtime.replayed_drafter import ReplayedDrafterNode
+    from engine.launch import bodies
+    from engine.node.node import LOOPBACK
+    from engine.replayed.drafter import ReplayedDrafterNode
 
     node = ReplayedDrafterNode(fleet)
     node.open()
-    light.ReplayedFleet(fleet, light.partial(light.Drawn, light.Outcomes(fleet)), {0: f"{LOOPBACK}:{node.port}"})
+    bodies.ReplayedFleet(fleet, {0: f"{LOOPBACK}:{node.port}"})
     node.close()
     return list(sys.modules)

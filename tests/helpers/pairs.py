@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle3 import Eagle3Head
+from engine.decoding.eagle import Eagle3Head, EagleHead
 from engine.decoding.eagle_files import save_head
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario

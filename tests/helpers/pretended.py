@@ -16,9 +16,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle3 import Eagle3Head
-from engine.decoding.eagle_draft import EagleDrafter
+from engine.decoding.eagle import Eagle3Head, EagleDrafter, EagleHead
 from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM
 from engine.decoding.rules import Rule

@@ -16,11 +16,9 @@ from experiments.reproduce import (
     amusd,
     batch_model,
     dsde,
-    dsde_low,
     goodspeed,
     measured,
-    starsd_engine,
-    starsd_scaling,
+    starsd,
 )
 from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.scenario.scenario import Scenario
@@ -42,12 +40,11 @@ LESS = {
         "run_policy": partial(dsde.run_policy, requests=4),
     },
     goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
-    measured: {"SIZES": (1, 4), "batch_of": short_texts},
-    starsd_engine: {"SECONDS": 0.5},
+    measured: {"SIZES": (1, 4), "batch_of": short_texts, "SECONDS": 0.5},
 }
 
 
-EVEN_LESS = {starsd_scaling: {"NEW_TOKENS": 600}, amusd: {"TOKENS": 1000}}  # too short for their numbers to be right
+EVEN_LESS = {starsd: {"NEW_TOKENS": 600}, amusd: {"TOKENS": 1000}}  # too short for their numbers to be right
 
 
 @contextmanager
@@ -66,7 +63,7 @@ def smaller(right: bool = True) -> Iterator[None]:
 
 def forget_signals() -> None:
     """Forget what was fitted to a paper's numbers."""
-    for kept in (dsde.signals, dsde.static_opt, dsde_low.confident_entropy, batch_model.fitted):
+    for kept in (dsde.signals, dsde.static_opt, dsde.confident_entropy, batch_model.fitted):
         kept.cache_clear()
 
 

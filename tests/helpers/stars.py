@@ -19,6 +19,12 @@ TABLES: dict[str, Any] = {
 }
 
 
+def cache_of(tokens: int) -> dict[str, Any]:
+    """A table `[memory]` whose drafter's cache holds so many tokens."""
+    model = {"weights_bytes": 0, "kv_bytes_per_token": 1}
+    return {"devices": 1, "device_bytes": tokens, "target": model, "drafter": model}
+
+
 def star(**changes: Any) -> Scenario:
     """The scenario of TABLES with `changes`; a changed table keeps the keys that it does not name."""
     content = dict(TABLES)

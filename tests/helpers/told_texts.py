@@ -4,10 +4,10 @@ import json
 import sys
 from typing import Any
 
-from engine.runtime import hosts
+from engine.launch import by_hand
 from specfleet.cli import main
 
-serve = hosts.serve_verifier
+serve = by_hand.serve_verifier
 
 
 def serve_and_print(*given: Any, **named: Any) -> dict[int, list[int]]:
@@ -18,5 +18,5 @@ def serve_and_print(*given: Any, **named: Any) -> dict[int, list[int]]:
 
 
 if __name__ == "__main__":
-    hosts.serve_verifier = serve_and_print
+    by_hand.serve_verifier = serve_and_print
     main()

@@ -4,27 +4,26 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.fake import FakeNetwork
-from engine.runtime.fake_node import FakeNode
-from engine.runtime.line import Line
-from engine.runtime.resent import Resent
-from engine.runtime.router import RouteExecutor
-from engine.runtime.stated_links import stated_links
-from engine.runtime.tails import Tails
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
+from engine.net.content import NOTHING, Content
+from engine.net.links import stated_links
+from engine.net.server import ServerEnd
+from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.router import RouteExecutor
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, moments
 from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import drafter_station, joins_of, router_station, station_named, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Message, Overdue, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
+from tests.fakes.node import FakeNode
 from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, truth
 
 
@@ -33,42 +32,42 @@ class TailTarget(ToyTarget):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
-        self.tails = Tails()
-        self.resent = Resent(fleet)
+        self.pending = PendingDrafts()
+        self.retransmit = Retransmit(fleet)
         self.verified = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
         if isinstance(event, Draft):
-            self.tails.append(event.tag, content)
-            self.resent.heard(event.tag, event.epoch)
+            self.pending.append(event.tag, content)
+            self.retransmit.acknowledge(event.tag, event.epoch)
         elif isinstance(event, Overdue):
-            self.tails.forget(event.tag)
+            self.pending.forget(event.tag)
         else:
             super().receive(event, content)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         for member in step.members:
-            self.drafts[member.tag] = self.tails.take(member.tag)
+            self.drafts[member.tag] = self.pending.take(member.tag)
             if step.kind == "verify":
                 assert len(self.drafts[member.tag].tokens) == member.tokens
                 self.verified += member.tokens
         return super().run(step)
 
-    def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         if step.kind != "verify":
             return outcomes
         pairs = zip(step.members, outcomes, strict=True)
-        return tuple(self.tails.settled(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
+        return tuple(self.pending.resolved(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
 
     def content_of(self, message: Message) -> Content:
         if not isinstance(message, DraftRequest):
             return NOTHING
-        said = self.resent.tokens(message.tag, message.epoch, message.base, message.opening)
+        said = self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
         return Content(self.texts[message.tag][1][message.base - said : message.base])
 
     def release(self, tag: int) -> None:
-        self.tails.forget(tag)
-        self.resent.forget(tag)
+        self.pending.forget(tag)
+        self.retransmit.forget(tag)
         super().release(tag)
 
 
@@ -145,18 +144,20 @@ class ToyFleet:
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
-        door = Door(fleet, 1 + self.deaths[name], drafter=drafter)
-        self._node(name, drafter_station(fleet, drafter), executor, Exchange(door, links=stated_links(fleet, drafter)))
+        server = ServerEnd(fleet, 1 + self.deaths[name], drafter=drafter)
+        self._node(
+            name, drafter_station(fleet, drafter), executor, ConnectionTable(server, links=stated_links(fleet, drafter))
+        )
 
     def _start_router(self) -> None:
         fleet, drafters = self.fleet, range(self.fleet.drafters.count)
         router = RouteExecutor()
-        lines = {drafter: Line(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
+        clients = {drafter: ClientEnd(fleet, 0, 1, "router", drafter, drafter) for drafter in drafters}
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
-        door, links = Door(fleet, 1, drafter=None), stated_links(fleet)
-        exchange = Exchange(door, lines, relays=True, seen=router.seen, links=links)
-        self._node(ROUTER, router_station(fleet), router, exchange)
+        server, links = ServerEnd(fleet, 1, drafter=None), stated_links(fleet)
+        connections = ConnectionTable(server, clients, relays=True, seen=router.relayed, links=links)
+        self._node(ROUTER, router_station(fleet), router, connections)
 
     def _start_target(self, target: int) -> None:
         fleet, name = self.fleet, verifier_name(target)
@@ -167,21 +168,23 @@ class ToyFleet:
         if not deaths:
             for drafter in asked:
                 self.network.connect(name, drafter, ROUTER if fleet.routed else fleet.drafter_name(drafter))
-        lines = {
-            drafter: Line(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
+        clients = {
+            drafter: ClientEnd(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
             for drafter in asked
         }
-        line_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
-        exchange = Exchange(lines=lines, line_of=line_of, links=stated_links(fleet))
+        client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
+        connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
         left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
         users = {tag: joins_of(fleet, tag, own) for tag, own in left.items() if own}
         lives.append(TailTarget(fleet))
-        self._node(name, verifier_station(fleet, target), lives[-1], exchange, users)
+        self._node(name, verifier_station(fleet, target), lives[-1], connections, users)
 
-    def _node(self, name: str, station: Station, executor: object, exchange: Exchange, users: object = None) -> None:
+    def _node(
+        self, name: str, station: Station, executor: object, connections: ConnectionTable, users: object = None
+    ) -> None:
         recorded = self.recorded.setdefault(name, RecordedStation(station, "replayed", self.log))
         deaths = self.deaths[name]
-        node = FakeNode(self.network, name, recorded, executor, exchange, self.seconds_of, users, deaths)  # type: ignore[arg-type]
+        node = FakeNode(self.network, name, recorded, executor, connections, self.seconds_of, users, deaths)  # type: ignore[arg-type]
         self.network.start(node)
 
     @property

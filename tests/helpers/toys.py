@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from engine.runtime.content import NOTHING, Content
-from engine.runtime.door import Door
-from engine.runtime.exchange import Exchange
-from engine.runtime.fake import FakeNetwork
-from engine.runtime.fake_node import FakeNode
-from engine.runtime.line import Line
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
+from engine.net.content import NOTHING, Content
+from engine.net.server import ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
+from tests.fakes.network import FakeNetwork
+from tests.fakes.node import FakeNode
 
 VOCABULARY = 1000
 STEP_S = {"prefill": 0.02, "draft": 0.004, "verify": 0.01, "decode": 0.01, "warm_up": 0.001}
@@ -34,7 +34,7 @@ def toy_fleet(**tables: dict[str, object]) -> Fleet:
         "workload": {"requests": 10, "prompt_tokens": 8, "new_tokens": 24},
     }  # fmt: skip
     merged = content | {name: content.get(name, {}) | table for name, table in tables.items()}
-    return settle(make_scenario({"name": "toy", **merged}))
+    return resolve(make_scenario({"name": "toy", **merged}))
 
 
 class ToyTarget:
@@ -133,20 +133,22 @@ class ToyStar:
         self.lives += 1
         recorded = RecordedStation(drafter_station(self.fleet), "replayed")
         self.logs.append(("drafter", recorded.log))
-        exchange = Exchange(Door(self.fleet, self.lives))
-        self.network.start(FakeNode(self.network, "drafter", recorded, ToyDrafter(), exchange, seconds_of))
+        connections = ConnectionTable(ServerEnd(self.fleet, self.lives))
+        self.network.start(FakeNode(self.network, "drafter", recorded, ToyDrafter(), connections, seconds_of))
 
     def start_target(self, target: int) -> None:
         self.lives += 1
         station = verifier_station(self.fleet, target)
         recorded = RecordedStation(station, "replayed")
         self.logs.append((station.name, recorded.log))
-        line = Line(self.fleet, target, self.lives, patience_s=self.patience_s)
+        client = ClientEnd(self.fleet, target, self.lives, patience_s=self.patience_s)
         users = {target: (join_of(self.fleet, target, request) for request in requests_of(self.fleet, target))}
         executor = ToyTarget()
         self.outputs.append(executor.outputs)
-        exchange = Exchange(lines={0: line})
-        self.network.start(FakeNode(self.network, target_name(target), recorded, executor, exchange, seconds_of, users))
+        connections = ConnectionTable(clients={0: client})
+        self.network.start(
+            FakeNode(self.network, target_name(target), recorded, executor, connections, seconds_of, users)
+        )
 
     def start(self) -> None:
         """Start all nodes."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from specfleet.meaning.kinds import fields_of, tag_of
+from fleet.scenario.writing import fields_of, tag_of
 
 NUMBERS = (3, 0.7, 2, 0.2, 1, 0)
 

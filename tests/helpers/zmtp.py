@@ -10,7 +10,7 @@ MORE = 1
 
 
 def connected(port: int, greets: bool = True, claims: bytes = b"") -> socket.socket:
-    """A connection to a door of this host; after ZeroMQ's greeting, or silent. `claims`: a routing id, if any."""
+    """A connection to a server of this host; after ZeroMQ's greeting, or silent. `claims`: a routing id, if any."""
     stream = socket.create_connection(("127.0.0.1", port), timeout=30.0)
     if greets:
         stream.sendall(GREETING)

@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from engine.runtime.launcher_pipe import LauncherPipe
+from engine.launch.launcher_pipe import LauncherPipe
 from fleet.errors import InputError
 from fleet.records.samples import PowerSample
 from tests.inputs.kinds import Kind
@@ -76,7 +76,7 @@ EAGLE = {"kind": "eagle", "model": "head", "depth": 3}
 
 def kind(write: Callable[[Path], None], files: tuple[str, ...], form: str) -> Kind:
     """Return a kind that a run reads, whose node is this process."""
-    return Kind(write, files, form, (RUN,), stand_ins={"engine.runtime.serve.NodeProcess": InThisProcess})
+    return Kind(write, files, form, (RUN,), stand_ins={"engine.launch.serve.NodeProcess": InThisProcess})
 
 
 ENGINE_KINDS: dict[str, Kind] = {

@@ -8,15 +8,14 @@ from pathlib import Path
 import msgspec
 
 from calibrate import operators
-from experiments.reproduce.specdecode_data import FILE, SETS
+from experiments.reproduce.specdecode_simulated import FILE, SETS
 from fleet.data.shipped import shipped_devices
 from fleet.records.run import write_run
 from fleet.scenario.reading import make_scenario
 from fleet.times.profile import write_profile
 from sim.run import simulate
 from tests.helpers import engines
-from tests.helpers.ends import write_ends
-from tests.inputs.scenarios import PROFILE, WORKLOAD, scenario
+from tests.inputs.scenarios import PROFILE, scenario
 
 
 def write_run_files(folder: Path) -> None:
@@ -29,8 +28,8 @@ def write_run_files(folder: Path) -> None:
 
 def write_signal_files(folder: Path) -> None:
     """Write a scenario, and the signals that it plays."""
-    from fleet.chance.signals import write_signals
-    from fleet.chance.token import Token
+    from fleet.acceptance.signals import write_signals
+    from fleet.acceptance.token import Token
 
     scenario("batch", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
     rng = random.Random(1)
@@ -40,7 +39,7 @@ def write_signal_files(folder: Path) -> None:
 
 def write_place_files(folder: Path) -> None:
     """Write a scenario, the places that it plays and the lengths of its requests."""
-    from fleet.chance.places import write_places
+    from fleet.acceptance.places import write_places
 
     acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
     workload = {"requests": 6, "lengths": "lengths.csv"}
@@ -49,12 +48,6 @@ def write_place_files(folder: Path) -> None:
     write_places([[rng.randrange(6) for _ in range(20)] for _ in range(4)], folder / "places.parquet")
     rows = "".join(f"{20 + request},{12 + 3 * request}\n" for request in range(6))
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
-
-
-def write_ended(folder: Path) -> None:
-    """Write a scenario, and the run that tells where its texts end."""
-    scenario("star", workload={**WORKLOAD, "ignore_eos": False, "ends": "ends.parquet"})(folder)
-    write_ends(folder / "ends.parquet", {0: 5, 1: 20, 4: 9})
 
 
 def write_sweep(folder: Path) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from experiments.reproduce.specdecode_data import FILE
+from experiments.reproduce.specdecode_simulated import FILE
 from tests.inputs.good_files import (
     write_acceptance,
     write_amusd,
     write_calibrated,
-    write_ended,
     write_estimate,
     write_estimated,
     write_place_files,
@@ -85,7 +84,6 @@ KINDS: dict[str, Kind] = {
         write_run_files, ("run.parquet",), "parquet",
         (
             ("compare", "run.parquet", "other.parquet", "--json"),
-            ("simulate", "scenario.toml", "--pace", "run.parquet", "--json"),
             ("figure", "timeline", "run.parquet", "-o", "x.png"),
         ),
     ),
@@ -93,7 +91,6 @@ KINDS: dict[str, Kind] = {
     "places": Kind(write_place_files, ("places.parquet",), "parquet", (SIMULATE,)),
     "lengths": Kind(write_place_files, ("lengths.csv",), "csv", (SIMULATE,)),
     "scenario (by place)": Kind(write_place_files, ("scenario.toml",), "toml", (SIMULATE,)),
-    "ends of texts": Kind(write_ended, ("ends.parquet",), "parquet", (SIMULATE,)),
     "trace": Kind(
         scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
         ("trace.csv",), "csv", (SIMULATE,),
@@ -124,7 +121,6 @@ KINDS: dict[str, Kind] = {
             ("figure", "VALUE", "run.parquet", "-o", "x.png"),
             ("figure", "timeline", "VALUE", "-o", "x.png"),
             ("show", "VALUE", "--json"),
-            ("simulate", "scenario.toml", "--pace", "VALUE", "--json"),
             ("reproduce", "VALUE", "--json"),
             ("reproduce", "amusd-a100", "--trace", "VALUE"),
             ("reproduce", "estimates", "--data", "VALUE", "--json"),

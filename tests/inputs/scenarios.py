@@ -13,12 +13,14 @@ PROFILE: dict[str, Any] = {
     "draft": {"base_s": 0.001, "per_token_s": 0.004, "per_context_token_s": 1e-7, "spread": "exponential"},
     "verify": {**TIMES, "spread": {"spread": "quantiles", "levels": [0.0, 0.5, 1.0], "ratios_at": [0.8, 1.0, 1.2]}},
     "decode": {"base_s": 0.02}, "draft_prefill": TIMES, "verify_prefill": TIMES, "transfer": TIMES, "realign": TIMES,
-    "catch_up_s": 0.001, "turnaround_s": 0.0001, "turnaround_row_s": 0.00001, "wake_up_s": 0.0001,
+    "catch_up_s": 0.001,
+    "overhead": {
+        "own": {"drafter": {"queued": {"mean_s": 0.0001}, "woken": {"mean_s": 0.0001, "spread": "exponential"}}},
+        "time_sliced": {"target": {"after": {"mean_s": 0.0001}}}, "in_process": {},
+    },
     "link": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9},
     "idle": {"gaps_s": [0.001, 0.03], "slowdowns": [1.0, 1.5], "recoveries": [1.0, 0.4]},
-    "recent_load": {"half_life_s": 0.1, "loads": [0.0, 1.0], "slowdowns": [1.3, 1.0], "paces": [1.1, 1.0]},
-    "turns": [{"slowdowns": {"draft": 1.1}, "handover_s": 0.0001}], "one_process": {"handover_s": 0.0001},
-    "contention": [1.0, 1.4], "vocabulary": 32000, "hidden": 64, "control_s": 0.0001,
+    "contention": [1.0, 1.4], "vocabulary": 32000, "hidden": 64, "version": 2,
     "power": {"idle_w": 50.0, "draft_w": 140.0, "verify_w": 230.0}, "provenance": {"processor": "none", "cores": "2"},
     "acceptance": {"model": "geometric", "beta": 0.7}, "sources": {"draft": "assumed"},
 }  # fmt: skip
@@ -27,13 +29,13 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "star": {
         "drafters": {
             "depth": 4, "warm_up": {"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2},
-            "admit": {"policy": "at-most", "sessions": 3}, "cache_tokens": 200,
+            "admit": {"policy": "at-most", "sessions": 3},
             "limits_per_s": [0.0, 30.0], "order": {"policy": "weighted", "weights": [1.0, 2.0]},
         },
-        "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "verify": {"base_s": 0.03}}]},
+        "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
         "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5, "per": "session"},
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
-        "measure": {"warm_up_share": 0.1, "batches": 5, "deadlines_s": [0.05]},
+        "measure": {"warm_up_share": 0.1},
         "memory": {
             "devices": 4, "device_bytes": 80_000_000_000,
             "target": {"weights_bytes": 16_000_000_000, "kv_bytes_per_token": 131072},
@@ -48,8 +50,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "routed": {
         "drafters": {
-            "count": 2, "route": {"policy": "least-work", "move_s": 0.01}, "move": "transfer", "view_delay_s": 0.001,
-            "tiers": [{"first": 2, "draft": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
+            "count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.001,
+            "tiers": [{"first": 2, "step": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
         "verifiers": {"count": 4},
         "workload": {
@@ -60,11 +62,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "fair": {
         "drafters": {"count": 3}, "verifiers": {
-            "count": 1, "group": "barrier", "padded": True,
+            "count": 1, "group": "barrier",
             "allocate": {"policy": "goodspeed", "budget": 9, "eta": 0.1, "beta": 0.5},
         },
         "acceptance": {
-            "model": "ratios", "switch": 0.3, "clients": [[{"mean": 0.35}, {"mean": 0.45}], [{"mean": 0.8}]],
+            "model": "ratios", "switch": 0.3, "clients": [[0.35, 0.45], [0.8]],
         },
         "workload": {**WORKLOAD, "temperature": 1.0, "top_k": 5, "top_p": 0.9},
     },

@@ -20,8 +20,8 @@ from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.fast import choice, layout
 from sim.fast.choice import Tally
 from sim.fast.compiled import COMPILING, compiled
@@ -35,16 +35,16 @@ from tests.sim.test_keys import CORNERS, EXAMPLES, corner
 
 Given = dict[str, Any]
 
-seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0.0, 3.0)  # round ones, so that events fall together
-small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(0.0, 0.1)
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(1e-9, 3.0)  # round ones: events fall together
+small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(1e-9, 0.1)
 quantiles = {"spread": "quantiles", "levels": [0.0, 0.3, 1.0], "ratios_at": [0.5, 0.9, 1.8]}
 spreads = st.sampled_from(["constant", "exponential", quantiles])
 between = st.builds(lambda low, more: {"low": low, "high": low + more}, st.integers(1, 20), st.integers(0, 30))
 lengths = st.integers(1, 40) | between
 ATTENTION = {"read_s": 1e-3, "pair_s": 1e-4}
 ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTENTION], "host_s": 0.05}
-SLOWER_DRAFTERS = [{"first": 2, "draft": {"base_s": 0.75}}]
-FARTHER_TARGETS = [{"first": 3, "verify": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
+SLOWER_DRAFTERS = [{"first": 2, "step": {"base_s": 0.75}}]
+FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
 
 steps = st.fixed_dictionaries(
     {"base_s": seconds},
@@ -59,21 +59,9 @@ steps = st.fixed_dictionaries(
 links = st.fixed_dictionaries(
     {"latency_s": seconds}, optional={"bandwidth_bytes_per_s": st.floats(10, 1e6), "spread": spreads}
 )
-idle = st.fixed_dictionaries(
-    {"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])},
-    optional={"overheads": st.just([1.0, 1.5, 3.0])},
-)
-recent_load = st.fixed_dictionaries(
-    {
-        "half_life_s": st.floats(0.5, 50),
-        "loads": st.just([0.1, 0.5, 0.9]),
-        "slowdowns": st.just([2.0, 1.4, 1.0]),
-    },
-    optional={"paces": st.just([1.3, 1.0, 1.1])},
-)
-core_waits = st.fixed_dictionaries(
-    {"start_s": small, "way_s": small}, optional={"start_spread": spreads, "way_spread": spreads}
-)
+idle = st.fixed_dictionaries({"gaps_s": st.just([0.0, 0.5, 2.0]), "slowdowns": st.just([1.0, 1.0, 1.7])})
+delays = st.fixed_dictionaries({"mean_s": small}, optional={"spread": spreads})
+overheads = st.fixed_dictionaries({}, optional={"queued": delays, "woken": delays, "after": delays})
 profiles = st.fixed_dictionaries(
     {"name": st.just("p"), "draft": steps, "verify": steps},
     optional={
@@ -81,19 +69,11 @@ profiles = st.fixed_dictionaries(
         "verify_prefill": steps,
         "decode": steps,
         "link": links,
-        "busy_link": links,
-        "turnaround_s": small,
-        "decode_turnaround_s": small,
-        "turnaround_row_s": small,
-        "wake_up_s": small,
-        "dispatch_s": small,
-        "delay_spread": spreads,
-        "catch_up_s": small,
-        "core_waits": st.fixed_dictionaries(
-            {"start_s": small, "way_s": small, "start_spread": spreads, "way_spread": spreads}
+        "overhead": st.builds(
+            lambda drafter, target: {"own": {"drafter": drafter, "target": target}}, overheads, overheads
         ),
+        "catch_up_s": small,
         "idle": idle,
-        "recent_load": recent_load,
         "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
         "vocabulary": st.just(1000),
         "hidden": st.just(64),
@@ -152,7 +132,7 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
 
 
 def check(scenario: Scenario) -> None:
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     assert unknown_in(fleet) == ""
     by_simpy = simulate(scenario, path="simpy")
     table, rows = records_of(fleet)
@@ -187,7 +167,7 @@ def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(nam
         for value in EXAMPLES.get(key) or list(values_of(kind)):
             try:
                 changed = change_scenario(scenario, {key: value})
-                fleet = settle(changed)
+                fleet = resolve(changed)
                 if unknown_in(fleet):
                     refused += 1
                     continue
@@ -196,7 +176,7 @@ def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(nam
                 continue
             known += 1
             assert simulate(changed, path="fast").digest() == expected.digest(), (key, value)
-    assert known or unknown_in(settle(scenario))
+    assert known or unknown_in(resolve(scenario))
     assert refused
 
 
@@ -220,7 +200,7 @@ def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
         ({"profile": ""}, "without a profile"),
         (
             {
-                "faults": [{"what": "drop", "share": 0.1}],
+                "faults": [{"what": "link", "effect": "drop", "share": 0.1}],
                 "verifiers": {"patience_s": 9.0},
                 "drafters": {"lease_s": 9.0},
             },

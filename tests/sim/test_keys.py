@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.marks import slow
@@ -26,8 +26,10 @@ PROFILE: dict[str, Any] = {
     "realign": {"base_s": 0.1},
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
-    "turns": [{"slowdowns": {"draft": 1.2}, "handover_s": 0.1}],
-    "one_process": {"handover_s": 0.01},
+    "overhead": {
+        "own": {"drafter": {"queued": {"mean_s": 0.1}}},
+        "time_sliced": {"drafter": {"woken": {"mean_s": 0.2}}},
+    },
     "contention": [1.0, 1.5],
     "vocabulary": 100,
     "hidden": 16,
@@ -53,7 +55,7 @@ CORNERS: dict[str, dict[str, Any]] = {
         "memory": MEMORY,
     },
     "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
-    "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "draft": {"base_s": 0.9}}]}},
+    "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "step": {"base_s": 0.9}}]}},
     "batch": {
         "batch": {"rule": {"policy": "same-length", "size": 2, "window": 4}, "allocate": "heuristic"},
         "verifiers": {},
@@ -68,7 +70,7 @@ CORNERS: dict[str, dict[str, Any]] = {
     "faulty": {
         "drafters": {"lease_s": 4.0},
         "verifiers": {"count": 2, "patience_s": 3.0},
-        "faults": [{"what": "drop", "share": 0.05}],
+        "faults": [{"what": "link", "effect": "drop", "share": 0.05}],
     },
     "arrivals": {
         "workload": {
@@ -79,9 +81,8 @@ CORNERS: dict[str, dict[str, Any]] = {
 EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value that can matter here
     "drafters.device": ["", "host"],
     "verifiers.device": ["", "host"],
-    "verifiers.decode": [{"base_s": 3.0}],
-    "drafters.tiers": [[{"first": 1, "draft": {"base_s": 0.7}}]],
-    "verifiers.tiers": [[{"first": 1, "verify": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
+    "drafters.tiers": [[{"first": 1, "step": {"base_s": 0.7}}]],
+    "verifiers.tiers": [[{"first": 1, "step": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.limits_per_s": [[0.01]],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
@@ -96,7 +97,6 @@ FALLBACK = "holds where no rule decides, and another key says that one does"
 ONE_DRAFTER = "to one drafter every route leads, so that drafters.count can be varied down to 1"
 ONE_TARGET = "orders tell targets apart, and there is one"
 ONE_SESSION = "steps are shared by sessions, and each target has one at a time"
-NOT_TAKEN = "the time of a step that this fleet does not take"
 ALIKE = "requests are alike, and nobody draws when they come"
 EQUATIONS = "a question of the equations, which know one star"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -109,18 +109,16 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
     "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
-    "workload.ignore_eos": (REAL, ()),
-    "workload.stop": (REAL, ()),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
     "verifiers.priorities": (FACT, ()),
+    "memory": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.group": (ONE_SESSION, ("one session each",)),
-    "verifiers.decode": (NOT_TAKEN, ("star", "shared", "routed", "ahead", "barrier", "arrivals")),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link", "memory",
@@ -153,7 +151,7 @@ def seen(scenario: Scenario) -> Iterator[str]:
 def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any]) -> str:
     """What becomes of other values of a key: "changes" if one does, "nothing" if none that is taken, else "refused".
 
-    What the engine reads must change the settled fleet at least.
+    What the engine reads must change the resolved fleet at least.
     """
     outcome = "refused"
     for value in values:
@@ -167,7 +165,7 @@ def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any
             continue
         outcome = "nothing"
         if LISTED.get(key, ("", ()))[0] == REAL:
-            assert settle(changed) != settle(scenario), f"{key} does not reach the engine"
+            assert resolve(changed) != resolve(scenario), f"{key} does not reach the engine"
     return outcome
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.chance.acceptance import expected_committed
-from fleet.chance.places import ByPlace, write_places
+from fleet.acceptance.models import expected_committed
+from fleet.acceptance.places import ByPlace, write_places
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.predict import predict
@@ -29,11 +29,11 @@ FLEETS: dict[str, dict[str, Any]] = {
     "a star of one": STAR,
     "a star of three, five streams": {"verifiers": {"count": 3}, "workload": {"streams": 5}},
     "two drafters and a router": {"drafters": {"count": 2, "route": "least-work"}, "verifiers": {"count": 3}},
-    "adaptive depth": {"drafters": {"allocate": {"policy": "adaptive", "first": 2, "most": 5}}},
+    "adaptive depth": {"drafters": {"allocate": {"policy": "adaptive", "most": 5}}},
     "grants of a verifier": {"verifiers": {"count": 2, "allocate": {"policy": "fixed-share", "budget": 6}}},
     "a batch that keeps rows in place": {"batch": {"rule": {"policy": "slots", "size": 3}}},
     "a batch with lengths of its own": {
-        "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": {"policy": "heuristic", "first": 2, "most": 6}}
+        "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": {"policy": "heuristic", "most": 6}}
     },
     "a realigned batch": {"batch": {"rule": {"policy": "realign", "size": 3}}},
 }

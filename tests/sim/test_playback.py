@@ -9,25 +9,23 @@ import pyarrow as pa
 import pytest
 
 from experiments.worlds import with_seed
-from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
-from fleet.records.core_waits import core_waits
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.run import Run
-from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.effects import CoreWaits
-from fleet.times.step_time import Quantiles
 from sim.run import simulate
 from tests.helpers.stars import star
 
 RANDOM = {"spread": {"spread": "exponential"}}
+DELAYS = {"queued": {"mean_s": 0.07}, "woken": {"mean_s": 0.03} | RANDOM, "after": {"mean_s": 0.02} | RANDOM}
 PROFILE = {
     "draft": {"base_s": 1.0} | RANDOM, "draft_prefill": {"base_s": 2.0} | RANDOM, "verify": {"base_s": 4.0} | RANDOM,
     "verify_prefill": {"base_s": 3.0} | RANDOM, "decode": {"base_s": 2.0} | RANDOM, "realign": {"base_s": 0.3} | RANDOM,
-    "transfer": {"base_s": 0.7} | RANDOM, "link": {"latency_s": 0.5} | RANDOM, "turnaround_s": 0.07,
-    "wake_up_s": 0.03,
+    "transfer": {"base_s": 0.7} | RANDOM, "link": {"latency_s": 0.5} | RANDOM,
+    "overhead": {
+        "own": {"drafter": DELAYS, "target": DELAYS}, "time_sliced": {"drafter": DELAYS, "target": DELAYS},
+    },
 }  # fmt: skip
 ALLOCATED = {"allocate": {"policy": "goodspeed", "budget": 9}}
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -155,7 +153,7 @@ def test_what_idleness_did_to_a_draft_is_not_played_back_but_what_it_does_to_it_
 def test_acceptance_that_is_played_back_is_that_of_each_request(run: Run) -> None:
     theirs = accepted(by_station(run))
     assert accepted(played(run, "acceptance")) == theirs
-    assert accepted(played(run, "steps", "links", "delays")) != theirs
+    assert accepted(played(run, "steps", "links", "overhead")) != theirs
 
 
 def test_messages_that_are_played_back_are_as_long_on_their_way(run: Run) -> None:
@@ -166,11 +164,12 @@ def test_messages_that_are_played_back_are_as_long_on_their_way(run: Run) -> Non
         assert ours.ways_s[sent] == pytest.approx(ways_s)
 
 
-def test_delays_that_are_played_back_are_between_the_same_steps(run: Run) -> None:
-    theirs = playback_of(run).starts_s["drafter"]
-    ours = playback_of(simulate(run.header.scenario, playback=playback_of(run, ("acceptance", "delays"))))
-    assert ours.starts_s["drafter"] == pytest.approx(theirs)
-    assert max(theirs) == pytest.approx(0.07)  # the turnaround
+def test_overhead_that_is_played_back_is_around_the_same_steps(run: Run) -> None:
+    theirs = playback_of(run)
+    ours = playback_of(simulate(run.header.scenario, playback=playback_of(run, ("acceptance", "overhead"))))
+    assert ours.starts_s["drafter"] == pytest.approx(theirs.starts_s["drafter"])
+    assert ours.ends_s["drafter"] == pytest.approx(theirs.ends_s["drafter"])
+    assert any(theirs.queued["drafter"])
 
 
 def test_what_is_not_played_back_is_drawn_as_without(run: Run) -> None:
@@ -181,7 +180,7 @@ def test_what_is_not_played_back_is_drawn_as_without(run: Run) -> None:
 
 def test_a_run_says_what_was_played_back_of_which_run(run: Run) -> None:
     header = simulate(run.header.scenario, playback=playback_of(run)).header
-    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance", "cores"))
+    assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance"))
     assert run.header.played_of == ""
 
 
@@ -194,7 +193,11 @@ def test_a_log_that_is_not_of_its_scenario_cannot_be_played_back(run: Run) -> No
 
 @pytest.mark.parametrize(
     ("texts", "parts"),
-    [(["all"], PARTS), (["links,steps"], ("steps", "links")), (["acceptance", " delays"], ("acceptance", "delays"))],
+    [
+        (["all"], PARTS),
+        (["links,steps"], ("steps", "links")),
+        (["links", " overhead"], ("overhead", "links")),
+    ],
 )
 def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...]) -> None:
     assert parse_parts(texts) == parts
@@ -202,7 +205,7 @@ def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...])
 
 @pytest.mark.parametrize("texts", [[], ["step"], ["steps,,links"]])
 def test_unknown_parts_are_refused_with_those_that_are_known(texts: list[str]) -> None:
-    with pytest.raises(InputError, match="allowed are all, steps, acceptance, cores, links, delays"):
+    with pytest.raises(InputError, match="allowed are all, steps, acceptance, overhead, links"):
         parse_parts(texts)
 
 
@@ -210,59 +213,3 @@ def test_the_metrics_of_a_run_that_is_played_back_whole_are_its_own(run: Run) ->
     again = simulate(run.header.scenario, playback=playback_of(run, PARTS))
     for name, metric in measure(run).items():
         assert measure(again)[name].value == pytest.approx(metric.value)
-
-
-SKEWED = Quantiles((0.0, 0.8, 0.9, 1.0), (0.0, 0.0, 5.0, 15.0))
-CORE_WAITS = CoreWaits(start_s=0.4, start_spread=SKEWED, way_s=0.3, way_spread=SKEWED)
-
-
-@pytest.mark.parametrize("name", ["a star", "turns", "trees", "priorities"])
-def test_what_threads_waited_for_cores_makes_a_run_on_a_busy_host_of_one_on_a_quiet_host(name: str) -> None:
-    """But for what quick messages and starts are taken to have waited, which is nothing."""
-
-    def error(parts: tuple[Part, ...]) -> float:
-        ours = simulate(quiet, playback=playback_of(run, parts))
-        return abs(measure(ours)["throughput"].value / measure(run)["throughput"].value - 1)
-
-    quiet = scenario_of(name)
-    run = simulate(
-        msgspec.structs.replace(quiet, profile=msgspec.structs.replace(quiet.profile, core_waits=CORE_WAITS))
-    )
-    without, with_waits = error(("steps", "acceptance")), error(("steps", "acceptance", "cores"))
-    assert without > 0.08
-    assert with_waits < 0.2 * without
-
-
-@pytest.mark.parametrize("name", ["a star", "turns", "trees"])
-def test_what_a_thread_waited_before_it_sent_a_draft_holds_that_up_as_if_who_receives_it_had_waited(name: str) -> None:
-    """A worker that loses its core between a step and what it sends; but for what quick drafts are taken to have."""
-    quiet = scenario_of(name)
-    run = simulate(
-        msgspec.structs.replace(quiet, profile=msgspec.structs.replace(quiet.profile, core_waits=CORE_WAITS))
-    )
-    rows, key = run.frame(), ["tag", "request", "epoch"]
-    arrived = rows[rows.event == "draft"].set_index(key).core_wait_s
-    sends = (rows.event == "done") & (rows.kind == "draft")
-    waits_s = rows.core_wait_s.where(rows.event != "draft", 0.0)
-    waits_s[sends] = arrived.reindex(pd.MultiIndex.from_frame(rows.loc[sends, key])).fillna(0.0).to_numpy()
-    column = run.table.schema.get_field_index("core_wait_s")
-    moved = msgspec.structs.replace(run, table=run.table.set_column(column, "core_wait_s", pa.array(waits_s)))
-    theirs, ours = (
-        [sum(waited_s) for sent, waited_s in sorted(playback_of(each).ways_waited_s.items()) if sent[1] == "Draft"]
-        for each in (run, moved)
-    )
-    assert sum(theirs) > 0.5 * arrived.sum()
-    np.testing.assert_allclose(ours, theirs, atol=0.2 * CORE_WAITS.way_s)
-
-
-def test_waits_of_a_station_that_was_killed_are_those_of_its_lives() -> None:
-    """Its steps are numbered anew, and nobody is told that it was killed."""
-    run = simulate(read_scenario(shipped_scenarios()["dying-drafter"]))
-    of_drafter, waits_s = run.frame().query("station == 'drafter'"), core_waits(run)
-    assert (of_drafter.event == "killed").sum() == 1
-    starts, ends = (of_drafter[of_drafter.event == event] for event in ("start", "done"))
-    assert starts.step.duplicated().any()
-    assert len(list(waits_s["drafter", "start"])) == len(starts)
-    assert len(list(waits_s["drafter", "done"])) == len(ends)
-    told = of_drafter[~of_drafter.event.isin(["start", "done", "killed"])]
-    assert len(list(waits_s["drafter", "told"])) == len(told)

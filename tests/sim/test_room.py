@@ -1,4 +1,4 @@
-"""No stream takes more places in a cache than its fleet was settled to have, whatever its workload and its speeds."""
+"""No stream takes more places in a cache than its fleet was resolved to have, whatever its workload and its speeds."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fleet.records.replay import replay
 from fleet.records.run import Run
-from fleet.records.tables import cache_bytes as cache_bytes_of
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
+from tests.helpers.caches import cache_bytes as cache_bytes_of
 from tests.helpers.stars import repeatable, star
 
 lengths = st.integers(1, 60)

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student_t
 
-from fleet.records.metrics import measure, measure_targets
-from fleet.records.window import Metric
+from fleet.records.metrics.measure import measure, measure_targets
+from fleet.records.metrics.window import Metric
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
-from fleet.times.effects import RecentLoad
 from sim.analytic import idle_s, iteration_s, load, rounds_per_s, wait_s
 from sim.mva import mean_value_analysis
 from sim.predict import predict
@@ -66,16 +65,16 @@ def test_constant_times_give_iteration_idleness_and_wait_of_equations_8_to_10(N:
     rows = simulate(endless(N, 10, profile=profile(S_s, Z_s))).frame()
     drafter = rows[rows.station == DRAFTER]
     starts = drafter[(drafter.event == "start") & (drafter.kind == "draft")]
-    settled = slice(3 * N, -N)  # the first rounds find all targets in step; the last ones lack company
+    resolved = slice(3 * N, -N)  # the first rounds find all targets in step; the last ones lack company
     begun_s = starts.time_s.to_numpy()
-    iterations_s = begun_s[settled][N:] - begun_s[settled][:-N]
+    iterations_s = begun_s[resolved][N:] - begun_s[resolved][:-N]
     np.testing.assert_allclose(iterations_s, iteration_s(N, S_s, Z_s), rtol=1e-9)
-    gaps_s = starts.idle_gap_s.to_numpy()[settled]
+    gaps_s = starts.idle_gap_s.to_numpy()[resolved]
     whole = gaps_s[: len(gaps_s) // N * N].reshape(-1, N)  # (iterations, requests of one)
     np.testing.assert_allclose(whole.sum(axis=1), idle_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
     asked = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
     waits_s = begun_s - asked.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
-    np.testing.assert_allclose(waits_s[settled], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(waits_s[resolved], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
 
 
 def test_round_speed_stops_growing_at_N_full() -> None:
@@ -162,7 +161,7 @@ def test_a_link_adds_latency_and_payload_over_bandwidth_on_both_ways() -> None:
 
 
 def test_later_tiers_have_longer_links_and_slower_devices() -> None:
-    tiers = [{"first": 2, "link": {"latency_s": 1.0}}, {"first": 3, "verify": {"base_s": 9.0}}]
+    tiers = [{"first": 2, "link": {"latency_s": 1.0}}, {"first": 3, "step": {"base_s": 9.0}}]
     run = simulate(star(verifiers={"count": 3, "tiers": tiers}))
     assert measure_targets(run).return_s.tolist() == pytest.approx([4, 6, 11])
 
@@ -183,21 +182,9 @@ def test_warm_up_tokens_take_time_and_leave_less_of_the_slowdown() -> None:
     np.testing.assert_allclose(drafts.time_s - drafts.begun_s, 1.25)
 
 
-def test_a_drafter_that_idles_settles_at_the_slowdown_of_its_own_load() -> None:
-    """The recent load at the begin of each draft is a fixed point: busy S', then idle Z, and there again."""
-    effect = RecentLoad(2.0, (0.0, 1.0), (3.0, 1.0))
-    metrics = middle(endless(1, 200, profile=profile(1.0, 4.0, recent_load={
-        "half_life_s": 2.0, "loads": [0.0, 1.0], "slowdowns": [3.0, 1.0],
-    })))  # fmt: skip
-    seen = 0.5
-    for _ in range(200):
-        seen = effect.after(effect.after(seen, effect.slowdown(seen), busy=True), 4.0, busy=False)
-    assert metrics["service_s"].value == pytest.approx(effect.slowdown(seen), rel=1e-6)
-
-
-def test_a_turnaround_keeps_the_drafter_from_drafting_but_not_from_sending() -> None:
-    busy = middle(endless(8, 100, profile=profile(1.0, 4.0, turnaround_s=0.25)))
-    alone = middle(endless(1, 200, profile=profile(1.0, 4.0, turnaround_s=0.25)))
+def test_the_delay_before_queued_steps_is_part_of_a_busy_drafter_s_service() -> None:
+    queued = {"overhead": {"own": {"drafter": {"queued": {"mean_s": 0.25}}}}}
+    busy, alone = (middle(endless(N, 200, profile=profile(1.0, 4.0, **queued))) for N in (8, 1))
     assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
     assert alone["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
 
@@ -218,14 +205,17 @@ def test_an_idle_station_wakes_up_and_a_busy_one_does_not() -> None:
 
     Ten targets keep the drafter busy: only they wake up, and the drafter starts a draft a second.
     """
-    alone, crowd = (middle(endless(N, 200, profile=profile(1.0, 4.0, wake_up_s=0.5))) for N in (1, 10))
+    woken = {"woken": {"mean_s": 0.5}}
+    overhead = {"own": {"drafter": woken, "target": woken}}
+    alone, crowd = (middle(endless(N, 200, profile=profile(1.0, 4.0, overhead=overhead))) for N in (1, 10))
     assert alone["rounds_per_s"].value == pytest.approx(1 / 6, rel=0.01)
     assert alone["wait_s"].value == pytest.approx(0.5)
     assert crowd["rounds_per_s"].value == pytest.approx(1.0, rel=0.01)
 
 
-def test_wake_up_and_turnaround_are_of_processes_not_of_replayed_targets_nor_of_function_calls() -> None:
-    slow = profile(1.0, 4.0, wake_up_s=0.5)
+def test_replayed_targets_and_function_calls_have_no_overhead() -> None:
+    woken = {"woken": {"mean_s": 0.5}}
+    slow = profile(1.0, 4.0, overhead={"own": {"drafter": woken, "target": woken}})
     replayed = middle(endless(1, 200, profile=slow, verifiers={"kind": "replayed"}))
     assert replayed["rounds_per_s"].value == pytest.approx(1 / 5.5, rel=0.01)
     inside = middle(endless(1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=slow))
@@ -245,14 +235,14 @@ def test_stations_that_take_turns_add_up_all_their_work(N: int) -> None:
     assert metrics["rounds_per_s"].value == pytest.approx(1 / (1 + 4), rel=0.01)
 
 
-def test_turns_never_overlap_and_cost_their_slowdown_and_their_handover() -> None:
-    turns = [{}, {}, {"slowdowns": {"verify": 1.5}, "handover_s": 0.25}]
-    scenario = endless(3, 20, **shared("turns"), verifiers={"device": "host"}, profile=profile(1.0, 4.0, turns=turns))
+def test_turns_never_overlap_and_begin_with_their_delay() -> None:
+    queued = {"queued": {"mean_s": 0.25}}
+    times = profile(1.0, 4.0, overhead={"time_sliced": {"drafter": queued, "target": queued}})
+    scenario = endless(3, 20, **shared("turns"), verifiers={"device": "host"}, profile=times)
     everything = pd.concat([steps(scenario, name) for name in (DRAFTER, "verifier.1", "verifier.2", "verifier.3")])
     timed = everything[everything.time_s > everything.begun_s].sort_values("begun_s")
-    assert all(nxt >= end + 0.25 for end, nxt in pairwise_ends(timed))
-    verifications = timed[timed.kind == "verify"]
-    np.testing.assert_allclose(verifications.time_s - verifications.begun_s, 6.0)
+    gaps_s = [begins_s - end_s for end_s, begins_s in pairwise_ends(timed)]
+    np.testing.assert_allclose(gaps_s[10:-10], 0.25)
 
 
 def pairwise_ends(rows: pd.DataFrame) -> list[tuple[float, float]]:
@@ -287,7 +277,7 @@ def test_one_process_has_no_link() -> None:
 def test_without_a_drafter_every_target_decodes_one_token_a_step() -> None:
     metrics = middle(star(drafters={"count": 0}, profile=profile(1.0, 4.0, decode={"base_s": 0.5})))
     assert metrics["throughput_per_target"].value == pytest.approx(2.0, rel=0.02)
-    assert metrics["tpot_mean_s"].value == pytest.approx(0.5)
+    assert metrics["tpot_s"].value == pytest.approx(0.5)
 
 
 def test_a_target_beyond_N_max_decodes_alone() -> None:
@@ -315,17 +305,14 @@ def test_load_counts_the_drafters_share_of_an_iteration() -> None:
         assert measured == pytest.approx(load(N, 1.0, 4.0), rel=0.01)
 
 
-@pytest.mark.parametrize("turnaround_s", [0.0, 0.5])
-def test_between_two_steps_of_a_batch_passes_its_turnaround_and_more_for_each_further_row(turnaround_s: float) -> None:
-    times = profile(1.0, 4.0, turnaround_s=turnaround_s, turnaround_row_s=0.25)
+def test_between_two_steps_of_a_batch_passes_its_overhead() -> None:
+    overhead = {"own": {"target": {"queued": {"mean_s": 0.5}, "after": {"mean_s": 0.25}}}}
     batch = star(
-        batch={"rule": {"policy": "slots", "size": 3}, "padded": False}, profile=times, verifiers={"count": 1},
-        workload={"requests": 7},
+        batch={"rule": {"policy": "slots", "size": 3}, "padded": False}, profile=profile(1.0, 4.0, overhead=overhead),
+        verifiers={"count": 1}, workload={"requests": 7},
     )  # fmt: skip
     rows = simulate(batch).frame()
-    done = rows[rows.event == "done"].groupby("step").agg(time_s=("time_s", "first"), rows=("tag", "size"))
+    done = rows[rows.event == "done"].groupby("step")[["time_s", "duration_s"]].first()
     begun_s = rows[rows.event == "start"].groupby("step").time_s.first()
-    assert set(done.rows) == {1, 2, 3}
-    np.testing.assert_allclose(
-        begun_s.to_numpy()[1:] - done.time_s.to_numpy()[:-1], turnaround_s + 0.25 * (done.rows.to_numpy()[:-1] - 1)
-    )
+    np.testing.assert_allclose(begun_s.to_numpy()[1:] - done.time_s.to_numpy()[:-1], 0.5)
+    np.testing.assert_allclose(done.time_s - begun_s - done.duration_s, 0.25)

@@ -11,9 +11,9 @@ import pytest
 
 import specfleet
 from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
+from fleet.shown import MAX_ROWS
 from specfleet import cli
-from specfleet.results import LONGEST_SHOWN
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"workload.requests": 20, "workload.new_tokens": 24}
@@ -44,14 +44,13 @@ def test_importing_it_imports_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT)
     own = {"specfleet", "typing", "importlib"}
     assert {name.partition(".")[0] for name in done.stdout.split()} <= own | sys.stdlib_module_names
-    assert "specfleet.running" not in done.stdout
+    assert "specfleet.api" not in done.stdout
 
 
 def test_every_public_name_is_there_and_listed() -> None:
     for name in specfleet.__all__:
         assert getattr(specfleet, name) is not None
     assert set(specfleet.__all__) <= set(dir(specfleet))
-    assert set(specfleet.__all__) == {name for names in specfleet._HOMES.values() for name in names} | {"__version__"}
     with pytest.raises(AttributeError, match="no attribute 'simulat'"):
         _ = specfleet.simulat
 
@@ -158,7 +157,8 @@ def test_what_varies_wins_over_changes() -> None:
 
 def test_a_run_becomes_frames(result: specfleet.Result) -> None:
     frame = result.frame()
-    assert list(frame.columns) == ["metric", "value", "low", "high", "unit", "times_longer", "drifting"]
+    estimate = ["metric", "value", "low", "high", "unit", "times_longer", "drifting"]
+    assert list(frame.columns) == [*estimate, "p50", "p90", "p99"]
     assert dict(zip(frame.metric, frame.value, strict=True)) == {
         name: metric.value for name, metric in result.metrics.items()
     }
@@ -247,9 +247,9 @@ def test_a_settled_fleet_is_shown_with_what_changes_made_of_it() -> None:
     frame = shown.frame()
     assert list(frame.columns) == ["where", "what", "value"]
     assert "500 ms" in set(frame.value)
-    assert shown == specfleet.SettledFleet(
+    assert shown == specfleet.ResolvedFleet(
         **msgspec.structs.asdict(
-            settle(specfleet.scenario_of("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}}))
+            resolve(specfleet.scenario_of("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}}))
         )
     )
 
@@ -261,7 +261,7 @@ def test_results_show_themselves(result: specfleet.Result, swept: specfleet.Swee
         assert repr(shown) == f"<{shown.line()}>"
         assert "\n" not in repr(shown)
         html = shown._repr_html_()
-        assert html.count("<tr") == 1 + min(len(shown.frame()), LONGEST_SHOWN + 1)
+        assert html.count("<tr") == 1 + min(len(shown.frame()), MAX_ROWS + 1)
         assert all(str(column) in html for column in shown.frame().columns)
     assert "star, world: sim, seed 0" in repr(result)
     assert "N = 1: under-loaded" in repr(prediction)
@@ -280,18 +280,3 @@ def test_figures_are_drawn_from_results_and_written_on_demand(
         specfleet.InputError, match="figure throughput: drawn from a sweep's folder or table, not from a"
     ):
         specfleet.figure("throughput", result)
-
-
-def test_a_pace_is_played_back_from_a_result_or_its_file(result: specfleet.Result, tmp_path: Path) -> None:
-    table = result.run.table
-    slow = np.where(np.arange(table.num_rows) % 2, 4e-5, 0.0)  # every control took twice as long as the profile's
-    table = table.set_column(table.column_names.index("control_s"), table.schema.field("control_s"), [slow])
-    measured = specfleet.Result(msgspec.structs.replace(result.run, table=table))
-    measured.save(tmp_path / "slow.parquet")
-    profile = specfleet.scenario_of("star").profile
-    assert not isinstance(profile, str)
-    known = {**SMALL, "profile": msgspec.structs.replace(profile, control_s=2e-5)}
-    paced = [specfleet.simulate("star", known, pace=pace) for pace in (measured, tmp_path / "slow.parquet")]
-    assert paced[0].run.digest() == paced[1].run.digest()
-    blind = specfleet.simulate("star", known).metrics["throughput"].value
-    assert paced[0].metrics["throughput"].value < 0.75 * blind

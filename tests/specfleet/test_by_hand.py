@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
-from engine.runtime.keys import new_pair
+from engine.net.keys import new_pair
 from fleet.records.replay import replay
 from fleet.records.run import read_run
 from tests.helpers.marks import slow
@@ -82,7 +82,7 @@ def written(folder: Path, route: str) -> Path:
     ("route", "place"),
     [slow("round-robin", loopback), slow("affinity", namespaces), slow("round-robin", namespaces)],
 )
-def test_nodes_by_hand_with_keys_decode_what_plain_decoding_does(
+def test_nodes_by_hand_decode_as_plain_decoding(
     folder: Path,
     tmp_path: Path,
     route: str,

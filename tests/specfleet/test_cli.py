@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.terminal.printing import print_table
+from experiments.console.printing import print_table
 from fleet.data.shipped import shipped_scenarios
 from fleet.records.run import write_run
 from sim.run import simulate
-from specfleet import cli
+from tests.helpers.cli import run_cli
 from tests.helpers.marks import slow
 from tests.helpers.stars import star
 
@@ -34,13 +34,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.toml"
     path.write_text(MINIMAL)
     return path
-
-
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
 
 
 WRONG = {
@@ -181,7 +174,7 @@ def test_a_run_that_is_played_back_whole_prints_what_was_measured(
     [
         (["star", "--of", "run.parquet"], "--of run.parquet brings its own scenario; leave out star"),
         (["star", "--play-back", "all"], "--play-back needs --of RUN"),
-        (["--of", "run.parquet", "--pace", "other.parquet"], "leave out --pace, --precision"),
+        (["--of", "run.parquet", "--precision", "2%"], "leave out --precision and --path"),
         (["--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
     ],
 )
@@ -215,9 +208,8 @@ main()
     assert "throughput" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["specfleet", "specfleet.cli"])
-def test_help_lists_the_commands_and_imports_no_heavy_library(module: str) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", module, "--help"]
+def test_help_lists_the_commands_and_imports_no_heavy_library() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "specfleet", "--help"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     for name in ("simulate", "run", "analytic", "show", "sweep", "compare", "calibrate", "reproduce", "demo", "figure"):
         assert f"\n  {name} " in done.stdout

@@ -1,7 +1,6 @@
 """Estimated profiles from the command line and Python; their label in every table, header, note and figure."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,11 @@ import pytest
 import specfleet
 from fleet.times.labels import basis_of
 from fleet.times.profile import write_profile
-from specfleet import cli
 from specfleet.meaning.shipped import profiles
+from tests.helpers.cli import run_cli
 
 WARNING = "step times estimated, not measured"
 SMALL = {"workload.requests": 20}
-
-
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +69,7 @@ def test_what_was_measured_or_stated_is_not_called_estimated() -> None:
     assert not any("estimated" in note for note in result.notes)
     swept = specfleet.sweep("star", {"verifiers.count": [1]}, SMALL, seeds=1, jobs=1)
     assert set(swept.frame()["basis"]) == {"stated"}
-    assert {one.basis for one in profiles()} == {"stated", "assumed"}
+    assert {one["basis"] for one in profiles()} == {"stated", "assumed"}
 
 
 def test_the_command_writes_what_python_returns(

@@ -1,4 +1,4 @@
-"""What the pages and docstrings show works: every doctest of the roof, every `python` block, every script in docs/."""
+"""Examples work: doctests, `python` blocks of pages, scripts in docs/."""
 
 import doctest
 import importlib
@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPTS = sorted((ROOT / "docs" / "examples").glob("*.py"))
 READ = ("docs", "fleet/data")  # what examples may read beside the installed packages
-SOURCES = [path for path in sorted((ROOT / "specfleet").rglob("*.py")) if ">>>" in path.read_text()]
+ROOMS = ("specfleet", "fleet", "sim", "calibrate", "experiments")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+SOURCES = [path for path in FILES if ">>>" in path.read_text()]
 MODULES = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in SOURCES]
 
 

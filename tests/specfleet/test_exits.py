@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.terminal.exits import STATUSES
+from experiments.console.exits import STATUSES
 from fleet.records.run import read_run
-from specfleet.reference.command_line import all_commands
+from tests.helpers.commands import all_commands
 from tests.helpers.marks import slow
-from tests.helpers.processes import ROOT, ended, eventually, specfleet, start
+from tests.helpers.processes import ended, eventually, specfleet, start
 from tests.helpers.signals import SIGNALS, assert_ended_by, tell
 
 COMMANDS = all_commands()
@@ -44,7 +44,7 @@ def needed(name: str) -> list[str]:
 IDLE = """
 import functools, signal, sys
 from specfleet.cli import entry, main
-from specfleet.reference.command_line import registered
+from tests.helpers.commands import registered
 
 def idle(command):
     return functools.wraps(command)(lambda **_: (print("ready", file=sys.stderr, flush=True), signal.pause()))
@@ -66,50 +66,19 @@ def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, 
     assert assert_ended_by(process, how, "nothing was written") == ""
 
 
-PROGRAMS: dict[str, tuple[list[str], list[str]]] = {  # arguments to go on for long; those that name a place
-    "bench": ([], ["--only", "scale", "--figure", "OUT.png"]),
-    "modes": (["-o", "OUT"], ["-o", "OUT"]),
-    "scale": (["-o", "OUT"], ["-o", "OUT"]),
-    "replayed": (["-o", "OUT"], ["-o", "OUT"]),
-    "shipped": (["-o", "OUT"], ["-o", "OUT"]),
-    "coverage": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
-    "grids": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
-    "screening": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
-    "zoo": (["-o", "OUT.csv"], ["-o", "OUT.csv"]),
-    "gpu_check": (
-        ["--device", "cpu", "--tiny", "--part", "laws", "--out", "OUT"], ["--device", "cpu", "--tiny", "--out", "OUT"]
-    ),
-}  # fmt: skip
-
-
-def program(name: str, arguments: list[str], out: Path) -> subprocess.Popen[str]:
-    return start("-m", f"experiments.{name}", *(argument.replace("OUT", str(out)) for argument in arguments))
-
-
-def test_these_are_all_programs_of_experiments() -> None:
-    folder = ROOT / "experiments"
-    programs = {file for file in folder.rglob("*.py") if "__main__" in file.read_text().replace("__main__.py", "")}
-    assert programs == {folder / name / "__main__.py" for name in PROGRAMS}
-
-
 @pytest.mark.parametrize("how", SIGNALS)
-@pytest.mark.parametrize("name", [name if name == "coverage" else slow(name) for name in PROGRAMS])
-def test_programs_of_experiments_end_in_the_same_way(name: str, how: str, tmp_path: Path) -> None:
-    """From their first import on: libraries take seconds. Past the imports, they name the place that stayed empty."""
-    process = program(name, PROGRAMS[name][0], tmp_path / "out")
+def test_a_study_ends_by_a_signal_in_the_same_way(how: str, tmp_path: Path) -> None:
+    """From its first import on: libraries take seconds. Past the imports, it names the place that stayed empty."""
+    process = start("-m", "bench", "coverage", "-o", str(tmp_path / "out"))
     assert eventually(lambda: is_caught(process), process)
     tell(process, how)
-    empty = [f"nothing was written to {tmp_path / place}" for place in ("out", "out.csv")]
-    others = assert_ended_by(process, how, "nothing was written", *empty)
-    assert name == "gpu_check" or others == "", "only that one tells what it begins"
+    assert_ended_by(process, how, "nothing was written", f"nothing was written to {tmp_path / 'out'}")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, (_, place) in PROGRAMS.items() if place])
-def test_programs_of_experiments_try_their_place_before_they_run(name: str, tmp_path: Path) -> None:
+def test_a_study_tries_its_place_before_it_runs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    status, out, err = ended(program(name, PROGRAMS[name][1], tmp_path / "file" / "out"))
+    status, out, err = ended(start("-m", "bench", "coverage", "-o", str(tmp_path / "file" / "out")))
     assert (status, out, len(err.splitlines())) == (2, "", 1), err
     assert str(tmp_path / "file") in err
 

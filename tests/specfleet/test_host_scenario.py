@@ -7,18 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.chance.acceptance import Recorded
+from calibrate.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
+from calibrate.host import fitted_scenario
+from experiments.notes import notes_of
+from fleet.acceptance.models import Recorded
 from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
-from fleet.times.effects import Turns
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
-from specfleet.calibrating import own_scenario
 from specfleet.cli import main
-from specfleet.host_scenario import fitting, fitting_path, scenario_of_pair, write_fitting
-from specfleet.notes import notes_of
-from specfleet.scenario import scenario_of
 
 TWO_CORES = {"cores": "2"}
 
@@ -30,7 +28,6 @@ def measured(
         "measured",
         draft=StepTime(base_s=0.001),
         verify=StepTime(base_s=0.005),
-        turns=(Turns(), Turns()),
         contention=contention,
         acceptance=Recorded(5, ((5, 4, 5), (3, 5, 5))),
         provenance=provenance,
@@ -44,7 +41,7 @@ def written(scenario: Scenario, profile: HardwareProfile, folder: Path) -> Scena
 
 
 def pair(profile: HardwareProfile, **options: Any) -> Scenario:
-    return scenario_of_pair(own_scenario(None, options, "demo/calibration"), profile)
+    return scenario_of_pair(fitted_scenario(None, options, "demo/calibration"), profile)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_scenarios()))
@@ -113,10 +110,10 @@ def test_only_the_host_that_calibration_adds_is_said_to_take_one_step_at_a_time(
 
 
 def test_stated_times_of_real_targets_give_way_to_measured_ones() -> None:
-    stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"decode": {"base_s": 1.0}}})
+    stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"verify": {"base_s": 1.0}}})
     fits = fitting(stated, measured())
     assert fits.link is None
-    assert fits.verifiers.decode is None
+    assert fits.verifiers.verify is None
 
 
 def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import specfleet
+from experiments.notes import notes_of, notes_on_prediction
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario
 from specfleet.cli import main
-from specfleet.notes import notes_of, notes_on_prediction
 
 PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]
 PROFILE = {
@@ -103,58 +103,9 @@ def test_where_no_measured_acceptance_is_replaced_there_is_no_note(tables: dict[
     assert notes_of(scenario(**tables)) == ()
 
 
-def test_a_target_with_times_of_two_sources_is_named_with_all_of_them_and_with_N_max() -> None:
-    (note,) = notes_of(scenario(verifiers={"verify": {"base_s": 0.2}}))
-    mixed = specfleet.analytic(scenario(verifiers={"verify": {"base_s": 0.2}})).N_max
-    alone = specfleet.analytic(scenario()).N_max
-    assert mixed != alone
-    for part in (
-        "verifiers.verify = 200 ms is the scenario's (the profile's: 40 ms)",
-        "prefill = 50 ms and decode = 30 ms are still the profile's",
-        f"N_max = {mixed} rests on both, and by the profile alone it is {alone}",
-        "give verifiers.prefill and verifiers.decode",
-    ):
-        assert part in note
-
-
-def test_a_target_whose_first_token_alone_mixes_sources_says_so() -> None:
-    (note,) = notes_of(scenario(verifiers={"verify": {"base_s": 0.2}, "decode": {"base_s": 0.1}}))
-    assert "N_max" not in note
-    assert "time to the first token rests on both" in note
-
-
-def test_a_fleet_without_N_max_is_told_what_mixes_too() -> None:
-    (note,) = notes_of(scenario(verifiers={"decode": {"base_s": 0.1}}, drafters={"count": 2}))
-    assert "What speculation gains over plain decoding rests on both" in note
-
-
-def test_a_tier_of_targets_is_told_what_it_keeps_of_the_others() -> None:
-    (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "verify": {"base_s": 0.1}}]}))
-    for part in ("targets 2 and above verify in 100 ms", "prefill = 50 ms and decode = 30 ms"):
-        assert part in note
-
-
-def test_times_of_one_source_have_no_note() -> None:
-    time = {"base_s": 0.2}
-    assert notes_of(scenario(verifiers={"verify": time, "prefill": time, "decode": time})) == ()
-    assert notes_of(scenario()) == ()
-    assert notes_of(make_scenario({"verifiers": {"verify": time}})) == (), "without a profile there is no second source"
-
-
-def test_beside_a_batch_a_note_names_only_keys_that_may_be_given_there() -> None:
-    batch, time = {"rule": {"policy": "slots", "size": 4}}, {"base_s": 0.2}
-    for given, left in (("verify", "prefill"), ("prefill", "verify")):
-        (note,) = notes_of(scenario(batch=batch, verifiers={given: time}))
-        assert f"verifiers.{given} = 200 ms" in note
-        assert f"The time to the first token rests on both: give verifiers.{left}, too" in note
-        assert "decode" not in note
-    assert notes_of(scenario(batch=batch, verifiers={"verify": time, "prefill": time})) == ()
-
-
-def test_real_targets_take_their_own_time_and_have_no_note() -> None:
-    verifiers = {"verify": {"base_s": 0.2}}
-    assert notes_of(scenario(verifiers=verifiers), world="engine") == ()
-    assert len(notes_of(scenario(verifiers=verifiers | {"kind": "replayed"}), world="engine")) == 1
+def test_a_tier_with_a_verify_time_of_its_own_is_noted() -> None:
+    (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "step": {"base_s": 0.1}}]}))
+    assert "targets 2 and above have a verify time of their own" in note
 
 
 def test_a_missing_decode_time_is_named_where_N_max_is_zero_for_it() -> None:
@@ -199,4 +150,4 @@ def test_the_caption_of_a_figure_with_an_analytic_curve_says_that_prefill_is_lef
 def test_tiers_beyond_the_last_station_are_noted_and_let_counts_be_swept(side: str) -> None:
     tables = {side: {"count": 3, "tiers": [{"first": 2}, {"first": 5}]}}
     noted = [note for note in notes_of(make_scenario(tables)) if "tiers" in note]
-    assert noted == [f"{side}.tiers: that of first = 5 is nobody's, with {side}.count = 3"]
+    assert noted == [f"{side}.tiers: first = 5 is beyond the last station, {side}.count = 3"]

@@ -14,7 +14,8 @@ from fleet.records.run import read_run
 from fleet.times.profile import read_profile
 from sim.run import simulate
 from specfleet import cli
-from specfleet.reference.command_line import all_commands, all_functions
+from tests.helpers.cli import run_cli
+from tests.helpers.commands import all_commands, all_functions
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, specfleet
 from tests.helpers.stars import star
@@ -22,7 +23,6 @@ from tests.helpers.stars import star
 COMMANDS, FUNCTIONS = all_commands(), all_functions()
 READ = {
     "--of",
-    "--pace",
     "--profile",
     "--trace",
     "--data",
@@ -135,13 +135,6 @@ def test_what_only_writes_leaves_the_old_file_on_a_full_disk(command: str, sourc
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
-
-
 def test_a_calibration_that_cannot_be_written_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,9 +152,9 @@ def test_a_run_of_the_engine_that_cannot_be_written_is_printed(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    from engine.runtime.served import Served
+    from engine.launch.serve import Served
 
-    monkeypatch.setattr("engine.runtime.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
+    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     words = [option, "/dev/full", kept, str(tmp_path / "kept")]
     assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1

@@ -129,10 +129,10 @@ def test_the_floors_in_the_design_are_those_that_are_enforced() -> None:
 
 INDEXES = {  # what lists the files of a folder, and the folder
     "docs/decisions/decoding.md": "engine/decoding",
-    "docs/decisions/runtime.md": "engine/runtime",
+    **{f"engine/{wing}/__init__.py": f"engine/{wing}" for wing in ("launch", "net", "node", "replayed")},
     "fleet/records/__init__.py": "fleet/records",
     "experiments/__init__.py": "experiments",
-    "experiments/terminal/__init__.py": "experiments/terminal",
+    "experiments/console/__init__.py": "experiments/console",
     "specfleet/cli/__init__.py": "specfleet/cli",
     "tests/inputs/__init__.py": "tests/inputs",
 }

@@ -8,16 +8,15 @@ import pytest
 
 import specfleet
 from experiments.plan.answer import Plan
+from experiments.plan.places import pairs_of, places_of
 from experiments.plan.question import APART, COLOCATED, PLAIN, Pair, Question
 from experiments.plan.screen import screen
+from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost
-from fleet.scenario.reading import read_scenario
+from fleet.scenario.reading import read_scenario, scenario_of
 from fleet.times.profile import HardwareProfile
 from specfleet.cli.plan import TABLED, tabled
-from specfleet.places import pairs_of, places_of
-from specfleet.planning import write_plan
-from specfleet.scenario import scenario_of
 
 TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
 DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]
@@ -103,8 +102,6 @@ def test_a_drafter_beside_a_target_takes_the_targets_precision_where_that_device
         (f"{TARGET}@h100", [DRAFTS[0], f"{DRAFTER}@l4:bf16"], [], "draft = .*l4:bf16.*: the same as .*@l4.; name it"),
         ([f"{TARGET}@h100"] * 2, DRAFTS, [], "target = .*: the same as"),
         ([], DRAFTS, [], "needs one MODEL@DEVICE or more"),
-        ([f"{TARGET}@h100", 3], DRAFTS, [], "target = 3: needs a text"),
-        (3, DRAFTS, [], "target = 3: needs a text"),
         (f"{TARGET}@h100", DRAFTS, ["h100=3,l4=0.4"], "the drafter has no price; add rtx-4090=COST"),
     ],
 )  # fmt: skip

@@ -2,54 +2,49 @@
 
 import json
 import re
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from fleet.chance.places import PlaceRow
-from fleet.chance.signals import SignalRow
+from fleet.acceptance.places import PlaceRow
+from fleet.acceptance.signals import SignalRow
 from fleet.data.shipped import shipped_profiles, shipped_scenarios
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS, SYMBOLS
+from fleet.records.metrics.glossary import METRICS, SYMBOLS
+from fleet.records.metrics.window import Metric
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs
-from specfleet import cli
-from specfleet.meaning.docstrings import docs_of
-from specfleet.meaning.entries import prediction_tables, scenario_tables
-from specfleet.meaning.kinds import fields_of
-from specfleet.meaning.lookup import explain, in_lines
+from specfleet.meaning.entries import (
+    described_keys,
+    explain,
+    keys_of,
+    prediction_tables,
+    prose_of,
+    scenario_tables,
+)
+from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
-from specfleet.meaning.tables import keys_of
-from specfleet.meaning.template import template, write_template
-from specfleet.reference.__main__ import main, outdated
-from specfleet.reference.command_line import all_functions
-from specfleet.reference.pages import PAGES, all_pages
+from specfleet.meaning.texts import PAGES
+from specfleet.reference import main, outdated, pages
+from tests.helpers.cli import run_cli
+from tests.helpers.commands import all_functions
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*scenario_tables(), *prediction_tables())}
 STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalRow, PlaceRow, StarInputs, Metric]
 
 
-def run_cli(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return int(end.value.code or 0)
-
-
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_every_key_has_a_description_every_number_a_unit_and_no_description_is_of_nothing(struct: type) -> None:
-    docs = docs_of(struct)
-    assert docs.first
-    assert set(docs.keys) == {field.name for field in fields_of(struct)}
+    assert prose_of(struct)[0]
+    assert set(described_keys(struct)) == {field.name for field in fields_of(struct)}
     for key in keys_of(struct):
         assert key.what.endswith(".")
-        assert key.unit or not key.is_number, key.name
+        assert "unit" in key.facts or not any(kind in key.facts["type"] for kind in ("integer", "number")), key.name
 
 
 def test_the_pages_are_up_to_date() -> None:
@@ -70,52 +65,52 @@ def test_a_check_fails_for_pages_that_are_missing_changed_or_too_many(tmp_path: 
 
 
 def test_every_link_of_the_pages_leads_to_a_heading() -> None:
-    pages = all_pages()
-    assert set(pages) == {"README.md", *PAGES}
+    made = pages()
+    assert set(made) == {"README.md", *PAGES}
     anchors = {
         name: {
             re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
             for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
         }
-        for name, text in pages.items()
+        for name, text in made.items()
     }
-    for name, text in pages.items():
+    for name, text in made.items():
         for page, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)]+)\)", text)):
-            assert (page or name) in pages
+            assert (page or name) in made
             assert not anchor or anchor in anchors[page or name], f"{name}: {page}#{anchor}"
 
 
 def test_every_command_and_every_metric_has_its_place_on_a_page() -> None:
-    pages = all_pages()
+    made = pages()
     for name in all_functions():
-        assert f"\n## {name}\n" in pages["cli.md"]
+        assert f"# `specfleet {name}`\n" in made["cli.md"]
     for one in (*METRICS, *SYMBOLS):
-        assert f"| `{one.name}` | {one.unit} |" in pages["metrics.md"]
+        assert f"| `{one.name}` | {one.unit} |" in made["metrics.md"]
 
 
 FOUND = {
     "drafters.depth": {"drafters.depth: scenario key"},
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
     "batch.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
-    "drafters.tiers[].first": {"drafters.tiers.first: scenario key"},
+    "drafters.tiers[].first": {"Tier.first: scenario key"},
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
-    "recent_load": {"profile.recent_load: profile key"},
+    "overhead": {"profile.overhead: profile key"},
     "throughput": {"throughput: metric", "throughput: quantity of the analytic model"},
-    "ttft_p90_s": {"ttft_p90_s: metric"},
+    "ttft_p90_s": {"ttft_s: metric"},
     "wait": {"wait_s: metric", "wait_s: quantity of the analytic model"},
     "n_FULL": {"N_full: quantity of the analytic model"},
     "R_q": {"rounds_per_s: metric"},
     "R_p": {"rounds_per_s_per_target: metric"},
-    "T_gamma": {"iteration_s: metric", "iteration_s: quantity of the analytic model"},
-    "T_idle": {"iteration_idle_s: metric", "idle_s: quantity of the analytic model"},
+    "T_gamma": {"iteration_s: quantity of the analytic model"},
+    "T_idle": {"idle_s: quantity of the analytic model"},
     "T_wait": {"wait_s: metric"},
     "N_max": {"N_max: quantity of the analytic model"},
     "S": {"service_s: metric", "S_s: quantity of the analytic model"},
     "Z": {"return_s: metric", "Z_s: quantity of the analytic model"},
     "N": {"verifiers.count: scenario key"},
-    "O": {"throughput: metric", "accepted_throughput: metric"},
+    "O": {"throughput: metric"},
     "alpha": {"alpha: symbol"},
     "beta": {'geometric.beta: key of the model "geometric"', 'goodspeed.beta: key of the policy "goodspeed"'},
     "goodspeed": {"goodspeed: policy"},
@@ -157,17 +152,17 @@ def test_an_unknown_word_is_bad_input(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_what_ships_is_listed_with_a_line_each(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [one.name for one in profiles()] == list(shipped_profiles())
-    basis = {one.name: one.basis for one in profiles()}
+    assert [one["name"] for one in profiles()] == list(shipped_profiles())
+    basis = {one["name"]: one["basis"] for one in profiles()}
     assert basis["rtx-4090"] == "stated"
     assert basis["jetson-orin"] == "assumed"
     assert "star" in shipped_scenarios()
     for command, listed in (("profiles", profiles()), ("scenarios", scenarios())):
         assert run_cli(monkeypatch, command) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split()[0] for line in lines] == [one.name for one in listed]
+        assert [line.split()[0] for line in lines] == [one["name"] for one in listed]
         assert run_cli(monkeypatch, command, "--json") == 0
-        assert [one["what"] for one in json.loads(capsys.readouterr().out)[command]] == [one.what for one in listed]
+        assert [one["what"] for one in json.loads(capsys.readouterr().out)[command]] == [one["what"] for one in listed]
 
 
 @pytest.mark.parametrize("kind", shipped_scenarios())

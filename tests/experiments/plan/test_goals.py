@@ -12,13 +12,13 @@ def test_a_goal_names_a_metric_and_its_limit() -> None:
     assert [(goal.metric, goal.limit, goal.sense) for goal in goals] == [
         ("tpot_p99_s", 0.04, "at most"),
         ("ttft_p90_s", 1.0, "at most"),
-        ("latency_mean_s", 120.0, "at most"),
+        ("latency_s", 120.0, "at most"),
     ]
 
 
 def test_tokens_a_second_of_a_user_are_a_limit_of_the_time_for_a_token() -> None:
     mean, slowest, total = parse_least(["tokens_per_s_per_user=50, tokens_per_s_per_user_p99=40/s", "tokens_per_s=600"])
-    assert (mean.metric, mean.limit) == ("tpot_mean_s", 0.02)
+    assert (mean.metric, mean.limit) == ("tpot_s", 0.02)
     assert (slowest.metric, slowest.limit) == ("tpot_p99_s", 0.025)
     assert (total.metric, total.limit, total.sense) == ("throughput", 600, "at least")
 

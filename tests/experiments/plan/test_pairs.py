@@ -7,16 +7,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from experiments.grids.held import held
-from experiments.grids.questions import question_of
 from experiments.plan.answer import Plan
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.make import make_plan
 from experiments.plan.question import DEPTH, PLAIN, Pair, Question
-from experiments.plan.race import INDIFFERENT
 from experiments.plan.screen import screen
+from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
+from tests.helpers.grids import held
 from tests.helpers.marks import slow
+from tests.helpers.questions import question_of
 
 NUMBERS = [0, 9, slow(2), slow(7)]  # even ones decode all the time, odd ones have arrivals
 
@@ -104,7 +104,7 @@ def test_the_order_of_candidates_changes_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("number", [slow(number) for number in range(6)])
 def test_the_chosen_fleet_is_the_full_grids_best_of_all_candidates_or_as_good_as_it_says(number: int) -> None:
-    assert held(question_of(number, pairs=2), jobs=1).verdict != "WORSE"
+    assert held(question_of(number, pairs=2)) != "WORSE"
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -9,22 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from experiments.grids.held import held
-from experiments.grids.questions import question_of
-from experiments.jobs import side_by_side
-from experiments.plan import make
 from experiments.plan.answer import Plan
 from experiments.plan.make import make_plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
 from experiments.plan.screen import screen
-from experiments.plan.trial import try_out
+from experiments.plan.trials import try_out
+from experiments.plan_files import write_plan
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Device, Poisson
 from sim.run import simulate
 from specfleet.cli.plan import print_plan
-from specfleet.planning import write_plan
+from tests.helpers.grids import held
 from tests.helpers.marks import slow
+from tests.helpers.questions import question_of
 
 SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
 FEW = ["verifiers.count=1:4", "drafters.depth=2,4,6"]
@@ -53,7 +51,7 @@ def serving() -> Plan:
 
 @pytest.mark.parametrize("number", [slow(number) for number in range(6)])
 def test_the_chosen_fleet_is_the_full_grids_best_or_as_good_as_it_says(number: int) -> None:
-    assert held(question_of(number), jobs=1).verdict != "WORSE"
+    assert held(question_of(number)) != "WORSE"
 
 
 def test_fleets_without_speculation_and_with_drafters_beside_targets_are_always_looked_at(
@@ -180,25 +178,8 @@ def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind
     carried = [one for one in fleets if one.target_load < 0.9 and one.shape.targets in (2, 5)][:3]
     assert carried
     for one in carried:
-        simulated = try_out(question, one.shape, 0).values["tpot_mean_s"]
+        simulated = try_out(question, one.shape, 0).values["tpot_s"]
         assert one.tpot_s == pytest.approx(simulated, rel=0.2), one.shape.title
-
-
-def test_a_plan_simulates_in_its_own_process_until_others_pay_for_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[int] = []
-
-    def counted(call: Any, arguments: Any, jobs: int) -> Any:
-        used.append(jobs)
-        return side_by_side(call, arguments, 1)
-
-    monkeypatch.setattr(make, "side_by_side", counted)
-    question = replace(question_of(0), targets=(1, 2), vary={"drafters.depth": (2, 4)})
-    made = make_plan(question, jobs=2)
-    assert set(used) == {1}
-    used.clear()
-    monkeypatch.setattr(make, "WORTH_PROCESSES_S", 0.0)
-    assert make_plan(question, jobs=2) == made
-    assert 2 in used
 
 
 @pytest.mark.parametrize("number", [0, 2, 4])

@@ -1,0 +1,98 @@
+"""The scenario that fits a calibration: its models, its profile, and devices as this host has them.
+
+Acceptance is left to the profile, which measured it.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from fleet.acceptance.signals import SIGNALS_FILE
+from fleet.files import write_file
+from fleet.scenario.facts import measured_acceptance, models_of
+from fleet.scenario.named_files import with_files
+from fleet.scenario.reading import Given
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Device, Scenario
+from fleet.scenario.writing import scenario_lines
+from fleet.times.profile import HardwareProfile
+
+HOST = "host"  # name of the device that all stations share
+SLOWED = 1.1  # from this factor on, steps that run at once slow each other about as much as sharing does
+REQUESTS = 48
+WRITTEN = "Written by `specfleet calibrate`: what it measured, on the host that it measured."
+
+
+def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return a scenario of a calibrated pair, with as many targets as the calibration let run beside the drafter."""
+    verifiers = msgspec.structs.replace(pair.verifiers, count=max(1, len(profile.contention) - 1))
+    workload = msgspec.structs.replace(pair.workload, requests=REQUESTS)
+    return msgspec.structs.replace(pair, name="pair", verifiers=verifiers, workload=workload)
+
+
+def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return the scenario with what the profile measured on its host: times, acceptance, and shared devices.
+
+    Devices that it names stay; targets that stand for accelerators elsewhere, and batches, need none.
+    """
+    replace = msgspec.structs.replace
+    drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
+    devices = scenario.devices
+    if verifiers.kind == "real":  # their times and links were measured
+        verifiers = replace(verifiers, tiers=(), verify=None, profile="")
+        if scenario.batch is None and not devices and shares_device(scenario, profile):
+            devices = {HOST: Device("turns")}
+            drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
+    fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
+    return replace(absolute(fits), acceptance=measured_acceptance(scenario, SIGNALS_FILE))  # beside the profile
+
+
+def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
+    """Whether the scenario's stations would slow each other on the host that the profile was measured on.
+
+    They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
+    """
+    models = models_of(resolve(scenario))
+    at_once = profile.contention[min(models, len(profile.contention)) - 1]
+    cores = int(profile.provenance.get("cores", models))
+    return "gpu" in profile.provenance or cores < models or at_once >= SLOWED
+
+
+def absolute(scenario: Scenario) -> Scenario:
+    """Return the scenario with the files and models that it names by absolute paths, so that it reads from anywhere."""
+    replace = msgspec.structs.replace
+    return replace(
+        with_files(scenario, lambda path: str(Path(path).resolve())),
+        drafters=replace(scenario.drafters, model=_absolute(scenario.drafters.model)),
+        verifiers=replace(scenario.verifiers, model=_absolute(scenario.verifiers.model)),
+    )
+
+
+def _absolute(model: str) -> str:
+    """The absolute path of a model's folder that is there; "demo", and what is not there, stay as they are."""
+    return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
+
+
+def fitting_path(out: Path, given: Given | None = None) -> Path:
+    """Return where the scenario that fits a profile goes: beside it, under its name with `.toml`.
+
+    It ends in `-fits.toml` where the profile has that name, or the scenario that was given.
+    """
+    path = out.with_suffix(".toml")
+    taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
+    is_taken = path.resolve() in [other.resolve() for other in taken]
+    return out.with_name(f"{out.stem}-fits.toml") if is_taken else path
+
+
+def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: str, path: Path) -> bool:
+    """Write the scenario that fits a profile, which is in `profile_file` beside it; False where a file is there."""
+    if path.exists():
+        return False
+    fits, comments = fitting(scenario, profile), [WRITTEN]
+    if fits.devices != scenario.devices:
+        factors = ", ".join(f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1))
+        cores = profile.provenance.get("gpu") or f"{profile.provenance.get('cores', 'some')} cores"
+        comments.append(f"All stations run on this host ({cores}): one step at a time, in the order of asking.")
+        comments.append(f'"contended" lets steps run at once; they were measured to take longer then: {factors}.')
+    write_file(path, "\n".join(scenario_lines(fits, profile_file, comments)) + "\n")
+    return True

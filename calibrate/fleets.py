@@ -1,0 +1,151 @@
+"""Small fleets of a calibration: they decode calibration prompts, and their records are read like any others."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from engine.launch.serve import serve
+from fleet.policies.warm_up import AfterIdle, NoWarmUp
+from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
+from fleet.scenario.scenario import Device, Scenario, Sharing, mean_tokens
+from fleet.times.durations import grid_place, step_name
+from fleet.times.step_time import Quantiles, StepTime
+
+SETTLING_STEPS = 5  # of each station at the start of a run; they do not count
+SATURATED_TARGETS = 6
+SHARED = "shared"  # name of a shared device
+
+
+class FleetSetup(msgspec.Struct, frozen=True):
+    """What the small fleets of a calibration have in common.
+
+    `times`: step times by name, as a profile has them. `folder`: where decoded continuations are kept.
+    """
+
+    scenario: Scenario
+    times: dict[str, StepTime]
+    folder: Path
+
+
+def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Run:
+    """Run a fleet of replayed targets for about `rounds` drafts."""
+    scenario = setup.scenario
+    workload = scenario.workload
+    a_request = max(1, int(mean_tokens(workload.new_tokens)) // (scenario.drafters.depth + 1))  # rounds, at least
+    requests = max(targets, -(-rounds // a_request))
+    warm_up = AfterIdle(0.0, warm_tokens) if warm_tokens else NoWarmUp()
+    return serve(
+        msgspec.structs.replace(
+            scenario,
+            drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
+            verifiers=msgspec.structs.replace(scenario.verifiers, kind="replayed", count=targets, verify=verify),
+            workload=msgspec.structs.replace(workload, requests=requests),
+        ),
+        setup.folder,
+    ).run
+
+
+def run_saturated(setup: FleetSetup, rounds: int) -> Run:
+    """Keep the drafter busy without a pause: many targets that verify for one to three of its drafts.
+
+    Targets that answered at once would make its drafts 2 or 3 % faster: their process has less to wake up for.
+    """
+    return run_rounds(setup, SATURATED_TARGETS, for_drafts(setup, 2), rounds)
+
+
+def run_half_loaded(setup: FleetSetup, targets: int, rounds: int) -> Run:
+    """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
+    return run_rounds(setup, targets, for_drafts(setup, 4), rounds)
+
+
+def for_drafts(setup: FleetSetup, drafts: float) -> StepTime:
+    """Return the time of a verification that takes as long as so many drafts, give or take a half."""
+    draft_s = setup.times["draft"].mean_s(
+        setup.scenario.drafters.depth, mean_tokens(setup.scenario.workload.prompt_tokens)
+    )
+    return StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
+
+
+def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds: int) -> Run:
+    """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
+
+    All lengths alternate in one run, so that a machine that is slow for a while is not taken for the effect of one gap.
+    """
+    levels = np.linspace(0, 1, 65)
+    gaps_s = np.geomspace(shortest_s, longest_s, len(levels))
+    mean_s = float(np.trapezoid(gaps_s, levels))
+    verify = StepTime(base_s=mean_s, spread=Quantiles(tuple(levels.tolist()), tuple((gaps_s / mean_s).tolist())))
+    return run_rounds(setup, 1, verify, rounds)
+
+
+def run_after_gap(setup: FleetSetup, gap_s: float, rounds: int, warm_tokens: int) -> Run:
+    """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
+    return run_rounds(setup, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
+
+
+def run_sharing(setup: FleetSetup, targets: int, requests: int, sharing: Sharing) -> Run:
+    """Let `targets` real targets and their drafter decode `requests` each, on one device shared by rule `sharing`."""
+    return serve(sharing_fleet(setup.scenario, targets, requests, sharing), setup.folder).run
+
+
+def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:
+    """Return the scenario with all stations on one device."""
+    return msgspec.structs.replace(
+        scenario,
+        name=f"{targets} real targets share a device: {sharing}",
+        devices={SHARED: Device(sharing)},
+        drafters=msgspec.structs.replace(scenario.drafters, device=SHARED),
+        verifiers=msgspec.structs.replace(scenario.verifiers, count=targets, device=SHARED),
+        workload=msgspec.structs.replace(scenario.workload, requests=targets * requests),
+    )
+
+
+def run_plain(setup: FleetSetup, requests: int) -> Run:
+    """Let one real target decode `requests` by itself, on a device of its own."""
+    scenario = setup.scenario
+    plain = msgspec.structs.replace(
+        scenario,
+        drafters=msgspec.structs.replace(scenario.drafters, count=0),
+        workload=msgspec.structs.replace(scenario.workload, requests=requests),
+    )
+    return serve(plain, setup.folder).run
+
+
+def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
+    """Return the finished steps of a run but for warm-ups, station by station, with times in seconds.
+
+    Columns: station; name; begun_s, ended_s; duration_s on the device; fitted_s by `setup.times`; gap_s, idleness of
+    the station before; resolved, whether the step counts.
+    """
+    rows, shape = run.frame().sort_values(["station", "seq"]), setup.scenario.drafters.shape
+    done = rows[(rows.event == "done") & (rows.kind != "warm_up")]
+    starts = rows[rows.event == "start"].drop_duplicates(["station", "step"]).set_index(["station", "step"])
+    starts = starts.reindex(pd.MultiIndex.from_frame(done[["station", "step"]]))
+    names = [step_name(step.station.startswith(DRAFTER), step.kind) for step in done.itertuples()]
+    fitted_s = [
+        setup.times[name].mean_s(
+            *grid_place(step.kind, shape.nodes(step.tokens) if step.kind == "verify" else step.tokens, step.base)
+        )
+        for name, step in zip(names, done.itertuples(), strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "station": done.station,
+            "name": names,
+            "begun_s": starts.time_s.to_numpy(),
+            "ended_s": done.time_s,
+            "duration_s": done.duration_s,
+            "fitted_s": fitted_s,
+            "gap_s": starts.idle_gap_s.to_numpy(),
+            "resolved": done.groupby("station").cumcount() >= SETTLING_STEPS,
+        }
+    )
+
+
+def drafts_in(run: Run, setup: FleetSetup) -> pd.DataFrame:
+    """Return the drafts of a run that count, as `fitted_steps` has them, with `ratio`: measured over fitted time."""
+    steps = fitted_steps(run, setup).query("resolved and name == 'draft'")
+    return steps.assign(ratio=steps.duration_s / steps.fitted_s)

@@ -1,0 +1,82 @@
+"""Measure a model pair on this host: a hardware profile, and beside it a scenario that fits."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
+from fleet.errors import OutputError
+from fleet.files import check_writable
+from fleet.scenario.changes import Changes, pairs_of
+from fleet.scenario.reading import Given, make_scenario, scenario_of
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile, write_profile
+
+OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
+"""What is measured where no scenario is given: a chain of depth 5 on these lengths."""
+
+
+def calibrate(
+    scenario: Given | None = None,
+    changes: Changes | None = None,
+    *,
+    prompts: str = "demo/calibration",
+    quick: bool = False,
+    out: str | Path | None = None,
+    report: Callable[[str], None] = lambda _stage: None,
+    **keys: Any,
+) -> HardwareProfile:
+    """Measure a model pair on this host and return its hardware profile, with fits and residuals.
+
+    `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
+    `prompts`: "demo/calibration", or a JSON Lines file; take others than those of the runs that the profile shall
+    predict. `quick`: a smaller grid and fewer repetitions. `out`: where to write the profile (JSON); beside it, under
+    the same name with `.toml`, a scenario that fits it, unless there is one, and what else was recorded, such as
+    `signals.parquet` of a batch whose drafts are chains. `report` is called with the name of each stage as it begins.
+    Needs `specfleet[engine]`. Raises InputError for bad input, and OutputError where the profile cannot be written; its
+    `result` is the profile.
+
+        if __name__ == "__main__":  # its processes import the script that starts them
+            profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
+            specfleet.simulate("star", profile=profile)
+    """
+    from calibrate import batches
+    from calibrate.run import QUICK, Effort
+    from calibrate.run import calibrate as calibrate_pair
+
+    own = fitted_scenario(scenario, changes, prompts, keys)
+    measured = scenario_of(own, {"workload.prompts": prompts})
+    file = None if out is None else Path(out)
+    if file is not None:
+        check_writable(file)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if file is None else file.parent
+        if measured.batch is not None:
+            profile = batches.calibrate_batch(measured, folder, report, batches.QUICK if quick else batches.WHOLE)
+        else:
+            profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
+    if file is not None:
+        try:
+            write_profile(profile, file)
+            fits = own if scenario is not None else scenario_of_pair(own, profile)
+            write_fitting(fits, profile, file.name, fitting_path(file, scenario))
+        except OutputError as error:
+            error.result = profile
+            raise
+    return profile
+
+
+def fitted_scenario(
+    scenario: Given | None, changes: Changes | None, prompts: str, keys: Mapping[str, Any] | None = None
+) -> Scenario:
+    """Return the scenario that a calibration is for; without one, that of a pair, on prompts of the same kind.
+
+    >>> fitted_scenario(None, {"drafters.depth": 3}, "demo/calibration").workload.prompts
+    'demo/evaluation'
+    """
+    if scenario is not None:
+        return scenario_of(scenario, changes, **(keys or {}))
+    runs_on = "demo/evaluation" if prompts == "demo/calibration" else prompts
+    pairs = [("workload.prompts", runs_on), *pairs_of(changes or ())]
+    return scenario_of(make_scenario(OWN, "calibrate"), pairs, **(keys or {}))

@@ -1,0 +1,82 @@
+"""Delays around the steps of a calibration's fleets and of their messages, as a profile has them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from calibrate.fits import spread_of
+from calibrate.fleets import SETTLING_STEPS
+from fleet.records.overheads import StationDelays, delays_in
+from fleet.records.playback import playback_of
+from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER
+from fleet.times.overhead import Delay, Overhead
+from fleet.times.step_time import LinkTime
+
+MIN_DELAYS = 20  # values from which a delay has a distribution of its own
+TIMED_MESSAGES = {"Draft": "draft", "DraftRequest": "draft-request"}  # messages that show the link, and their events
+
+
+def delays_of(runs: Sequence[Run], drafters: bool) -> StationDelays:
+    """Return the delays of all drafters of some runs, or of all targets, without the first ones of each station."""
+    found = [delays for run in runs for name, delays in delays_in(run).items() if name.startswith(DRAFTER) == drafters]
+    return StationDelays(
+        *([time_s for delays in found for time_s in getattr(delays, name)[SETTLING_STEPS:]] for name in DELAYS)
+    )
+
+
+DELAYS = StationDelays.__struct_fields__
+
+
+def overhead_of(delays: StationDelays) -> Overhead:
+    """Return the overhead of a station.
+
+    Where too few steps were queued, or too few woken, the distribution of all starts stands for theirs.
+    """
+    starts_s = delays.queued_s + delays.woken_s
+    queued_s, woken_s = (
+        times_s if len(times_s) >= MIN_DELAYS else starts_s for times_s in (delays.queued_s, delays.woken_s)
+    )
+    return Overhead(delay_of(queued_s), delay_of(woken_s), delay_of(delays.after_s))
+
+
+def delay_of(times_s: ArrayLike) -> Delay:
+    """Return the mean of some times in seconds, and how they spread around it."""
+    times = np.asarray(times_s, dtype=float)
+    mean_s = float(times.mean()) if times.size else 0.0
+    return Delay(mean_s, spread_of(times / mean_s)) if mean_s else Delay()
+
+
+def link_of(runs: Sequence[Run], pinged: LinkTime) -> LinkTime:
+    """Return the link, one way: latency and jitter of drafts and requests in some runs, bandwidth of pings."""
+    ways_s = [
+        way_s
+        for run in runs
+        for (_, kind, *_), of_message in playback_of(run, ()).ways_s.items()
+        if kind in TIMED_MESSAGES
+        for way_s in of_message
+    ]
+    rows = pd.concat([run.frame() for run in runs])
+    sizes_bytes = rows[rows.event.isin(list(TIMED_MESSAGES.values()))].payload_bytes
+    way = delay_of(ways_s)
+    latency_s = max(way.mean_s - float(sizes_bytes.mean()) * pinged.s_per_byte, 0.0)
+    return LinkTime(latency_s, pinged.bandwidth_bytes_per_s, way.spread)
+
+
+def describe_delays(delays: StationDelays) -> dict[str, Any]:
+    """Return what a reader needs to judge an overhead: for each delay its number of values, mean and quantiles."""
+    told: dict[str, Any] = {"left_out": f"the first {SETTLING_STEPS} of each kind in each run of a station"}
+    for name in DELAYS:
+        times_s = getattr(delays, name)
+        told[name.removesuffix("_s")] = {"steps": len(times_s)} | (spread_numbers(times_s) if times_s else {})
+    return told
+
+
+def spread_numbers(times_s: ArrayLike) -> dict[str, float]:
+    """Return the mean and the tenth and ninetieth percentile of times, in seconds."""
+    times = np.asarray(times_s, dtype=float)
+    p10_s, p90_s = np.quantile(times, (0.1, 0.9)).tolist()
+    return {"mean_s": float(times.mean()), "p10_s": p10_s, "p90_s": p90_s}

@@ -1,0 +1,284 @@
+"""Records of other engines become a scenario that `simulate` runs at once, with the files that it needs beside it."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pandas as pd
+
+from calibrate.readers.aiperf import read_aiperf
+from calibrate.readers.amusd import read_amusd
+from calibrate.readers.inference_lab import read_inference_lab
+from calibrate.readers.recording import Recording
+from calibrate.readers.sglang import read_sglang
+from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
+from calibrate.readers.vllm import read_vllm
+from calibrate.readers.vllm_log import read_vllm_log
+from calibrate.readers.vllm_metrics import read_vllm_metrics
+from fleet.acceptance.models import LengthModel, expected_committed
+from fleet.acceptance.places import ByPlace, write_places
+from fleet.data.shipped import shipped_profiles
+from fleet.errors import InputError
+from fleet.files import check_writable, write_file
+from fleet.inputs.text import shortened
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.scenario import Drafters, Scenario, Workload
+from fleet.scenario.writing import scenario_lines
+from fleet.shown import Shown
+from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.step_time import StepTime
+
+BY_PLACE = "specdecode-bench"
+READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
+    "vllm": read_vllm,
+    "vllm-metrics": read_vllm_metrics,
+    "vllm-log": read_vllm_log,
+    "sglang": read_sglang,
+    "aiperf": read_aiperf,
+    "inference-lab": read_inference_lab,
+    BY_PLACE: read_specdecode_bench,
+    "amusd": read_amusd,
+}
+MAX_MS = 1e9
+WIDTH = 108  # of a comment
+
+
+class Imported(Shown, msgspec.Struct, frozen=True):
+    """What an import made: the scenario as it reads back, its files, and what was counted beside what the file says.
+
+    `told`: mean tokens a round, bonus included, in the file's own words; None where it says nothing. `modelled`: what
+    the scenario's acceptance comes to at its depth; None for a model of single tokens.
+    """
+
+    scenario: Scenario
+    files: tuple[Path, ...]
+    format: str
+    rounds: int
+    accepted: int
+    mean_acceptance_length: float
+    told: float | None
+    modelled: float | None
+    notes: tuple[str, ...]
+
+    def line(self) -> str:
+        """Say in one line what was read."""
+        return f"{self.format}: {self.rounds} rounds, {self.mean_acceptance_length:.3f} tokens a round"
+
+    def rows(self) -> list[tuple[str, float | None, float | None]]:
+        """Return what was counted beside what the file says; None where either says nothing."""
+        length, stated = self.mean_acceptance_length, self.told
+        return [
+            ("rounds", self.rounds, None),
+            ("accepted draft tokens", self.accepted, None),
+            ("mean acceptance length, with the bonus token", length, stated),
+            ("mean acceptance length, without", length - 1, None if stated is None else stated - 1),
+            (f"tokens a round of the scenario, at depth {self.scenario.drafters.depth}", self.modelled, None),
+        ]
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as a frame: quantity, counted, the file says."""
+        return pd.DataFrame(self.rows(), columns=["quantity", "counted", "the file says"])
+
+
+class Times(NamedTuple):
+    """Where step times come from: an inline profile, or the name of one; and that in words."""
+
+    profile: HardwareProfile | str
+    source: str
+
+
+def import_record(
+    kind: str,
+    files: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    draft_ms: float | None = None,
+    verify_ms: float | None = None,
+    profile: str | Path | None = None,
+    depth: int | None = None,
+    method: str = "",
+    dataset: str = "",
+) -> Imported:
+    """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
+
+    `kind`: vllm, vllm-metrics, vllm-log, sglang, aiperf, inference-lab, specdecode-bench or amusd. Step times are
+    stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a file;
+    without either the file's own, where it has them. `depth`: of the scenario's drafts, at most as recorded. `method`
+    (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line that names file, record,
+    key and both values, for a file that contradicts itself.
+
+    >>> import specfleet, tempfile
+    >>> counts = '''{"metrics": {"speculative_decoding": {
+    ...     "mean_acceptance_length": 1.2326, "draft_acceptance_rate": 0.0775, "acceptance_histogram": [39, 1, 0, 3],
+    ...     "num_spec_steps": 43, "num_accepted_draft_tokens": 10, "num_draft_tokens": 129, "num_spec_tokens": 3}}}'''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     answer = Path(folder, "answer.json")
+    ...     _ = answer.write_text(counts)
+    ...     made = specfleet.import_record("vllm", answer, f"{folder}/mine.toml", draft_ms=2, verify_ms=25)
+    ...     result = specfleet.simulate(made.scenario, workload={"requests": 20})
+    >>> made.rounds, round(made.mean_acceptance_length, 4), made.told
+    (43, 1.2326, 1.2326)
+    """
+    if kind not in READERS:
+        raise InputError(f"import {shortened(kind, quoted=False)}: unknown; allowed: {', '.join(READERS)}")
+    paths, place = list(map(Path, [files] if isinstance(files, str | Path) else files)), Path(out)
+    if not paths:
+        raise InputError("files = []: needs a file, or a list of files")
+    if depth is not None and depth < 1:
+        raise InputError(f"depth = {depth}: needs a whole number from 1")
+    stated = _stated(draft_ms, verify_ms, profile, place)
+    recording = _read(kind, paths, depth, method, dataset)
+    if depth is not None and depth > recording.depth:
+        raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
+    return _written(place, paths, kind, recording, depth or recording.depth, stated)
+
+
+def _read(kind: str, paths: Sequence[Path], depth: int | None, method: str, dataset: str) -> Recording:
+    if kind == BY_PLACE:
+        methods: dict[str, Method] = {"": "eagle", "eagle": "eagle", "ngram": "ngram"}
+        if method not in methods:
+            raise InputError(f"--method {shortened(method, quoted=False)}: unknown; allowed: eagle, ngram")
+        return read_specdecode_bench(paths, methods[method], dataset, DEPTH if depth is None else depth)
+    for name, value in (("--method", method), ("--dataset", dataset)):
+        if value:
+            raise InputError(f"{name} {shortened(value, quoted=False)}: picks from specdecode-bench; leave it out")
+    return READERS[kind](paths)
+
+
+def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
+    """Return the step times that were stated, or the profile; None where nothing was."""
+    if profile is not None:
+        if draft_ms is not None or verify_ms is not None:
+            raise InputError("--profile has the step times; leave --draft-ms and --verify-ms out")
+        name = str(profile)
+        read_profile(name, Path())
+        if name in shipped_profiles():
+            return Times(name, f"the profile {name}")
+        return Times(_from_folder(Path(name), out), f"the profile {shortened(name)}")
+    if draft_ms is None and verify_ms is None:
+        return None
+    draft_s, verify_s = _seconds("--draft-ms", draft_ms), _seconds("--verify-ms", verify_ms)
+    stated = "stated (--draft-ms a token, --verify-ms a verification)"
+    times = HardwareProfile(
+        name="stated",
+        draft=StepTime(per_token_s=draft_s),
+        verify=StepTime(base_s=verify_s),
+        decode=StepTime(base_s=verify_s),
+        sources={"draft": "stated", "verify": "stated", "decode": "assumed: as long as a verification"},
+    )
+    return Times(times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time")
+
+
+def _seconds(option: str, time_ms: float | None) -> float:
+    if time_ms is None or not 0 < time_ms <= MAX_MS:
+        stated = "" if time_ms is None else f" {time_ms}"
+        raise InputError(f"{option}{stated}: needs milliseconds above 0, beside its companion")
+    return time_ms / 1000
+
+
+def _from_folder(path: Path, out: Path) -> str:
+    """Return the path of a file as it is found from the folder of another."""
+    try:
+        return str(path.resolve().relative_to(out.resolve().parent))
+    except ValueError:
+        return str(path.resolve())
+
+
+def _written(
+    out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None
+) -> Imported:
+    """Write the scenario and the files beside it, and read it back."""
+    places = out.with_name(f"{out.stem}-places.parquet") if recording.texts else None
+    lengths = out.with_name(f"{out.stem}-lengths.csv") if recording.lengths else None
+    written = [path for path in (places, lengths, out) if path is not None]
+    for path in written:
+        if path.resolve() in [given.resolve() for given in paths]:
+            raise InputError(f"{path}: would replace a file that is read; name another with -o")
+        check_writable(path)
+    times = stated
+    if times is None and recording.profile is not None:
+        times = Times(recording.profile, recording.sources["times"])
+    if places is not None:
+        write_places(recording.texts, places)
+    if lengths is not None:
+        rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
+        write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
+    profile, source = times if times is not None else ("", "")
+    made = _scenario(out.stem, recording, depth, profile, places, lengths)
+    comments = _comments(kind, paths, recording, source, lengths is not None)
+    named = profile if isinstance(profile, str) else ""
+    write_file(out, "\n".join(scenario_lines(made, named, list(comments))) + "\n")
+    scenario = read_scenario(out)
+    notes = list(_notes(recording, times))
+    return Imported(
+        scenario=scenario,
+        files=tuple(written),
+        format=recording.format,
+        rounds=recording.rounds,
+        accepted=recording.accepted,
+        mean_acceptance_length=recording.mean_accepted + 1,
+        told=recording.told,
+        modelled=_modelled(scenario, depth),
+        notes=tuple(notes),
+    )
+
+
+def _scenario(
+    name: str,
+    recording: Recording,
+    depth: int,
+    profile: HardwareProfile | str,
+    places: Path | None,
+    lengths: Path | None,
+) -> Scenario:
+    """Return the scenario of a recording; what it does not have stays at its default."""
+    acceptance = recording.acceptance
+    if isinstance(acceptance, ByPlace) and places is not None:
+        acceptance = msgspec.structs.replace(acceptance, file=places.name)
+    workload = Workload()
+    if lengths is not None:
+        workload = Workload(requests=len(recording.lengths), lengths=lengths.name)
+    elif recording.answer_tokens:
+        workload = Workload(new_tokens=recording.answer_tokens)
+    return Scenario(
+        name=name.encode("ascii", "replace").decode(),
+        profile=profile,
+        drafters=Drafters(depth=depth, kind=recording.drafts),
+        acceptance=acceptance,
+        workload=workload,
+    )
+
+
+def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str, has_lengths: bool) -> Iterator[str]:
+    """Yield what the scenario's file says of where its numbers come from."""
+    says = "says nothing of it" if recording.told is None else f"says {recording.told:.4g}"
+    mean, model = recording.mean_accepted, recording.acceptance
+    depth = model.depth if isinstance(model, ByPlace) else recording.depth
+    at = f" at depth {recording.depth}" if recording.texts else ""
+    names = ", ".join(shortened(path.name) for path in read)
+    answers = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    said = [
+        f"Written by `specfleet import {kind}`: {recording.format}, from {names}.",
+        f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
+        f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+        f"Lengths: {recording.sources['lengths'] if has_lengths else answers}.",
+        f"Step times: {times}." if times else 'Step times: none yet. Name a profile, such as profile = "rtx-4090".',
+        *(f"Note: {note}." for note in recording.notes),
+    ]
+    for text in said:
+        printable = "".join(character if character.isprintable() else "?" for character in text)
+        yield from textwrap.wrap(printable, WIDTH, subsequent_indent="  ")
+
+
+def _notes(recording: Recording, times: Times | None) -> Iterator[str]:
+    yield from recording.notes
+    if times is None:
+        yield "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
+
+
+def _modelled(scenario: Scenario, depth: int) -> float | None:
+    """Mean tokens a round of the scenario's acceptance at its depth; None where it knows single tokens."""
+    model = scenario.acceptance
+    return expected_committed(model, depth) if isinstance(model, LengthModel) else None

@@ -1,0 +1,202 @@
+"""Counts of one request under our names, whatever an engine calls them, and the identities that they keep.
+
+A reader declares a table of the engine's keys, a subclass of `Request`: our name, what it may hold, the engine's name,
+and a default where it is optional. Counts are rounds or tokens, means tokens a round, rates shares.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from calibrate.readers.counts import Rounds, model_of, recorded, rounds_of, totals
+from calibrate.readers.laws import at_most, rounds_to, same
+from calibrate.readers.recording import Recording
+from fleet.errors import InputError
+
+MOST = 4096  # tokens of a draft
+Count = Annotated[int, Meta(ge=0, le=10**12)]
+Tokens = Annotated[int, Meta(ge=0, le=MOST)]  # of one draft
+Depth = Annotated[int, Meta(ge=1, le=MOST)]
+Length = Annotated[int, Meta(ge=0, le=10**7)]  # of a prompt or an answer, in tokens
+Histogram = Annotated[list[Count], Meta(max_length=MOST + 1)]  # how many rounds accepted 0, 1, ... tokens
+Key = Annotated[str, Meta(pattern="^[0-9]{1,4}$")]  # a number of tokens, as a key of JSON
+Sparse = Annotated[dict[Key, Count], Meta(max_length=MOST + 1)]  # a histogram without its zeros
+ByLength = Annotated[dict[Key, Histogram], Meta(max_length=MOST)]  # a histogram for each draft length
+Real = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of one request; None where its engine does not report one.
+
+    - `rounds`, `accepted`, `drafted`: rounds, and tokens accepted and drafted in them.
+    - `depth`: tokens of a full draft.
+    - `mean_length`: tokens a round with the bonus token; `answer_a_round`: tokens of the answer a round.
+    - `rate`: accepted over drafted tokens.
+    - `histogram`: rounds by accepted tokens; `by_length`: such a histogram for each draft length.
+    - `accepted_by_round`, `drafted_by_round`: tokens of each round in order.
+    - `prompt`, `answer`: tokens.
+    """
+
+    rounds: Count
+    histogram: list[Count] | dict[Key, Count]
+    accepted: Count | None = None
+    drafted: Count | None = None
+    depth: Depth | None = None
+    mean_length: Real | None = None
+    answer_a_round: Real | None = None
+    rate: Real | None = None
+    by_length: ByLength | None = None
+    accepted_by_round: list[Tokens] | None = None
+    drafted_by_round: list[Tokens] | None = None
+    prompt: Length | None = None
+    answer: Length | None = None
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """The histogram: rounds by accepted tokens."""
+        pairs = self.histogram.items() if isinstance(self.histogram, dict) else enumerate(self.histogram)
+        return {int(accepted): count for accepted, count in pairs}
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a round accepted."""
+        return max((j for j, count in self.counts.items() if count), default=0)
+
+    @property
+    def told(self) -> float | None:
+        """Tokens a round, by the record's own word."""
+        return self.answer_a_round if self.mean_length is None else self.mean_length
+
+    @property
+    def in_order(self) -> list[tuple[int, int]] | None:
+        """Drafted and accepted tokens of each round, in order."""
+        if self.drafted_by_round is None or self.accepted_by_round is None:
+            return None
+        return list(zip(self.drafted_by_round, self.accepted_by_round, strict=False))
+
+
+def check(one: Request, origin: str) -> None:
+    """Raise InputError, naming key and both values, where a request contradicts itself."""
+    theirs = {field.name: field.encode_name for field in msgspec.structs.fields(one)}
+    rounds, histogram, counts = theirs["rounds"], theirs["histogram"], one.counts
+    accepted = sum(j * count for j, count in counts.items())
+    same(origin, rounds, one.rounds, f"the sum of {histogram}", sum(counts.values()))
+    if one.accepted is not None:
+        same(origin, theirs["accepted"], one.accepted, f"the sum of j times {histogram}[j]", accepted)
+    if one.drafted is not None:
+        at_most(origin, theirs["accepted"], accepted, theirs["drafted"], one.drafted)
+    if one.drafted:
+        meaning = f"{theirs['accepted']} / {theirs['drafted']}"
+        rounds_to(origin, theirs["rate"], one.rate, meaning, accepted / one.drafted)
+    if one.depth is not None:
+        at_most(origin, f"the longest of {histogram}", one.longest, theirs["depth"], one.depth)
+        at_most(
+            origin, theirs["drafted"], one.drafted or 0, f"{rounds} times {theirs['depth']}", one.rounds * one.depth
+        )
+    if one.rounds:
+        meaning = f"1 + {theirs['accepted']} / {rounds}"
+        rounds_to(origin, theirs["mean_length"], one.mean_length, meaning, 1 + accepted / one.rounds)
+    if one.rounds and one.answer is not None and one.answer_a_round is not None:
+        meaning = f"{theirs['answer']} / {rounds}"
+        rounds_to(origin, theirs["answer_a_round"], one.answer_a_round, meaning, one.answer / one.rounds)
+    _check_rounds(one, origin, theirs)
+    if one.by_length is not None:
+        _check_by_length(one, one.by_length, origin, theirs)
+
+
+def _check_rounds(one: Request, origin: str, theirs: Mapping[str, str]) -> None:
+    """Hold the counts against those of each round, where the record has them."""
+    if one.accepted_by_round is not None:
+        key = theirs["accepted_by_round"]
+        same(origin, theirs["rounds"], one.rounds, f"len({key})", len(one.accepted_by_round))
+        counted = Counter(one.accepted_by_round)
+        for j in sorted({*counted, *one.counts}):
+            place = f"{theirs['histogram']}[{j}]"
+            same(origin, place, one.counts.get(j, 0), f"the steps of {key} with {j}", counted[j])
+    if one.drafted_by_round is not None:
+        key = theirs["drafted_by_round"]
+        same(origin, theirs["rounds"], one.rounds, f"len({key})", len(one.drafted_by_round))
+        same(origin, theirs["drafted"], one.drafted or 0, f"the sum of {key}", sum(one.drafted_by_round))
+    for number, (drafted, accepted) in enumerate(one.in_order or ()):
+        place = f"{theirs['accepted_by_round']}[{number}]"
+        at_most(origin, place, accepted, f"{theirs['drafted_by_round']}[{number}]", drafted)
+
+
+def _check_by_length(one: Request, by_length: ByLength, origin: str, theirs: Mapping[str, str]) -> None:
+    key, whole = theirs["by_length"], one.counts
+    for drafted, counts in by_length.items():
+        longest = max((j for j, count in enumerate(counts) if count), default=0)
+        at_most(origin, f"the longest of {key}[{drafted}]", longest, "its draft length", int(drafted))
+    for j in range(max([len(counts) for counts in by_length.values()] + [max(whole, default=0) + 1])):
+        total = sum(counts[j] for counts in by_length.values() if j < len(counts))
+        same(origin, f"{theirs['histogram']}[{j}]", whole.get(j, 0), f"the sum over {key}", total)
+    drafted_tokens = sum(int(length) * sum(counts) for length, counts in by_length.items())
+    same(origin, theirs["drafted"], one.drafted or 0, f"the tokens that {key} drafted", drafted_tokens)
+
+
+def rounds_in(one: Request) -> tuple[Rounds, bool]:
+    """Return the rounds of a request by drafted and accepted tokens, and whether their draft lengths are known."""
+    if one.in_order is not None:
+        return Counter(one.in_order), True
+    if one.by_length is not None:
+        each = (rounds_of(int(drafted), counts) for drafted, counts in one.by_length.items())
+        return sum(each, start=Counter()), True
+    if one.drafted is None:
+        return rounds_of(max(one.counts, default=0), one.counts), not one.rounds
+    mean = -(-one.drafted // one.rounds) if one.rounds else 0
+    depth = one.depth or max(one.longest, mean)
+    return rounds_of(depth, one.counts), one.drafted == depth * one.rounds
+
+
+def recording_of(
+    read: Iterable[tuple[str, Request]], files: Sequence[Path], format_: str, skipped: int = 0
+) -> Recording:
+    """Check the requests and pool them; InputError where one contradicts itself, or there is none.
+
+    - `read`: each request with its name for errors: file, and line or entry.
+    - `format_`: the engine's format in words.
+    - `skipped`: entries without counts.
+    """
+    names = ", ".join(map(str, files))
+    requests = []
+    for origin, one in read:
+        check(one, origin)
+        requests.append(one)
+    if not requests:
+        raise InputError(f"{names}: holds no request with speculative decoding's counts ({skipped} without them)")
+    rounds: Rounds = Counter()
+    unsure = 0
+    for one in requests:
+        own, is_sure = rounds_in(one)
+        rounds += own
+        unsure += not is_sure
+    model, depth = model_of(rounds, names)
+    count, accepted = totals(rounds)
+    sessions = [one.in_order for one in requests if one.in_order is not None]
+    by_round = recorded(sessions, depth) if len(sessions) == len(requests) else None
+    lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
+    means = [(one.told, one.rounds) for one in requests if one.told is not None]
+    notes = []
+    if skipped:
+        notes.append(f"{skipped} entries tell no counts of speculative decoding and are left out")
+    if unsure:
+        notes.append(
+            f"{unsure} of {len(requests)} requests drafted fewer tokens in some rounds and do not say in which: all are"
+            f" taken to have drafted {depth}, so the later places come out too low"
+        )
+    what = "rounds in order, request by request" if by_round else "rounds, all requests together"
+    return Recording(
+        format=format_,
+        acceptance=by_round or model,
+        depth=depth,
+        rounds=count,
+        accepted=accepted,
+        told=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
+        lengths=tuple(lengths) if all(min(pair) > 0 for pair in lengths) else (),
+        sources={"acceptance": f"{count} {what} (requests: {len(requests)})", "lengths": "the answers' usage"},
+        notes=tuple(notes),
+    )

@@ -1,0 +1,251 @@
+"""Nodes that a user starts by hand, on one host or on several: drafters, a router, and targets.
+
+Each node writes its own records by its own clock. Clocks of two hosts are never compared.
+"""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from engine.decoding.folders import read_config
+from engine.decoding.models import folder_of, is_folder_of_model
+from engine.decoding.shared_tokenizer import check_shared_tokenizer
+from engine.launch.placement import model_device
+from engine.launch.processes import THREADS
+from engine.launch.runnable import check_by_hand
+from engine.launch.shown import Asked, on_show
+from engine.net.addresses import called_by_targets, drafters_at, shown
+from engine.net.clock import now_s
+from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
+from engine.node.capacity import with_positions
+from engine.node.drafter import DrafterNode
+from engine.node.node import Node
+from engine.node.prompts import prompts_of
+from engine.node.router import RouterNode
+from engine.node.verifier import VerifierNode
+from engine.replayed.continuations import continuations_of
+from engine.replayed.drafter import ReplayedDrafterNode
+from engine.replayed.targets import ReplayedFleet
+from fleet.errors import InputError
+from fleet.files import check_writable
+from fleet.interrupts import ENDING, Interrupted
+from fleet.records.run import make_run, write_run
+from fleet.scenario.links import with_links_of_hosts
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Scenario
+
+NOTHING = Asked()
+PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
+
+Say = Callable[[str], None]
+AnyNode = Node | ReplayedFleet
+
+
+def serve_drafter(
+    scenario: Scenario,
+    host: str,
+    port: int,
+    out: Path | None,
+    keys: Keys | None = None,
+    number: int = 0,
+    asked: Asked = NOTHING,
+) -> None:
+    """Draft for every target that connects, until a signal: then write the records, and raise Interrupted.
+
+    `number`: of the drafter in the fleet, from 0.
+    """
+    check_bind_host(host, keys)
+    fleet = _resolved(scenario)
+    if number >= fleet.drafters.count:
+        raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
+    _prepare(out)
+    compare_tokenizers(scenario)
+    say = partial(_say_of, f"drafter {number + 1}" if fleet.drafters.count > 1 else "drafter")
+    kind, what = DrafterNode, f"model {scenario.drafters.model}"
+    if scenario.drafters.kind == "replayed":
+        kind, what = ReplayedDrafterNode, "replayed"
+    node = kind(fleet, address=f"tcp://{host}", port=port, number=number, keys=keys, say=say)
+    serves = f"{what}, depth {scenario.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
+    _serve(node, scenario, serves, out, asked, say)
+
+
+def serve_router(
+    scenario: Scenario,
+    drafters: Sequence[str],
+    host: str,
+    port: int,
+    out: Path | None,
+    keys: Keys | None = None,
+    asked: Asked = NOTHING,
+) -> None:
+    """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal; as `serve_drafter`.
+
+    Targets are answered once all drafters have answered.
+    """
+    check_bind_host(host, keys)
+    _check_lines(drafters, keys)
+    fleet = _resolved(scenario)
+    if not fleet.routed:
+        raise InputError(
+            f"scenario {fleet.name!r}: nothing is to be routed; a router needs drafters.count of 2 or more and a "
+            "drafters.route other than 'affinity', with which targets call the drafters themselves"
+        )
+    addresses = drafters_at(fleet, "--drafters", drafters)
+    _prepare(out)
+    say = partial(_say_of, "router")
+    node = RouterNode(fleet, addresses, _largest_vocabulary(fleet), f"tcp://{host}", port, keys, say)
+    say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
+    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, asked, say)
+
+
+def serve_verifier(
+    scenario: Scenario,
+    connect: Sequence[str],
+    targets: Sequence[int],
+    out: Path | None,
+    keys: Keys | None = None,
+    asked: Asked = NOTHING,
+) -> dict[int, list[int]]:
+    """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
+
+    Only replayed targets may be several. A signal ends a node after its step: then the records are written, and
+    Interrupted raised. Returns the new tokens of each request of a real target.
+    """
+    _check_lines(connect, keys)
+    fleet = _resolved(scenario)
+    replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
+    if len(targets) > 1 and not replayed:
+        raise InputError(f"--target {name[8:]}: a real target has a process of its own; start one for each")
+    addresses = called_by_targets(fleet, "--connect", connect, targets)
+    _prepare(out)
+    compare_tokenizers(scenario)
+    say = partial(_say_of, name)
+    if replayed:
+        texts = [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, Path("runs") / "continuations")
+        node: AnyNode = ReplayedFleet(fleet, addresses, targets, texts, keys, say)
+    else:
+        node = VerifierNode(fleet, targets[0], prompts_of(fleet), addresses, say=say, keys=keys)
+    _serve(node, scenario, f"drafts come from {shown(list(addresses.values()))}" if addresses else "", out, asked, say)
+    return node.outputs
+
+
+def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, asked: Asked, say: Say) -> None:
+    """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
+
+    `begins`: a line for its user when it begins.
+    """
+    model = isinstance(node, VerifierNode | DrafterNode)
+    node.open()
+    node.wait_for_welcomes(PATIENCE_S)
+    with stopped_by_signals(node) as signals:
+        if begins:
+            say(begins)
+        zero_s = now_s()
+        with on_show(node, zero_s, asked, model_device() if model else None, say):
+            log = node.serve(zero_s)
+    if node.ends and not signals:
+        say("done")
+    if out is not None:
+        write_run(make_run(scenario, "engine", log, node.fleet, torch.cuda.device_count()), out)
+    if signals:
+        raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
+    if out is not None:
+        _say(f"records: {out}")
+
+
+@contextmanager
+def stopped_by_signals(node: AnyNode) -> Iterator[list[int]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP stop the node after its step, a second one at once; yield a list of the first."""
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if received:  # the step does not end
+            raise Interrupted(number)
+        received.append(number)
+        node.stop()
+
+    before = {
+        number: signal.signal(number, stop) for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def compare_tokenizers(scenario: Scenario) -> None:
+    """Compare the tokenizers of drafter and target if this host has both; else say that they are not checked."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    if drafters.kind != "model" or not drafters.count:
+        return
+    models = ("drafters.model", drafters.model, "drafter"), ("verifiers.model", verifiers.model, "target")
+    for key, name, role in models:
+        if not is_folder_of_model(name, role):
+            _say(f"note: {key} = {name!r} is not on this host; whether its tokenizer is shared is not checked")
+            return
+    check_shared_tokenizer(drafters.model, verifiers.model)
+
+
+def _resolved(scenario: Scenario) -> Fleet:
+    """Resolve a scenario for nodes on several hosts, whose links are those between the hosts."""
+    fleet = with_links_of_hosts(with_positions(resolve(scenario)))
+    check_by_hand(fleet)
+    return fleet
+
+
+def _prepare(out: Path | None) -> None:
+    if out is not None:
+        check_writable(out)
+    torch.set_num_threads(THREADS)
+
+
+def _largest_vocabulary(fleet: Fleet) -> int:
+    """Return the larger vocabulary of the models on this host; 0 if it has none.
+
+    InputError if drafts bring distributions over a vocabulary that is unknown here.
+    """
+    sides = ((fleet.verifiers, "target"), (fleet.drafters, "drafter"))
+    named = [(side.model, role) for side, role in sides if side.kind in ("real", "model")]
+    here = [folder_of(model, role) for model, role in named if is_folder_of_model(model, role)]
+    largest = max((int(read_config(folder).vocab_size) for folder in here), default=0)
+    if fleet.workload.temperature and not largest and not fleet.vocabulary:
+        raise InputError(
+            f"verifiers.model = {fleet.verifiers.model!r} is not on this host, and a router must know how large drafts "
+            "with their distributions are; its config.json is enough, or a profile with a vocabulary"
+        )
+    return largest
+
+
+def _check_lines(addresses: Sequence[str], keys: Keys | None) -> None:
+    for address in addresses:
+        check_connect_host(address.removeprefix("tcp://").rpartition(":")[0], keys)
+
+
+def _named(targets: Sequence[int]) -> str:
+    """Return "target 3", or "targets 1-4"."""
+    first, last = targets[0] + 1, targets[-1] + 1
+    return f"target {first}" if first == last else f"targets {first}-{last}"
+
+
+def _clients(host: str, keys: Keys | None) -> str:
+    """Say who may connect."""
+    if keys is None:
+        return "this host alone, without keys"
+    assert keys.allowed is not None
+    return f"whoever has one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}, at {host}"
+
+
+def _say_of(name: str, line: str) -> None:
+    _say(f"{name}: {line}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")

@@ -1,0 +1,119 @@
+"""Scenarios that the engine cannot run, refused by key in one line."""
+
+from collections.abc import Iterator
+
+from fleet.errors import InputError
+from fleet.policies.group import One
+from fleet.scenario.arrivals import Trace
+from fleet.scenario.faults import NodeFault
+from fleet.scenario.resolved import Fleet
+
+
+def check_can_run(fleet: Fleet) -> None:
+    """Raise InputError for a scenario that the engine cannot run, with the key and the allowed values."""
+    for reason in _reasons(fleet):
+        raise InputError(f"scenario {fleet.name!r}: {reason}, or simulate the scenario")
+
+
+def check_by_hand(fleet: Fleet) -> None:
+    """As `check_can_run`, for nodes that a user starts by hand: the scenario must not kill or stop them."""
+    check_can_run(fleet)
+    for fault in fleet.faults:
+        if isinstance(fault, NodeFault):
+            raise InputError(
+                f"scenario {fleet.name!r}: faults: node = {fault.node!r}: nodes that are started by hand are killed "
+                "and stopped by hand, too; leave that entry out, or use `specfleet run`"
+            )
+
+
+def _reasons(fleet: Fleet) -> Iterator[str]:
+    for side, given in (("drafters", fleet.drafters), ("verifiers", fleet.verifiers)):
+        if given.kind == "replayed" and given.device:
+            yield (
+                f"{side}.device = {given.device!r} with {side}.kind = 'replayed': a replayed station has its own "
+                "device; leave it out"
+            )
+    if fleet.workload.conversations and not _drawn(fleet):
+        yield (
+            "workload.conversations: a later turn's prompt holds an answer that is not known before; allowed: drafters "
+            "and targets of kind 'replayed'"
+        )
+    if fleet.batch is not None:
+        return
+    yield from _in_one_process(fleet)
+    yield from _of_continuations(fleet)
+    yield from _of_models(fleet)
+
+
+def _drawn(fleet: Fleet) -> bool:
+    """Whether all stations are replayed: then there are no texts, and acceptance is drawn."""
+    return fleet.verifiers.kind == "replayed" and fleet.drafters.kind == "replayed"
+
+
+def _in_one_process(fleet: Fleet) -> Iterator[str]:
+    """Keys that do not go with all stations in one thread: it has one stream a target, and no timers."""
+    drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
+    shared = fleet.devices.get(verifiers.device)
+    if shared is None or shared.sharing != "one-process":
+        return
+    asked = {
+        "drafters.device": drafters.count > 0 and drafters.device != verifiers.device,
+        "drafters.count": drafters.count > 1,
+        "drafters.limits_per_s": any(drafters.limits_per_s),
+        "drafters.overlap": not fleet.in_turn,
+        "verifiers.group": not isinstance(verifiers.group, One),
+        "verifiers.allocate": verifiers.allocate is not None,
+        "workload.streams": workload.streams not in (0, verifiers.count),
+        "workload.arrivals": workload.arrivals is not None,
+        "faults": fleet.faults != (),
+        "drafters.lease_s": drafters.lease_s > 0,
+        "verifiers.patience_s": verifiers.patience.patience_s > 0,
+    }
+    for key in [key for key, is_asked in asked.items() if is_asked]:
+        device = f"devices.{verifiers.device}.sharing = 'one-process'"
+        yield f"{key} does not go with {device}; allowed: 'turns', 'contended'"
+
+
+def _of_continuations(fleet: Fleet) -> Iterator[str]:
+    """Keys that do not go with recorded texts: one greedy text a prompt, all of one length."""
+    if fleet.verifiers.kind != "replayed" or _drawn(fleet):
+        return
+    workload = fleet.workload
+    asked = {
+        "workload.lengths": workload.lengths != "",
+        "workload.arrivals": isinstance(workload.arrivals, Trace),
+        "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
+        "workload.new_tokens": not isinstance(workload.new_tokens, int),
+    }
+    for key in [key for key, is_asked in asked.items() if is_asked]:
+        yield (
+            f"{key}: the recorded texts of verifiers.kind = 'replayed' are equally long; allowed: one length for all, "
+            "verifiers.kind = 'real', or drafters.kind = 'replayed'"
+        )
+    if not fleet.in_turn:
+        yield (
+            "drafters.overlap = 'ahead' with verifiers.kind = 'replayed': recorded texts meet whole drafts; "
+            "allowed: verifiers.kind = 'real', or drafters.kind = 'replayed'"
+        )
+
+
+def _of_models(fleet: Fleet) -> Iterator[str]:
+    """Keys that need replayed drafters, or drafters with a model of their own."""
+    drafters = fleet.drafters
+    if not drafters.count or drafters.kind == "replayed":
+        return
+    if fleet.routed and drafters.move != "prefill":
+        yield (
+            f"drafters.move = {drafters.move!r}: nothing carries keys and values between real drafters; allowed: "
+            "'prefill', or drafters.kind = 'replayed'"
+        )
+    if fleet.routed and not fleet.in_turn:
+        yield "drafters.overlap = 'ahead': allowed with it: drafters.route = 'affinity', or drafters.kind = 'replayed'"
+    if drafters.kind != "model":
+        asked = {
+            "drafters.overlap": not fleet.in_turn,
+            "drafters.route": fleet.routed and drafters.kind == "eagle",
+            "memory": drafters.cache_tokens > 0 and drafters.kind == "eagle",
+        }
+        for key in [key for key, is_asked in asked.items() if is_asked]:
+            yield f"{key} needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"

@@ -1,0 +1,161 @@
+"""The processes of a running fleet: their results are collected, and its faults kill, stall and restart stations.
+
+A process that dies without a fault ends the run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from engine.launch.processes import NodeProcess
+from engine.net.clock import now_s
+from engine.node.write_ahead_log import FIRST, Life, Recovered, read_log
+from fleet.records.recorder import Log, Origin
+from fleet.records.schema import SCHEMA, Row
+from fleet.scenario.faults import Change, Fault, Kill, moments
+
+State = Literal["starting", "serving", "stalled", "dead", "done"]
+
+
+@dataclass
+class Place:
+    """A process of a run, in all its lives.
+
+    - `station`: its name in faults; empty if the process has several stations.
+    - `start(life)`: starts the next life, which reports that it is ready and waits for time zero.
+    - `ends`: whether it ends by itself, when its requests are done.
+    - `recovered`: rows and texts of all lives.
+    """
+
+    station: str
+    origin: Origin
+    start: Callable[[Life], NodeProcess]
+    ends: bool
+    life: Life = FIRST
+    state: State = "starting"
+    recovered: Recovered = field(default_factory=lambda: Recovered([], {}))
+    nodes: list[NodeProcess] = field(default_factory=list)  # of all lives, the last one at the end
+
+    @property
+    def node(self) -> NodeProcess:
+        """The process of the last life."""
+        return self.nodes[-1]
+
+    @property
+    def goes(self) -> bool:
+        """Whether it has a process that has not ended."""
+        return self.state in ("starting", "serving", "stalled")
+
+    def begin(self) -> NodeProcess:
+        """Start the next life."""
+        self.nodes.append(self.start(self.life))
+        self.state = "starting"
+        return self.node
+
+    def take_result(self, result: tuple[Log, dict[int, list[int]]]) -> None:
+        """Keep the log and the texts of a life that ended by itself."""
+        log, outputs = result
+        self.recovered.log += log
+        self.recovered.outputs |= outputs
+        self.state = "done"
+
+
+def first_life(station: str, faults: Sequence[Fault], folder: Path) -> Life:
+    """Return the first life of a station's process; if a fault kills it, with a write-ahead log in that folder."""
+    dies = any(isinstance(fault, Kill) and fault.node == station for fault in faults)
+    return Life(wal=folder / f"{station}.1.wal") if dies else FIRST
+
+
+class Supervisor:
+    """All processes of a run that have its time zero, and the faults of its scenario."""
+
+    def __init__(self, places: Sequence[Place], faults: Sequence[Fault], zero_s: float) -> None:
+        self.places = places
+        self.zero_s = zero_s
+        self.script = moments(faults)
+
+    def run(self) -> tuple[Log, dict[int, list[int]]]:
+        """Wait until all requests are done; stop the others; return the rows and the texts of all lives."""
+        while any(place.goes for place in self.places if place.ends):
+            due_s = self.script[0].time_s + self.zero_s if self.script else None
+            if due_s is not None and due_s <= now_s():
+                moment = self.script.pop(0)
+                self._change(moment.node, moment.change)
+            else:
+                self._wait(None if due_s is None else due_s - now_s())
+        for place in reversed([place for place in self.places if not place.ends]):  # a router before its drafters
+            self._stop(place)
+        log = [value for place in self.places for value in place.recovered.log]
+        return log, {request: text for place in self.places for request, text in place.recovered.outputs.items()}
+
+    def _back_s(self, station: str) -> float:
+        """Return when a killed process starts again, by the engine's clock; 0 if never."""
+        starts_s = (moment.time_s for moment in self.script if (moment.node, moment.change) == (station, "start"))
+        return next((time_s + self.zero_s for time_s in starts_s), 0.0)
+
+    def _wait(self, wait_s: float | None) -> None:
+        """Read messages of all processes, for at most that time."""
+        by_pipe = {place.node.pipe: place for place in self.places if place.goes}
+        for pipe in wait(list(by_pipe), wait_s):
+            place = by_pipe[pipe]  # type: ignore[index]
+            place.node.take()
+            self._read(place)
+
+    def _read(self, place: Place) -> None:
+        place.node.check()
+        if not place.node.kept:
+            return
+        said = place.node.receive()
+        if place.state == "starting":  # a restarted one: all others began together
+            place.node.send(self.zero_s)
+            place.state = "serving"
+        else:
+            place.take_result(said)
+
+    def _change(self, station: str, change: Change) -> None:
+        """Apply a change of a fault, if the process is in a state for it; a killed one is restarted by `_kill`."""
+        (place,) = [place for place in self.places if place.station == station]
+        while place.goes and place.node.pipe.poll():  # it may have ended
+            place.node.take()
+            self._read(place)
+        if change == "kill" and place.goes and place.life.back_s <= now_s():
+            self._kill(place)
+        elif change == "stall" and place.state == "serving":
+            place.node.stall(stops=True)
+            place.state = "stalled"
+        elif change == "resume" and place.state == "stalled":
+            place.node.stall(stops=False)
+            place.state = "serving"
+
+    def _kill(self, place: Place) -> None:
+        time_s, life = now_s() - self.zero_s, place.life
+        place.node.kill()
+        assert life.wal is not None
+        left = read_log(life.wal)
+        time_s = max([time_s, *left.log[-len(SCHEMA) :][:1]])
+        written = life.written + len(left.log) // len(SCHEMA)
+        place.recovered.log += [*left.log, *Row(time_s, place.station, written, "killed", place.origin)]
+        place.recovered.outputs |= left.outputs
+        place.life = msgspec.structs.replace(
+            life,
+            number=life.number + 1,
+            written=written + 1,
+            finished=life.finished | left.outputs.keys(),
+            wal=life.wal.with_name(f"{place.station}.{life.number + 2}.wal"),
+            back_s=self._back_s(place.station),
+        )
+        place.state = "dead"
+        if place.life.back_s:  # so that its model is loaded in time
+            place.begin()
+
+    def _stop(self, place: Place) -> None:
+        """End a process that serves others, and keep its rows, if it has any."""
+        if place.state == "stalled":
+            place.node.stall(stops=False)
+        if place.state in ("serving", "stalled"):
+            place.node.send("stop")
+            place.take_result(place.node.receive())

@@ -1,0 +1,82 @@
+"""Actions of both ends of a connection. An end takes frames and returns actions; its driver carries them out."""
+
+import msgspec
+
+from engine.net.content import NOTHING, Content
+from engine.net.handshake import Ping
+from fleet.stations.messages import Join, Message, Overdue, Retry, StationEvent
+
+SERVER_PORT = -1  # port of a node's server; its clients have ports from 0
+NO_PEER = b""  # peer of a client, which has only one
+
+
+class ReceivedFrame(msgspec.Struct, frozen=True, gc=False):
+    """A frame that has arrived at a port, and when. `user`: key name of its sender; empty without keys."""
+
+    port: int
+    peer: bytes
+    frame: bytes
+    time_s: float
+    user: str = ""
+
+
+class Deliver(msgspec.Struct, frozen=True, gc=False):
+    """Deliver an event to the station, `after_s` from now: a message, or the result of a lost connection."""
+
+    event: Message | Join | Overdue | Retry | Ping
+    content: Content = NOTHING
+    payload_bytes: int = 0
+    after_s: float = 0.0
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a frame, without waiting."""
+
+    port: int
+    peer: bytes
+    frame: bytes
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """Close the connection of a peer of the server."""
+
+    peer: bytes
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False):
+    """A client is connected: its server has welcomed it."""
+
+    port: int
+
+
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """A client has lost its server; it connects again by itself."""
+
+    port: int
+    reason: str
+
+
+class Rejected(msgspec.Struct, frozen=True, gc=False):
+    """A client is denied for good, and why."""
+
+    port: int
+    reason: str
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """An event with its content, the time at which it reached this host, and its size on the wire.
+
+    An arrival of a later time is held until then.
+    """
+
+    event: StationEvent | Ping
+    content: Content
+    time_s: float
+    payload_bytes: int = 0
+
+
+Action = Deliver | Send | Cut | Opened | Lost | Rejected
+
+ALIVE_S = 1.0  # a client that has sent nothing for so long sends Alive
+LEASE_S = 5.0  # an end that has sent nothing for so long is lost; ZeroMQ notices a cut connection after 3 s
+HELLO_S = 0.5  # between two Hellos without an answer

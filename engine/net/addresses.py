@@ -1,0 +1,72 @@
+"""What a user writes to say whom a node connects to, and which targets it is: HOST:PORT,HOST:PORT and 1-4."""
+
+import re
+from collections.abc import Sequence
+
+from fleet.errors import InputError
+from fleet.scenario.resolved import Fleet
+
+
+def addresses_of(option: str, text: str) -> list[str]:
+    """Return the addresses tcp://HOST:PORT of a list HOST:PORT,HOST:PORT; InputError where one is none, or repeated."""
+    found: list[str] = []
+    for part in text.split(","):
+        host, _, port = part.strip().rpartition(":")
+        if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= 65535:
+            raise InputError(f"{option} {text}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
+        address = f"tcp://{host}:{int(port)}"
+        if address in found:
+            raise InputError(f"{option} {text}: names {host}:{port} twice; each drafter has an address of its own")
+        found.append(address)
+    return found
+
+
+def shown(addresses: Sequence[str]) -> str:
+    """Return addresses as users write them."""
+    return ", ".join(address.removeprefix("tcp://") for address in addresses)
+
+
+def drafters_at(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int, str]:
+    """Return the addresses by the number of the drafter; InputError unless there is one for each of the fleet."""
+    M = fleet.drafters.count
+    if len(addresses) != M:
+        raise InputError(
+            f"{option}: {_counted(len(addresses))}, and scenario {fleet.name!r} has drafters.count = {M}; name them "
+            "in their order, the first one's first"
+        )
+    return dict(enumerate(addresses))
+
+
+def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str], targets: Sequence[int]) -> dict[int, str]:
+    """Return the addresses that a process of these targets calls: of its drafters by number, or of the router as 0.
+
+    A process of all replayed targets may call the drafters of a routed fleet: then it has the router's station.
+    InputError for another number of addresses.
+    """
+    if not fleet.drafters.count:
+        return {}
+    if not fleet.routed:
+        return drafters_at(fleet, option, addresses)
+    if len(addresses) == 1:
+        return {0: addresses[0]}
+    if len(targets) < fleet.verifiers.count or fleet.verifiers.kind != "replayed":
+        raise InputError(
+            f"{option}: {_counted(len(addresses))}, and with drafters.route targets call the router alone; start "
+            "`specfleet router` and name it"
+        )
+    return drafters_at(fleet, option, addresses)
+
+
+def targets_of(option: str, text: str, count: int) -> list[int]:
+    """Return the numbers, from 0, of targets written as 3 or as 1-4; InputError for none of 1 to `count`."""
+    match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", text.strip())
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= first <= last:
+        raise InputError(f"{option} {text}: write a target's number, from 1, or several as 1-{max(count, 2)}")
+    if last > count:
+        raise InputError(f"{option} {text}: the scenario has verifiers.count = {count}")
+    return list(range(first - 1, last))
+
+
+def _counted(count: int) -> str:
+    return f"{count} address" + ("es" if count > 1 else "")

@@ -1,0 +1,235 @@
+"""The client of a connection, as a state machine: it connects until it is welcomed, and again when it was lost.
+
+If the scenario has a patience, the station notices timeouts, and a request waits for the connection. Without a patience
+the client delivers a Refusal, and the target decodes alone.
+"""
+
+import msgspec
+
+from engine.net.actions import (
+    ALIVE_S,
+    HELLO_S,
+    LEASE_S,
+    NO_PEER,
+    Action,
+    Deliver,
+    Lost,
+    Opened,
+    Rejected,
+    Send,
+)
+from engine.net.content import NOTHING, Content
+from engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
+from engine.net.handshake import (
+    Alive,
+    Bye,
+    Denied,
+    Hello,
+    Ping,
+    Role,
+    Unknown,
+    Welcome,
+    printable,
+    seat_of,
+    terms_of,
+)
+from engine.net.limits import bounds_of, draft_refused
+from fleet.errors import InputError
+from fleet.scenario.resolved import Fleet
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
+
+MAX_BAD = 8  # malformed frames, before the server counts as lost
+RECONNECT_S = 1.0
+PATIENCE_S = 60.0  # for a draft: much longer than a queue of prefills
+TAKEN_S = (
+    2 * LEASE_S
+)  # how long a client keeps calling while its number is taken: the peer that has it may have just died
+
+
+class ClientEnd:
+    """A connection of a target, or of a router, to one drafter; or of a target to the router.
+
+    - `drafter`: number of that drafter. `port`: number of the client at its node.
+    - `name`: address of the server, as users write it.
+    - `patience_s`: after which the target decodes alone, if the scenario has no patience.
+    - `vocabulary`: of the target's model; 0 if unknown.
+    - `goes_on`: see `Hello`.
+    - `open`: the request of each session that the server knows.
+    - `asked`: epoch and time of each request without a draft.
+    - `unsent`: the newest request of each session, with its content, that waits for the connection.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        number: int,
+        incarnation: int,
+        role: Role = "verifier",
+        drafter: int = 0,
+        port: int = 0,
+        name: str = "the drafter",
+        patience_s: float = PATIENCE_S,
+        vocabulary: int = 0,
+        goes_on: bool = False,
+    ) -> None:
+        seat = seat_of(fleet, role, number)
+        if seat is None:
+            raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
+        self.seat = seat
+        self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
+        self.drafter, self.port, self.name = drafter, port, name
+        self.calls_router = fleet.routed and role == "verifier"
+        self.state = "calling"  # then "open", "rejected" or "closed"
+        self.patience_s = patience_s
+        patience = fleet.verifiers.patience
+        self.watched = patience.patience_s > 0
+        self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
+        self.view_delay_s = fleet.drafters.view_delay_s
+        self.bounds = bounds_of(fleet, vocabulary)
+        self.open: dict[int, int] = {}
+        self.asked: dict[int, tuple[int, float]] = {}
+        self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
+        self.peer_life = -1
+        self.called_s = self.received_s = self.sent_s = -1e9
+        self.taken_s: float | None = None  # since when its number has been taken
+        self.bad = 0
+
+    def receive(self, frame: bytes, now_s: float) -> list[Action]:
+        """Take a frame."""
+        try:
+            message, content = parse(frame)
+        except OtherVersionError as error:
+            return self._rejected(f"it speaks version {error.version} of the protocol, and this end {VERSION}")
+        except FrameError:
+            return self._bad(now_s)
+        self.received_s = now_s
+        if isinstance(message, Draft | Refusal | Ping | View):
+            return self._deliver(message, content, payload_of(frame), now_s)
+        return self._take_message(message, now_s)
+
+    def _take_message(self, message: WireMessage, now_s: float) -> list[Action]:
+        """Take a message about the connection itself."""
+        match message:
+            case Welcome():
+                return self._welcomed(message, now_s)
+            case Denied():
+                return self._denied(message, now_s)
+            case Unknown():
+                return self.lost(now_s, "does not know this end any more")
+            case Bye():
+                return self.lost(now_s, "has ended")
+        return [] if isinstance(message, Alive) else self._bad(now_s)
+
+    def send(self, message: Message | Ping, content: Content, now_s: float) -> list[Action]:
+        """Send a message of the station; without a connection a request waits, or is refused."""
+        self.unsent.pop(message.tag, None)
+        if self.state != "open":
+            if not isinstance(message, DraftRequest):
+                return []
+            if not self.watched:
+                return [Deliver(Refusal(message.tag, message.request, f"{self.name} is not there"))]
+            self.unsent[message.tag] = message, content
+            return []
+        if isinstance(message, DraftRequest):
+            self.open[message.tag], self.asked[message.tag] = message.request, (message.epoch, now_s)
+        elif isinstance(message, Leave):
+            self._forget(message.tag)
+        local: WireMessage = msgspec.structs.replace(message, tag=self.seat.local(message.tag))
+        return [self._send(local, now_s, content)]
+
+    def lost(self, now_s: float, reason: str = "is gone") -> list[Action]:
+        """Note that the server is gone: its sessions decode alone, and the client connects again."""
+        if self.state != "open":
+            return []
+        self.state = "calling"
+        self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
+        self.called_s, self.bad = now_s, 0  # a server that is gone does not answer at once
+        sessions, self.open, self.asked = self.open, {}, {}
+        lost = Lost(self.port, f"{self.name} {reason}")
+        refused = {} if self.watched else sessions
+        return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in refused.items())]
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Send Hello or Alive if it is due, and detect timeouts; to be called several times a second."""
+        if self.state == "calling" and now_s - self.called_s >= self.hello_s:
+            self.called_s = now_s
+            return [self._send(self.hello, now_s)]
+        if self.state == "open":
+            if now_s - self.received_s > LEASE_S:
+                return self.lost(now_s, f"has said nothing for {LEASE_S:.0f} s")
+            if now_s - self.sent_s >= ALIVE_S:
+                return [*self._overdue(now_s), self._send(Alive(), now_s)]
+            return self._overdue(now_s)
+        return []
+
+    def close(self, now_s: float) -> list[Action]:
+        """Send Bye, if connected."""
+        connected, self.state = self.state == "open", "closed"
+        return [self._send(Bye(), now_s)] if connected else []
+
+    def _deliver(
+        self, message: Draft | Refusal | Ping | View, content: Content, payload_bytes: int, now_s: float
+    ) -> list[Action]:
+        """Deliver a message to the station, under its tag of the fleet; drop it if the connection was lost."""
+        if self.state != "open":
+            return []
+        own = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
+        if own is None or (isinstance(message, Draft) and draft_refused(message, content, self.bounds)):
+            return self._bad(now_s)
+        if not isinstance(message, Ping) and self.open.get(own) == message.request:
+            if isinstance(message, Refusal):
+                self._forget(own)
+            elif isinstance(message, Draft) and self.asked.get(own, (-1,))[0] == message.epoch:  # no repeated one
+                del self.asked[own]
+        after_s = self.view_delay_s if isinstance(message, View) else 0.0
+        return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes, after_s)]
+
+    def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
+        if self.state != "calling" or welcome.attempt != self.hello.attempt:
+            return []
+        self.state, self.peer_life, self.taken_s = "open", welcome.incarnation, None
+        unsent, self.unsent = self.unsent, {}
+        return [Opened(self.port), *(action for each in unsent.values() for action in self.send(*each, now_s))]
+
+    def _denied(self, denied: Denied, now_s: float) -> list[Action]:
+        if self.state != "calling" or denied.attempt != self.hello.attempt:
+            return []
+        self.taken_s = now_s if self.taken_s is None else self.taken_s
+        if denied.later and now_s - self.taken_s < TAKEN_S:
+            return []
+        return self._rejected(printable(denied.reason))
+
+    def _rejected(self, reason: str) -> list[Action]:
+        if self.state != "calling":
+            return []
+        self.state = "rejected"
+        return [Rejected(self.port, f"{self.name}: {reason}")]
+
+    def _overdue(self, now_s: float) -> list[Action]:
+        """Refuse requests without a draft for too long, and close their sessions at the drafter."""
+        followed: list[Action] = []
+        if self.watched:
+            return followed
+        for tag in [tag for tag, (_, asked_s) in self.asked.items() if now_s - asked_s > self.patience_s]:
+            request = self.open[tag]
+            followed += self.send(Leave(tag, request), NOTHING, now_s)
+            followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
+        return followed
+
+    def _forget(self, tag: int) -> None:
+        self.open.pop(tag, None)
+        self.asked.pop(tag, None)
+
+    def _bad(self, now_s: float) -> list[Action]:
+        self.bad += 1
+        return self.lost(now_s, "sends what cannot be read") if self.bad >= MAX_BAD else []
+
+    def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
+        self.sent_s = now_s
+        return Send(self.port, NO_PEER, pack(message) if content is None else pack(message, content))
+
+
+def max_reconnect_s(fleet: Fleet) -> float:
+    """Return the longest time between two attempts to connect."""
+    patience = fleet.verifiers.patience
+    return patience.rejoin_s if patience.patience_s > 0 else RECONNECT_S

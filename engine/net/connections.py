@@ -1,0 +1,131 @@
+"""All connections of a node, as one state machine."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
+from engine.net.client import ClientEnd
+from engine.net.content import Content
+from engine.net.frames import due_of
+from engine.net.handshake import Ping
+from engine.net.links import StatedLinks, with_due
+from engine.net.server import ServerEnd
+from engine.net.sockets import Sockets
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
+
+Posted = Message | Routed | Ping
+
+
+class ConnectionTable:
+    """The server and the clients of a node.
+
+    - `client_of`: the client that sends a tag's messages to its drafter.
+    - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
+      answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
+    - `seen`: is called with each relayed draft.
+    - `links`: what delays messages, if the scenario describes links.
+    """
+
+    def __init__(
+        self,
+        server: ServerEnd | None = None,
+        clients: Mapping[int, ClientEnd] | None = None,
+        client_of: Callable[[int], int] = lambda _tag: 0,
+        relays: bool = False,
+        seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
+        links: StatedLinks | None = None,
+    ) -> None:
+        self.server = server
+        self.clients = dict(clients or {})
+        self.client_of = client_of
+        self.relays = relays
+        self.seen = seen
+        self.links = links
+        self.serves = not relays
+
+    def missing(self) -> str:
+        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        clients = [client for client in self.clients.values() if client.state != "open"]
+        names = ", ".join(dict.fromkeys(client.name for client in clients))
+        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if clients[0].calls_router else whom} at {names}" if clients else ""
+
+    def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
+        """Take a frame that came in at a port."""
+        if port == SERVER_PORT:
+            assert self.server is not None
+            actions = self.server.receive(peer, frame, now_s, user) if self.serves else []
+        else:
+            actions = self.clients[port].receive(frame, now_s)
+            self.serves = self.serves or all(client.state == "open" for client in self.clients.values())
+        return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
+
+    def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:
+        """Send what the station, or the worker, wants to have sent. `left_s`: when it left the station, if not now."""
+        actions = self._post(message, content, now_s)
+        if self.links is not None:
+            actions = self.links.stamp(actions, message, now_s if left_s is None else left_s)
+        return self._followed(actions, now_s)
+
+    def _post(self, message: Posted, content: Content, now_s: float) -> list[Action]:
+        if isinstance(message, Routed):
+            return self.clients[message.drafter].send(message.message, content, now_s)
+        if isinstance(message, DraftRequest | Leave) or self.server is None:
+            return self.clients[self.client_of(message.tag)].send(message, content, now_s)
+        assert isinstance(message, Draft | Refusal | View | Ping)
+        return self.server.send(message, content)
+
+    def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:
+        """Note that a frame could not be sent."""
+        if port == SERVER_PORT:
+            return self._followed([] if self.server is None else self.server.lost(peer), now_s)
+        return self._followed(self.clients[port].lost(now_s), now_s)
+
+    def tick(self, now_s: float) -> list[Action]:
+        """Do what is due by now."""
+        due = [] if self.server is None else self.server.tick(now_s)
+        for client in self.clients.values():
+            due += client.tick(now_s)
+        return self._followed(due, now_s)
+
+    def close(self, now_s: float) -> list[Action]:
+        """Say goodbye to everybody."""
+        goodbyes = [] if self.server is None else self.server.close()
+        return goodbyes + [action for client in self.clients.values() for action in client.close(now_s)]
+
+    def carry_out(
+        self, actions: Sequence[Action], sockets: Sockets, now_s: float
+    ) -> list[Deliver | Opened | Lost | Rejected]:
+        """Send and cut; return the other actions, in order.
+
+        A peer that nothing can be sent to is lost; the actions that follow from it are carried out too.
+        """
+        others: list[Deliver | Opened | Lost | Rejected] = []
+        left = list(actions)
+        while left:
+            action = left.pop(0)
+            if isinstance(action, Send):
+                if not sockets.send(action):
+                    left += self.lost(action.port, action.peer, now_s)
+            elif isinstance(action, Cut):
+                sockets.cut(action.peer)
+            else:
+                others.append(action)
+        return others
+
+    def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
+        """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
+        if self.relays and self.server is not None:
+            return self._relayed(self.server, actions, due_s)
+        return actions if self.links is None else self.links.keep(actions, due_s, now_s)
+
+    def _relayed(self, server: ServerEnd, actions: list[Action], due_s: float) -> list[Action]:
+        relayed: list[Action] = []
+        for action in actions:
+            if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
+                if isinstance(action.event, Draft):
+                    self.seen(action.event, action.content)
+                sent = server.send(action.event, action.content)
+                relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
+            else:
+                relayed.append(action)
+        return relayed

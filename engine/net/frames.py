@@ -1,0 +1,144 @@
+"""Messages as bytes, one frame each; a frame is parsed without trust in its sender.
+
+A frame is a header of fixed size (magic, version, sizes and shapes), the bodies, and the envelope (MessagePack of a
+typed struct). Bodies are raw little-endian numbers: token ids and nodes of a tree as int32, draft distributions and
+hidden states as float16. Nothing is unpickled, and sizes in the header are checked against the frame before anything is
+allocated.
+"""
+
+import struct
+
+import msgspec
+import numpy as np
+
+from engine.net.content import DRAWN, NOTHING, Content
+from engine.net.handshake import Alive, Bye, Control, Denied, Hello, Ping, Unknown, Welcome
+from engine.net.status import Ask, Status
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
+
+MAGIC = b"sf"
+VERSION = 3  # of frames and of what they may hold; both ends must have the same
+FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
+HEADER = struct.Struct("<2sBBBBHIIIIIId")
+# magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
+# nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
+# message is due by the host's clock, if its link is emulated (`links.py`), else 0.
+DUE = struct.Struct("<d")
+MAX_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
+
+WireMessage = Message | Control | Ask | Status
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
+_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can hold it
+_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
+
+
+class FrameError(ValueError):
+    """Bytes that are no message of this version, and why."""
+
+
+class OtherVersionError(FrameError):
+    """A frame of another version of the protocol."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"version {version} of the protocol; allowed: {VERSION}")
+        self.version = version
+
+
+def pack(message: WireMessage, content: Content = NOTHING) -> bytes:
+    """Return the frame of a message and its content. ValueError if the envelope is too large."""
+    envelope = _encoder.encode(message)
+    if len(envelope) > MAX_ENVELOPE_BYTES:
+        raise ValueError(f"an envelope of {len(envelope)} bytes; allowed: {MAX_ENVELOPE_BYTES}")
+    if content is NOTHING:
+        return HEADER.pack(MAGIC, VERSION, 0, 0, 0, len(envelope), 0, 0, 0, 0, 0, 0, 0.0) + envelope
+    nodes, drawn, hidden = content.nodes, content.distributions, content.hidden
+    header = HEADER.pack(
+        MAGIC, VERSION, DRAWN.index(content.rule) + 1 if content.rule else 0,
+        0 if drawn is None else FLOAT16, 0 if hidden is None else FLOAT16, len(envelope),
+        len(content.tokens), 0 if nodes is None else len(nodes) + 1,
+        *((0, 0) if drawn is None else drawn.shape), *((0, 0) if hidden is None else hidden.shape), 0.0,
+    )  # fmt: skip
+    parts = [header, np.asarray(content.tokens, dtype="<i4").tobytes()]
+    if nodes is not None:
+        parts.append(np.asarray(nodes, dtype="<i4").tobytes())
+    parts += [np.asarray(rows, dtype="<f2").tobytes() for rows in (drawn, hidden) if rows is not None]
+    return b"".join([*parts, envelope])
+
+
+def parse(frame: bytes) -> tuple[WireMessage, Content]:
+    """Return the message of a frame and its content; FrameError for any other bytes."""
+    if len(frame) < HEADER.size:
+        raise FrameError(f"{len(frame)} bytes are less than a header")
+    magic, version, rule, drawn, known, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
+    if magic != MAGIC:
+        raise FrameError("not a frame of specfleet")
+    if version != VERSION:
+        raise OtherVersionError(version)
+    if rule > len(DRAWN) or (drawn, known) not in _FORMATS or envelope > MAX_ENVELOPE_BYTES:
+        raise FrameError("unknown rule or number format, or too large an envelope")
+    rows, columns, states, width = shapes
+    nodes_sent = max(nodes - 1, 0)
+    bodies = 4 * (tokens + nodes_sent) + 2 * (rows * columns + states * width)
+    if HEADER.size + bodies + envelope != len(frame):  # Python's integers: no product wraps around
+        raise FrameError("sizes in the header and the size of the frame contradict each other")
+    if (drawn == 0) != (rows * columns == 0) or (known == 0) != (states * width == 0):
+        raise FrameError("weights without a format, or a format without weights")
+    message = _message(frame[len(frame) - envelope :])
+    if not bodies and not rule and not nodes:
+        return message, NOTHING
+    place = HEADER.size
+    ids = np.frombuffer(frame, "<i4", tokens, place).tolist()
+    place += 4 * tokens
+    tree = np.frombuffer(frame, "<i4", nodes_sent, place).tolist() if nodes else None
+    place += 4 * nodes_sent
+    distributions = np.frombuffer(frame, "<f2", rows * columns, place).reshape(rows, columns) if drawn else None
+    place += 2 * rows * columns
+    hidden = np.frombuffer(frame, "<f2", states * width, place).reshape(states, width) if known else None
+    return message, Content(ids, tree, distributions, hidden, DRAWN[rule - 1] if rule else "")
+
+
+def stamped(frame: bytes, due_s: float) -> bytes:
+    """Return the frame of a message that is due at `due_s`."""
+    return b"".join((frame[: HEADER.size - DUE.size], DUE.pack(due_s), memoryview(frame)[HEADER.size :]))
+
+
+def due_of(frame: bytes) -> float:
+    """Return when the message of a frame is due by the sender's clock; 0 for at once, or for no frame."""
+    (due_s,) = DUE.unpack_from(frame, HEADER.size - DUE.size) if len(frame) >= HEADER.size else (0.0,)
+    return due_s if due_s > 0 else 0.0
+
+
+def payload_of(frame: bytes) -> int:
+    """Return the payload of a frame in bytes: envelope and bodies, as `fleet.stations.payload` counts them.
+
+    Headers of the protocol, of ZeroMQ, TCP and IP do not count. A rule counts as a byte.
+    """
+    return len(frame) - HEADER.size + (frame[3] != 0)
+
+
+_FORMATS = {(drawn, known) for drawn in (0, FLOAT16) for known in (0, FLOAT16)}
+
+
+def _message(envelope: bytes) -> WireMessage:
+    try:
+        message: WireMessage = _decoder.decode(envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(str(error)) from None
+    for name, largest in _NUMBERS[type(message)]:
+        if not -1 <= getattr(message, name) <= largest:
+            raise FrameError(f"{name} of {getattr(message, name)}; allowed: -1 to {largest}")
+    return message
+
+
+def _largest(kind: type, name: str) -> int:
+    return _LARGER if name == "epoch" or (kind, name) == (View, "request") else _LARGEST
+
+
+_NUMBERS: dict[type, tuple[tuple[str, int], ...]] = {
+    kind: tuple((name, _largest(kind, name)) for name in kind.__struct_fields__ if name in (
+        "tag", "request", "epoch", "base", "tokens", "priority", "waiting", "number"))
+    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping,
+                 Ask, Status)
+}  # fmt: skip

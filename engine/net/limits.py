@@ -1,0 +1,180 @@
+"""Limits of a fleet's messages: the size of a frame, and the content of requests and drafts.
+
+Each check returns the reason why a message is not admissible, or nothing. It compares lengths, token ids, paths and
+shapes with the scenario and with earlier messages of the session, so an admissible message can be fed to a model.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from engine.net.content import Content
+from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
+from fleet.policies.shapes import CHAIN, Shape
+from fleet.scenario.resolved import Fleet
+from fleet.stations.messages import Draft, DraftRequest
+from fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
+
+AGAIN_S, MIN_AGAIN_S = 1.0, 0.05  # between two openings of a stream without an answer to the first
+PING_BYTES = 1 << 18  # of a link's calibration
+UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Limits of a fleet's messages.
+
+    - `vocabulary`: token ids are below it.
+    - `state_numbers`: of a token's hidden states in requests; 0 for none.
+    - `sampled`: whether drafts have distributions.
+    - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
+    """
+
+    requests: int
+    longest_text: int
+    longest_draft: int
+    nodes: int
+    shape: Shape = CHAIN
+    vocabulary: int = UNKNOWN
+    state_numbers: int = 0
+    in_turn: bool = True
+    sampled: bool = False
+    priorities: tuple[int, ...] = ()
+    again_s: float = AGAIN_S
+
+    def max_tokens(self, base: int) -> int:
+        """Return the most tokens of a request that opens no session; 1 if a target waits for each draft."""
+        return 1 if self.in_turn else base
+
+    def priority(self, target: int) -> int:
+        """Return the priority of a target's requests."""
+        return self.priorities[target] if target < len(self.priorities) else 0
+
+
+class SessionState(msgspec.Struct):
+    """An open session: its request, newest epoch and base.
+
+    `waits`: whether the newest request has no answer yet. `nodes`, `parents`: of the last draft.
+    """
+
+    request: int
+    epoch: int
+    base: int
+    waits: bool = True
+    nodes: int = 0
+    parents: Sequence[int] | None = None
+
+
+def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Bounds:
+    """Return the limits of a fleet's messages, as far as this node knows them."""
+    drafters, depth, patience = fleet.drafters, fleet.room.longest_draft, fleet.verifiers.patience
+    return Bounds(
+        requests=max(fleet.workload.requests, 1),
+        longest_text=fleet.room.longest_row,
+        longest_draft=depth,
+        nodes=drafters.shape.nodes(depth),
+        shape=drafters.shape,
+        vocabulary=vocabulary or UNKNOWN,
+        state_numbers=state_numbers,
+        in_turn=fleet.in_turn,
+        sampled=fleet.workload.temperature > 0,
+        priorities=fleet.verifiers.priorities,
+        again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
+    )
+
+
+def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
+    """Return the bytes of the largest frame that an honest peer sends: an opening request, a draft, or a ping.
+
+    - `vocabulary`: of the distributions of drafts; 0 for that of the profile.
+    - `state_numbers`: of a token's hidden states in requests; 0 for none.
+    """
+    nodes = fleet.drafters.shape.nodes(fleet.room.longest_draft)
+    request = (TOKEN_BYTES + HIDDEN_BYTES * state_numbers) * fleet.room.longest_row + TOKEN_BYTES * nodes
+    drawn = PROBABILITY_BYTES * (vocabulary or fleet.vocabulary) * (nodes + 1) if fleet.workload.temperature > 0 else 0
+    return HEADER.size + MAX_ENVELOPE_BYTES + max(request, 2 * TOKEN_BYTES * nodes + drawn, PING_BYTES)
+
+
+def request_refused(
+    message: DraftRequest, content: Content, session: SessionState | None, bounds: Bounds, priority: int | None
+) -> str:
+    """Return why a request for a draft is not admissible; empty if it is.
+
+    - `session`: of the same request, if open.
+    - `priority`: of its sender's requests; None for a router.
+    """
+    known = session.base if session is not None and not message.opening else 0
+    count, nodes = len(content.tokens), content.nodes
+    path = message.base - known - count  # accepted nodes of the last draft
+    checks = (
+        (message.request < bounds.requests, "request beyond the workload"),
+        (1 <= message.base <= bounds.longest_text, "base beyond the longest text"),
+        (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
+        (priority is None or message.priority == priority, "priority of another"),
+        (message.opening or session is not None, "session that is not open"),
+        (
+            count == message.base if message.opening else 1 <= count <= bounds.max_tokens(message.base),
+            "number of tokens",
+        ),
+        (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
+        (not content.rule and content.distributions is None, "distributions in a request"),
+        (
+            message.opening or session is None or (known < message.base and path <= session.nodes),
+            "more accepted than drafted",
+        ),
+        (nodes is None or (session is not None and not message.opening and _is_path(nodes, path, session)), "path"),
+        (_are_states(content.hidden, message.base - max(known, 1), bounds), "hidden states"),
+    )
+    return next((what for holds, what in checks if not holds), "")
+
+
+def draft_refused(message: Draft, content: Content, bounds: Bounds) -> str:
+    """Return why a draft is not admissible; empty if it is."""
+    count, nodes, drawn = len(content.tokens), content.nodes, content.distributions
+    inner = count if nodes is None else max(nodes, default=-1) + 1
+    checks = (
+        (0 <= message.tokens <= bounds.longest_draft, "longer than any draft"),
+        (count <= (message.tokens if nodes is None else bounds.shape.nodes(message.tokens)), "number of tokens"),
+        (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
+        (nodes is None or (len(nodes) == count and _are_parents(nodes, message.tokens)), "nodes of a tree"),
+        (content.hidden is None, "hidden states in a draft"),
+        ((drawn is None) == (not content.rule), "distributions without a rule, or a rule without them"),
+        (drawn is None or bounds.sampled, "distributions of a greedy draft"),
+        (drawn is None or (drawn.shape[0] == inner and _are_weights(drawn, bounds)), "distributions"),
+    )
+    return next((what for holds, what in checks if not holds), "")
+
+
+def _are_tokens(tokens: Sequence[int], bounds: Bounds) -> bool:
+    return not tokens or (min(tokens) >= 0 and max(tokens) < bounds.vocabulary)
+
+
+def _is_path(nodes: Sequence[int], length: int, session: SessionState) -> bool:
+    """Whether accepted nodes go down the last draft's tree, from a child of its root."""
+    if len(nodes) != length or not all(1 <= node <= session.nodes for node in nodes):
+        return False
+    above = [0, *nodes][:-1]
+    parents = range(session.nodes) if session.parents is None else session.parents
+    return all(parents[node - 1] == parent for node, parent in zip(nodes, above, strict=True))
+
+
+def _are_parents(nodes: Sequence[int], levels: int) -> bool:
+    """Whether each node's parent stands before it, and none is deeper than `levels`."""
+    depths = [0]
+    for place, parent in enumerate(nodes, 1):
+        if not 0 <= parent < place:
+            return False
+        depths.append(depths[parent] + 1)
+    return max(depths) <= levels
+
+
+def _are_states(hidden: np.ndarray | None, tokens: int, bounds: Bounds) -> bool:
+    if not bounds.state_numbers:
+        return hidden is None
+    return hidden is not None and hidden.shape == (tokens, bounds.state_numbers) and bool(np.isfinite(hidden).all())
+
+
+def _are_weights(drawn: np.ndarray, bounds: Bounds) -> bool:
+    """Whether these are distributions: as wide as the vocabulary, not negative, and none of them empty."""
+    wide = bounds.vocabulary in (UNKNOWN, drawn.shape[1])
+    return wide and bool(np.isfinite(drawn).all() and (drawn >= 0).all() and (drawn.max(axis=1) > 0).all())

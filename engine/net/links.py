@@ -1,0 +1,141 @@
+"""Links as a scenario describes them: their times and their faults, emulated by the nodes of one host.
+
+The sender draws a one-way delay as the simulation does, and stamps the frame with its due time. The receiver holds the
+frame until then. Both read the same clock, so the transport's own time is part of the delay. Link faults are applied at
+the drafter's node, in both directions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from engine.net.actions import Action, Deliver, Send
+from engine.net.frames import payload_of, stamped
+from engine.net.handshake import Ping
+from fleet.acceptance.sources import sources_of
+from fleet.scenario.faults import LinkFault, LinkFaults, Way
+from fleet.scenario.links import Pair, holds_messages, linked_pairs, ways_of
+from fleet.scenario.names import verifier_name
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import streams_of
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
+from fleet.times.durations import one_way_s
+
+MAX_HELD_S = 3600.0  # a stamp that asks for more is not believed
+
+
+class StatedLinks:
+    """When the messages of one node are due at the other end, and until when it keeps those that it received.
+
+    `drafter`: the number of the drafter whose node it is; None for all others.
+    """
+
+    def __init__(self, fleet: Fleet, drafter: int | None = None) -> None:
+        self.fleet = fleet
+        self.drafter = drafter
+        self.sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
+        self.ways_s: dict[tuple[Pair, bool], Callable[[int], float]] = {}  # by link, and whether it is the way down
+        self.last_s: dict[tuple[Pair, bool], float] = {}  # when the last message of a way is due: none overtakes it
+        self.kept_s: dict[int, float] = {}  # until when the last message of a stream is kept, by tag
+
+    def due_s(self, message: Message | Routed | Ping, payload_bytes: int, left_s: float) -> float:
+        """Return when a message that leaves its station at `left_s` is due; 0 where nothing is stated of its way."""
+        if isinstance(message, View):
+            return left_s + self.fleet.drafters.view_delay_s
+        way = self._way(message)
+        if way is None or not self.fleet.links:
+            return 0.0
+        (target, drafter), down = way
+        link = self.fleet.link(target, drafter)
+        if not link.held:
+            return 0.0
+        if way not in self.ways_s:
+            source = self.sources[target, drafter]
+            self.ways_s[way] = one_way_s(link.time, source.down if down else source.up)
+        due_s = max(self.last_s.get(way, 0.0), left_s + self.ways_s[way](payload_bytes))
+        self.last_s[way] = due_s
+        return due_s
+
+    def _way(self, message: Message | Routed | Ping) -> tuple[Pair, bool] | None:
+        """The link of a message, and whether it goes down it; None for one on no link: to a router, and news."""
+        fleet = self.fleet
+        match message:
+            case Routed():
+                return (fleet.target_of(message.tag), message.drafter), False
+            case DraftRequest() | Leave() if self.drafter is None and not fleet.routed:
+                return (fleet.target_of(message.tag), fleet.drafter_of(message.tag)), False
+            case Draft() | Refusal() if self.drafter is not None:
+                return (fleet.target_of(message.tag), self.drafter), True
+        return None
+
+    def stamp(self, actions: list[Action], message: Message | Routed | Ping, left_s: float) -> list[Action]:
+        """Stamp the frame that carries a message with when it is due."""
+        for place, action in enumerate(actions):
+            if isinstance(action, Send):
+                due_s = self.due_s(message, payload_of(action.frame), left_s)
+                actions[place] = with_due(action, due_s)
+        return actions
+
+    def keep(self, actions: Sequence[Action], due_s: float, now_s: float) -> list[Action]:
+        """Let what is delivered be delivered when it is due, and nothing of a stream before what came earlier."""
+        return [self._kept(action, due_s, now_s) if isinstance(action, Deliver) else action for action in actions]
+
+    def _kept(self, deliver: Deliver, due_s: float, now_s: float) -> Deliver:
+        due_s = due_s if due_s - now_s < MAX_HELD_S else 0.0
+        if isinstance(deliver.event, View | Ping):  # of no stream; how late news is meant to be is in its stamp
+            return msgspec.structs.replace(deliver, after_s=max(due_s - now_s, 0.0)) if due_s else deliver
+        tag = deliver.event.tag
+        until_s = max(due_s, self.kept_s.pop(tag, 0.0))
+        if not until_s > now_s:
+            return deliver
+        self.kept_s[tag] = until_s
+        return msgspec.structs.replace(deliver, after_s=max(deliver.after_s, until_s - now_s))
+
+
+def with_due(send: Send, due_s: float) -> Send:
+    """Return a frame to be sent that says when its message is due."""
+    return msgspec.structs.replace(send, frame=stamped(send.frame, due_s)) if due_s else send
+
+
+def stated_links(fleet: Fleet, drafter: int | None = None) -> StatedLinks | None:
+    """Return what holds the messages of a node back; None where the fleet states neither links nor how old news is."""
+    return StatedLinks(fleet, drafter) if holds_messages(fleet) else None
+
+
+class LossyLinks:
+    """The links of drafter number `drafter`, in life number `life` of its process, from the seeds of the simulation.
+
+    `zero_s`: the run's time zero by the engine's clock, to be set before anything is sent.
+    """
+
+    def __init__(self, fleet: Fleet, drafter: int, life: int = 0) -> None:
+        self.fleet = fleet
+        self.drafter = drafter
+        self.life = life
+        self.zero_s = 0.0
+        self.faults: dict[tuple[int, Way], LinkFaults] = {}  # by target and direction
+        self.last_s: dict[tuple[int, Way], float] = {}  # when the last message arrives of those that keep their order
+
+    def arrivals_s(self, tag: int, way: Way, now_s: float) -> Iterator[float]:
+        """When a message of a session arrives that is sent now, by the engine's clock: once, never, or more often."""
+        link = self.fleet.target_of(tag), way
+        for late_s, in_order in self._of(*link).copies(now_s - self.zero_s):
+            arrives_s = now_s + late_s
+            if in_order:
+                arrives_s = self.last_s[link] = max(self.last_s.get(link, 0.0), arrives_s)
+            yield arrives_s
+
+    def _of(self, target: int, way: Way) -> LinkFaults:
+        found = self.faults.get((target, way))
+        if found is None:
+            seed = [self.fleet.seed, 3, target, self.drafter, way == "up", *([self.life] if self.life else [])]
+            name, rng = self.fleet.drafter_name(self.drafter), np.random.default_rng(seed)
+            found = self.faults[target, way] = LinkFaults(self.fleet.faults, name, verifier_name(target), rng)
+        return found
+
+
+def lossy_links(fleet: Fleet, drafter: int, life: int = 0) -> LossyLinks | None:
+    """Return the links of a drafter where the scenario has faults of links."""
+    hit = any(isinstance(fault, LinkFault) for fault in fleet.faults)
+    return LossyLinks(fleet, drafter, life) if hit else None

@@ -1,0 +1,177 @@
+"""The thread of a node that owns the sockets and the state of all its connections."""
+
+import heapq
+import queue
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+
+from engine.net.actions import SERVER_PORT, Action, Arrival, Deliver, Lost, Opened, Rejected
+from engine.net.clock import now_s
+from engine.net.connections import ConnectionTable, Posted
+from engine.net.content import Content
+from engine.net.links import LossyLinks
+from engine.net.notices import Notices
+from engine.net.sockets import Sockets
+from fleet.errors import InputError
+from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
+
+SAY_AFTER_S = 2.0  # of waiting for a drafter
+TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
+TOLD = {  # how counts are told that have a shorter name
+    "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
+    "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
+    "silent": "peers that were silent", "cut": "peers cut", "too many": "peers that said too much",
+    "of unknown keys": "connections of unknown keys", "of known peers, kept out": "connections of peers that were cut",
+}  # fmt: skip
+
+
+class SocketThread(threading.Thread):
+    """Carries what comes in to `deliver`, and out what was posted. An error in it ends the node: `failed` is told."""
+
+    def __init__(
+        self,
+        connections: ConnectionTable,
+        sockets: Sockets,
+        deliver: Callable[[Arrival], None],
+        failed: Callable[[], None],
+        say: Callable[[str], None],
+        lossy: LossyLinks | None = None,
+    ) -> None:
+        super().__init__(name="sockets", daemon=True)
+        self.connections = connections
+        self.sockets = sockets
+        self.deliver = deliver
+        self.failed = failed
+        self.say = say
+        self.lossy = lossy
+        self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # each with when it left the station
+        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are lossy
+        self.numbers = count()
+        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
+        self.ending = False
+        self.error: BaseException | None = None
+        self.due_s = 0.0
+        self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
+        self.notices = Notices(say, now_s())
+        if connections.server is not None:
+            connections.server.address_of = sockets.address_of
+
+    def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
+        """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
+        self.posted.append((message, content, left_s))
+        self.sockets.wake()
+
+    def run(self) -> None:
+        """Carry until `end`."""
+        try:
+            while not self.ending:
+                self._turn()
+            self._send_posted()
+            self._carry_out(self.connections.close(now_s()), now_s())
+            self.say_what_was_refused()
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
+            self.error = error
+            self.news.put(RuntimeError("the node's connections failed"))
+            self.failed()
+        finally:
+            self.sockets.close()
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
+        waited_for = {client.port: client.name for client in self.connections.clients.values()}
+        until_s, said = now_s() + patience_s, False
+        while waited_for:
+            left_s = max(until_s - now_s(), 0.0)
+            try:
+                news = self.news.get(timeout=left_s if said else min(left_s, SAY_AFTER_S))
+            except queue.Empty:
+                names = ", ".join(dict.fromkeys(waited_for.values()))
+                if not said and left_s > SAY_AFTER_S:
+                    self.say(f"waits for {self.connections.missing()}")
+                    said = True
+                    continue
+                raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None
+            if isinstance(news, Exception):
+                raise news
+            waited_for.pop(news, None)
+
+    def end(self) -> None:
+        """Say goodbye and end the thread; raise what went wrong in it."""
+        if self.is_alive():
+            self.ending = True
+            self.sockets.wake()
+            self.join()
+        if self.error is not None:
+            raise self.error
+
+    def _turn(self) -> None:
+        for frame in self.sockets.poll(0.0 if self.posted else self._pause_s()):
+            actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
+            self._carry_out(actions, frame.time_s)
+        self._send_posted()
+        time_s = now_s()
+        if time_s >= self.due_s:
+            self.due_s = time_s + TICK_S
+            self._carry_out(self.connections.tick(time_s), time_s)
+            server = self.connections.server
+            for peer in self.leaving:
+                self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
+            self.leaving = self.sockets.gone()
+            for line, times in self.sockets.tidy(() if server is None else server.known).items():
+                self.notices.take(line, time_s, times)
+            if server is not None and server.log_lines:
+                told, server.log_lines = server.log_lines, []
+                for line in told:
+                    self.notices.take(line, time_s)
+            self.notices.tick(time_s)
+
+    def _send_posted(self) -> None:
+        while self.posted:
+            time_s = now_s()
+            message, content, left_s = self.posted.popleft()
+            if self.lossy is not None and isinstance(message, TO_VERIFIER):
+                for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
+                    heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
+            else:
+                self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
+        while self.held and self.held[0][0] <= now_s():
+            time_s = now_s()
+            left_s, _, message, content = heapq.heappop(self.held)
+            self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
+
+    def _pause_s(self) -> float:
+        """How long nothing is due but what wakes it."""
+        return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
+
+    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
+        for action in self.connections.carry_out(actions, self.sockets, time_s):
+            match action:
+                case Deliver():
+                    for at_s in self._arrivals_s(action, time_s):
+                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes))
+                case Opened():
+                    self.news.put(action.port)
+                case Rejected():
+                    self.news.put(InputError(action.reason))
+                case Lost():
+                    self.notices.take(action.reason, time_s)
+
+    def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
+        """When an event reaches the station: once, but for what came over a faulty link."""
+        if self.lossy is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
+            for at_s in self.lossy.arrivals_s(action.event.tag, "up", time_s):
+                yield at_s + action.after_s
+        else:
+            yield time_s + action.after_s
+
+    def say_what_was_refused(self) -> None:
+        """Say in one line what was refused, dropped and cut, if anything was."""
+        server = self.connections.server
+        counts = self.sockets.counts + (Counter() if server is None else server.counts)
+        if self.notices.unsaid:
+            counts["lines like these that were not said"] = self.notices.unsaid
+        if any(counts.values()):
+            told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
+            self.say(f"refused, dropped or cut: {told}")

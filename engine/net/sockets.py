@@ -1,0 +1,302 @@
+"""Frames over ZeroMQ: a ROUTER for a node's server, a DEALER for each of its clients.
+
+With keys all frames are encrypted, and a peer without an allowed key cannot send any.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import threading
+from collections import Counter
+from collections.abc import Container, Mapping
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from engine.net.access import ConnectionMonitor
+from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
+from engine.net.clock import now_s
+from engine.net.keys import Keys, check_bind_host, check_connect_host
+from fleet.errors import InputError
+
+QUEUE = 64  # frames that may wait for a peer, and of it
+HANDSHAKE_MS = 3000  # for ZeroMQ's own greeting
+HEARTBEAT_MS, SILENCE_MS = 1000, 3000
+RECONNECT_MS, SLOWEST_RECONNECT_MS = 100, 1000
+LINGER_MS = 500
+REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+UNANSWERED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
+
+
+class Sockets:
+    """The sockets of a node. They belong to one thread, except for `wake`; only `poll` blocks.
+
+    - `bind`: address of its server, tcp://HOST:PORT, port 0 for any free one.
+    - `connect`: addresses of its clients, by their ports.
+    - `max_bytes`: of a frame; ZeroMQ closes connections with larger ones.
+    - `keys`: without keys only addresses of this host are allowed.
+    - `max_reconnect_s`: longest time between two attempts to connect.
+
+    InputError for an address that needs keys, or that cannot be bound.
+    """
+
+    def __init__(
+        self,
+        bind: str | None = None,
+        connect: Mapping[int, str] | None = None,
+        max_bytes: int = -1,
+        keys: Keys | None = None,
+        max_reconnect_s: float = SLOWEST_RECONNECT_MS / 1000,
+    ) -> None:
+        self.slowest_ms = max(RECONNECT_MS, min(SLOWEST_RECONNECT_MS, int(1000 * min(max_reconnect_s, 1.0))))
+        if bind is not None:
+            check_bind_host(_host(bind), keys)
+        self.addresses = dict(connect or {})
+        for address in self.addresses.values():
+            check_connect_host(_host(address), keys)
+        self.max_bytes, self.keys = max_bytes, keys
+        self.context = zmq.Context()
+        self.sockets: dict[int, zmq.Socket[bytes]] = {}
+        self.ports: dict[int, int] = {}  # port of the node, by the file descriptor that signals its frames
+        self.pending: set[int] = set()  # ports whose frames may have been signalled already
+        self.unsent_s: dict[int, float] = {}  # since when a client cannot send
+        self.client_monitors: dict[int, zmq.Socket[bytes]] = {}  # of clients with keys: why a greeting failed
+        self.explained: set[tuple[int, int]] = set()
+        self.known: Container[bytes] = ()
+        self.waking, self.woken = os.pipe()
+        os.set_blocking(self.waking, False)
+        os.set_blocking(self.woken, False)
+        self.wakeable = True
+        self.waking_or_closing = threading.Lock()  # once closed, the pipe's descriptor may be reused
+        self.monitor: ConnectionMonitor | None = None
+        try:
+            if bind is not None:
+                self._bind(bind)
+            for port in self.addresses:
+                self._connect(port)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was refused or closed before any frame, by reason."""
+        return Counter() if self.monitor is None else self.monitor.counts
+
+    @property
+    def bound_port(self) -> int:
+        """The TCP port of the server."""
+        return int(self.sockets[SERVER_PORT].getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+    def poll(self, timeout_s: float) -> list[ReceivedFrame]:
+        """Return the frames that have arrived; if there are none, wait for one or for `wake`.
+
+        The timeout is exact to some microseconds, unlike that of ZeroMQ's poll.
+        """
+        if self.monitor is not None:
+            self.monitor.take_events(self.known, now_s())
+        arrived = self._read(self.pending)
+        if arrived:
+            return arrived
+        guarded = [] if self.monitor is None else self.monitor.descriptors
+        ready, _, _ = select.select([self.waking, *guarded, *self.ports], [], [], max(timeout_s, 0.0))
+        if guarded and ready:
+            assert self.monitor is not None
+            self.monitor.take_events(self.known, now_s())
+            ready = [each for each in ready if each not in guarded]
+        if self.waking in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self.waking, 4096)
+        # A descriptor signals a change only once; without any signal all sockets are read.
+        return self._read(
+            {self.ports[ready] for ready in ready if ready != self.waking} if ready else set(self.sockets)
+        )
+
+    def wake(self) -> None:
+        """Let a waiting `poll` return; from any thread, also after `close`."""
+        with self.waking_or_closing:
+            if not self.wakeable:
+                return
+            try:  # noqa: SIM105  (between two drafts each microsecond counts)
+                os.write(self.woken, b"\0")
+            except BlockingIOError:  # it has been woken already
+                pass
+
+    def send(self, send: Send) -> bool:
+        """Send a frame, without waiting; False if the peer is gone or its queue is full."""
+        self.pending.add(send.port)
+        socket = self.sockets[send.port]
+        try:
+            if send.port == SERVER_PORT:
+                socket.send(send.peer, zmq.SNDMORE | zmq.NOBLOCK)
+            socket.send(send.frame, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EAGAIN, zmq.EHOSTUNREACH):
+                raise
+            if self.monitor is not None and send.port == SERVER_PORT:
+                self.monitor.close_peer(send.peer)
+            else:
+                self.unsent_s.setdefault(send.port, now_s())
+            return False
+        self.unsent_s.pop(send.port, None)
+        return True
+
+    def address_of(self, peer: bytes) -> str:
+        """Return HOST:PORT of a peer of the server; empty if unknown."""
+        return "" if self.monitor is None else self.monitor.address_of(peer)
+
+    def cut(self, peer: bytes) -> None:
+        """Close the connection of a peer of the server, after a moment in which it can read why; ban its key."""
+        if self.monitor is not None:
+            self.monitor.cut(peer, now_s())
+
+    def tidy(self, known: Container[bytes]) -> Counter[str]:
+        """Close connections that exceed a limit, and reconnect; to be called several times a second.
+
+        - `known`: the accepted peers of the server.
+        - Returns lines for the user of the node, with their number.
+        """
+        time_s = now_s()
+        self.known = known
+        for port, since_s in list(self.unsent_s.items()):
+            if port != SERVER_PORT and time_s - since_s > RECONNECT_S:  # ZeroMQ gives up if another protocol answers
+                self.unsent_s[port] = time_s
+                self._disconnect(port)
+                self._connect(port)
+        lines = Counter[str]() if self.monitor is None else self.monitor.tidy(known, time_s)
+        lines.update(line for port, monitor in self.client_monitors.items() for line in self._refusals(port, monitor))
+        return lines
+
+    def gone(self) -> list[bytes]:
+        """Return the peers of the server whose connections have ended since the last call."""
+        if self.monitor is None:
+            return []
+        gone, self.monitor.gone = self.monitor.gone, []
+        return gone
+
+    def close(self) -> None:
+        """Close everything, after at most half a second for frames that are being sent."""
+        for socket in self.sockets.values():
+            socket.disable_monitor()  # ZeroMQ would wait for a reader
+        self.context.destroy(linger=LINGER_MS)
+        with self.waking_or_closing:
+            self.wakeable = False
+            os.close(self.waking)
+            os.close(self.woken)
+
+    def _bind(self, address: str) -> None:
+        _scatter_ids()
+        server = self._add(SERVER_PORT, zmq.ROUTER)
+        server.set(zmq.ROUTER_MANDATORY, 1)
+        self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes)
+        try:
+            server.bind(address)
+        except zmq.ZMQError as error:
+            raise InputError(f"{address}: {error.strerror}; give another port or address") from None
+        self.monitor.port = self.bound_port
+
+    def _connect(self, port: int) -> None:
+        client = self._add(port, zmq.DEALER)
+        client.set(zmq.IMMEDIATE, 1)  # frames do not wait for a connection
+        if self.keys is not None:
+            client.curve_secretkey, client.curve_publickey = self.keys.secret, self.keys.public
+            client.curve_serverkey = self.keys.server(self.addresses[port])
+            self.client_monitors[port] = client.get_monitor_socket(REFUSED | UNANSWERED)
+        client.connect(self.addresses[port])
+
+    def _disconnect(self, port: int) -> None:
+        socket = self.sockets.pop(port)
+        if port in self.client_monitors:
+            socket.disable_monitor()
+            self.client_monitors.pop(port).close(linger=0)
+        del self.ports[socket.getsockopt(zmq.FD)]
+        socket.close(linger=0)
+
+    def _refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
+        """Return why a server refuses our key, or has another key than expected; once each."""
+        assert self.keys is not None
+        told: list[str] = []
+        while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
+            if (port, event) in self.explained:
+                continue
+            self.explained.add((port, event))
+            if event == REFUSED:
+                told.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
+            else:
+                told.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
+        return told
+
+    def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
+        socket: zmq.Socket[bytes] = self.context.socket(kind)
+        for option, value in (
+            (zmq.MAXMSGSIZE, self.max_bytes), (zmq.SNDHWM, QUEUE), (zmq.RCVHWM, QUEUE), (zmq.LINGER, LINGER_MS),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS), (zmq.HEARTBEAT_IVL, HEARTBEAT_MS), (zmq.HEARTBEAT_TIMEOUT, SILENCE_MS),
+            (zmq.HEARTBEAT_TTL, SILENCE_MS), (zmq.RECONNECT_IVL, RECONNECT_MS),
+            (zmq.RECONNECT_IVL_MAX, self.slowest_ms), (zmq.TCP_KEEPALIVE, 1),
+        ):  # fmt: skip
+            socket.set(option, value)
+        self.sockets[port] = socket
+        self.ports[socket.getsockopt(zmq.FD)] = port
+        self.pending.add(port)
+        return socket
+
+    def _read(self, ports: set[int]) -> list[ReceivedFrame]:
+        """Read all frames of some ports, at most QUEUE of each."""
+        arrived: list[ReceivedFrame] = []
+        for port in list(ports):
+            socket, left = self.sockets[port], QUEUE
+            while left and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                left -= 1
+                if port != SERVER_PORT:
+                    arrived.append(ReceivedFrame(port, NO_PEER, _client_frame(socket), now_s()))
+                elif (came := self._server_frame(socket)) is not None:
+                    arrived.append(came)
+            if left:
+                self.pending.discard(port)
+            else:
+                self.pending.add(port)
+        return arrived
+
+    def _server_frame(self, server: "zmq.Socket[bytes]") -> ReceivedFrame | None:
+        """Read a frame of the server; None from a peer that is being cut."""
+        assert self.monitor is not None
+        peer = server.recv(zmq.NOBLOCK)
+        part = server.recv(zmq.NOBLOCK, copy=False)
+        user = str(part.get("User-Id")) if self.keys is not None else ""
+        open_still = self.monitor.note_message(part.get(zmq.SRCFD), peer, user)
+        if part.more:  # our messages have one frame each
+            self.monitor.close_peer(peer)
+            _skip(server)
+            return ReceivedFrame(SERVER_PORT, peer, b"", now_s(), user) if open_still else None
+        return ReceivedFrame(SERVER_PORT, peer, part.bytes, now_s(), user) if open_still else None
+
+
+def _client_frame(client: "zmq.Socket[bytes]") -> bytes:
+    """Read a frame of a client; empty if its message has several."""
+    part = client.recv(zmq.NOBLOCK, copy=False)
+    if part.more:
+        _skip(client)
+        return b""
+    return part.bytes
+
+
+def _skip(socket: "zmq.Socket[bytes]") -> None:
+    """Skip the rest of a message."""
+    while socket.recv(zmq.NOBLOCK, copy=False).more:
+        pass
+
+
+def _scatter_ids() -> None:
+    """Let the routing ids of a server start at a random number.
+
+    libzmq aborts if a peer has claimed the next id. It draws the first id with the C library's rand(), which is not
+    seeded, and counts on from there, so a peer could know it.
+    """
+    ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "little")))
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("tcp://").rpartition(":")[0]

@@ -1,0 +1,11 @@
+"""A node: one station with its worker, its executor, its models and its devices.
+
+- `node.py`: a station with its connections. `drafter.py`, `verifier.py`, `router.py`: its kinds.
+- `worker.py`: a station in real time. `executors.py`, `batch_executor.py`: steps on models.
+- `batch.py`, `colocated.py`: runs in one process.
+- `build.py`, `packing.py`, `prompts.py`: models, drafts as tensors, prompts.
+- `capacity.py`: what the models and devices of this host allow.
+- `pending.py`: drafts that are not verified yet. `write_ahead_log.py`: rows that outlive a killed process.
+- `device_lock.py`, `power.py`, `metering.py`: turns on a device, and what it draws.
+- `observer.py`: reports what the stations of a process record.
+"""

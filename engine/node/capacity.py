@@ -1,0 +1,149 @@
+"""Limits of the models and devices of this host: positions that models know, memory of caches, admission by memory."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+
+from engine.decoding.admitted import config_of
+from engine.decoding.cache import CacheShape, shape_of
+from engine.decoding.eagle_files import read_head_config
+from engine.decoding.folders import explained
+from engine.decoding.llama import is_lean
+from engine.decoding.models import PRECISIONS, folder_of, known_positions
+from engine.node.build import head_folder
+from fleet.errors import InputError
+from fleet.policies.admit import CacheRoom, WithinMemory
+from fleet.scenario.resolved import Fleet
+
+
+class Account(msgspec.Struct, frozen=True):
+    """What the caches of one station take: `rows` of `row_tokens`."""
+
+    station: str
+    token_bytes: int
+    row_tokens: int
+    rows: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return self.token_bytes * self.row_tokens
+
+    @property
+    def bytes(self) -> int:
+        """Of all rows."""
+        return self.row_bytes * self.rows
+
+
+def accounts_of(fleet: Fleet) -> list[Account]:
+    """Return the accounts of a fleet's drafter and targets, each of the rows that it may hold at once."""
+    tokens, drafters, verifiers = fleet.room.longest_row, fleet.drafters, fleet.verifiers
+    rows = fleet.batch.rule.pool if fleet.batch is not None else max(fleet.streams, verifiers.count)
+    accounts = []
+    if drafters.count and drafters.kind != "replayed" and (token_bytes := draft_token_bytes(fleet)):
+        accounts.append(Account("drafter", token_bytes, tokens, rows))
+    if fleet.batch is not None or verifiers.kind == "real":
+        shape = shape_of(config_of(folder_of(verifiers.model, "target")))
+        accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
+    return accounts
+
+
+def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
+    """Return how many streams a drafter begins with; one behind a router may come to have more, or fewer."""
+    streams = max(fleet.streams, fleet.verifiers.count)
+    return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
+
+
+def draft_token_bytes(fleet: Fleet) -> int:
+    """Return the bytes that the drafter's cache takes for a token; 0 where nothing is cached."""
+    drafters = fleet.drafters
+    if drafters.kind == "lookup":
+        return 0
+    if drafters.kind == "eagle":
+        folder = head_folder(fleet)
+        with explained(folder / "config.json", "not the configuration of a draft head"):
+            head = shape_of(LlamaConfig.from_dict(read_head_config(folder)))
+        shape = CacheShape(1, head.heads, head.size)
+    else:
+        shape = shape_of(config_of(folder_of(drafters.model, "drafter")))
+    return bytes_per_token(shape, fleet.precision)
+
+
+def bytes_per_token(shape: CacheShape, precision: str) -> int:
+    """Bytes of one token's keys and values."""
+    return shape.numbers * PRECISIONS[precision].itemsize
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that a device could still give to this process."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nobody
+        return int(torch.cuda.mem_get_info(device)[0]) + held
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
+    """Return the fleet with the numbers that its drafter's admission needs, once the drafter's model is loaded."""
+    admit = fleet.drafters.admit
+    if not isinstance(admit, WithinMemory):
+        return fleet
+    token_bytes = draft_token_bytes(fleet)
+    if not token_bytes:
+        raise InputError(f"scenario {fleet.name!r}: drafters.admit = 'within-memory', but its drafter caches nothing")
+    room = CacheRoom(free_bytes(device), token_bytes * fleet.room.longest_row)
+    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, admit=room))
+
+
+def check_room(fleet: Fleet, device: torch.device) -> None:
+    """Raise InputError where a batch's caches cannot fit, before anything is loaded: its rows are allocated at once."""
+    if fleet.batch is None:
+        return
+    accounts, free = accounts_of(fleet), free_bytes(device)
+    asked = sum(account.bytes for account in accounts)
+    if asked > free:
+        each = " and ".join(f"{account.row_bytes} a row, {account.station}" for account in accounts)
+        raise InputError(
+            f"scenario {fleet.name!r}: {accounts[0].rows} rows of {accounts[0].row_tokens} tokens need {asked} "
+            f"bytes of cache ({each}), and {device.type} has {free} free; lower batch.rule.size, or the lengths of "
+            "[workload]"
+        )
+
+
+def account_line(account: Account) -> str:
+    """An account in one line for people."""
+    return (
+        f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
+        f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"
+    )
+
+
+def with_positions(fleet: Fleet) -> Fleet:
+    """Return the fleet with the positions that its models know; those of a folder that is not here are unknown."""
+    if fleet.drafters.kind == "replayed":
+        return fleet  # nobody runs a model
+    asked = [(fleet.verifiers.model, "target")]
+    if fleet.drafters.kind == "model" and fleet.drafters.count:
+        asked.append((fleet.drafters.model, "drafter"))
+    known = [positions for model, role in asked if (positions := positions_of(model, role))]
+    if not known:
+        return fleet
+    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, positions=min(known)))
+
+
+def positions_of(model: str, role: str) -> int:
+    """Return how many positions the model of a folder knows; 0 for any number, or where it is not here."""
+    try:
+        config = AutoConfig.from_pretrained(folder_of(model, role), local_files_only=True)
+        if is_lean(config):
+            return 0
+        with torch.device("meta"):  # its modules without its numbers
+            return known_positions(AutoModelForCausalLM.from_config(config))
+    except Exception:  # noqa: BLE001  (what is wrong with a model, whoever loads it says in one line)
+        return 0

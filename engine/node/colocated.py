@@ -1,0 +1,96 @@
+"""Co-located serving: all stations in one process and one thread, by turns; messages are function calls."""
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+from engine.decoding.telemetry import timed
+from engine.net.clock import now_s
+from engine.net.content import NOTHING, Content
+from engine.node.build import load_target, new_drafter, new_streams, new_target
+from engine.node.capacity import with_admission, with_positions
+from engine.node.executors import DraftExecutor, VerifyExecutor
+from engine.node.observer import Observed, unobserved
+from engine.node.worker import Worker
+from fleet.records.recorder import Log, RecordedStation
+from fleet.records.run import Run, make_run
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import requests_of
+from fleet.stations.build import drafter_station, join_of, verifier_station
+from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
+from fleet.stations.station import Station
+
+
+class Colocated:
+    """The workers of a fleet in one thread, around one target model and at most one drafter.
+
+    `fleet`: as resolved; once built, with the drafter's admission resolved too.
+    """
+
+    def __init__(self, fleet: Fleet, prompts: Sequence[Sequence[int]]) -> None:
+        model, room = load_target(fleet), (fleet.verifiers.count, fleet.room.longest_row)
+        streams, numbers = new_streams(fleet, prompts), range(fleet.verifiers.count)
+        self.log: Log = []
+        self.inbox: deque[tuple[Worker, StationEvent, Content]] = deque()
+        self.requests = [requests_of(fleet, number) for number in numbers]
+
+        on_device = partial(timed, device=model.device)
+
+        def worker(station: Station, executor: DraftExecutor | VerifyExecutor) -> Worker:
+            return Worker(RecordedStation(station, "real", self.log), executor, self._post, on_device)
+
+        target = new_target(fleet, model, room=room)
+        self.executor = VerifyExecutor(target, streams, sends_hidden=fleet.drafters.kind == "eagle")
+        self.verifiers = [worker(verifier_station(fleet, number), self.executor) for number in numbers]
+        self.drafters: list[Worker] = []
+        if fleet.drafters.count:
+            executor = DraftExecutor(new_drafter(fleet, model, room=room), streams)
+            fleet = with_admission(fleet, model.device)
+            self.drafters.append(worker(drafter_station(fleet), executor))
+        self.fleet = fleet
+
+    def serve(self, watched: Observed = unobserved) -> Log:
+        """Decode all requests. Stations that can start a step have their turns in the order in which they could."""
+        workers = [*self.verifiers, *self.drafters]
+        zero_s = now_s()
+        for worker in workers:
+            worker.zero_s = zero_s
+        for number in range(len(self.verifiers)):
+            self._next_request(number)
+        with watched(lambda: [worker.recorded for worker in workers], zero_s, self.drafters):
+            self._serve(workers)
+        return self.log
+
+    def _serve(self, workers: Sequence[Worker]) -> None:
+        waiting: deque[Worker] = deque()
+        while self.inbox or any(worker.station.ready for worker in workers):
+            while self.inbox:
+                worker, event, content = self.inbox.popleft()
+                worker.handle(event, content, now_s())
+            waiting += [worker for worker in workers if worker.station.ready and worker not in waiting]
+            if waiting:
+                waiting.popleft().step()
+
+    def _post(self, instruction: Instruction, content: Content) -> None:
+        if isinstance(instruction, DraftRequest | Leave):
+            self.inbox.append((self.drafters[0], instruction, content))
+        elif isinstance(instruction, Draft | Refusal):
+            self.inbox.append((self.verifiers[instruction.tag], instruction, content))
+        elif isinstance(instruction, Finished):
+            self._next_request(instruction.tag)
+
+    def _next_request(self, number: int) -> None:
+        request = next(self.requests[number], None)
+        if request is not None:
+            self.inbox.append((self.verifiers[number], join_of(self.fleet, number, request), NOTHING))
+
+
+def serve_colocated(
+    scenario: Scenario, prompts: Sequence[Sequence[int]], watched: Observed = unobserved
+) -> tuple[Run, dict[int, list[int]]]:
+    """Run the scenario in this process; return its records and the new tokens of each request."""
+    served = Colocated(with_positions(resolve(scenario)), prompts)
+    log = served.serve(watched)
+    return make_run(scenario, "engine", log, served.fleet), served.executor.outputs

@@ -1,0 +1,220 @@
+"""Executors of drafter and verifier stations: they run a station's steps on its model.
+
+An executor takes the content that came with an accepted message, runs the steps that its station starts, and returns
+the content of the messages that its station sends. It decides nothing.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from engine.decoding.grow import check_draft
+from engine.decoding.verify import Target, Verdict
+from engine.net.content import NOTHING, Content, path_sent, states_sent
+from engine.node.batch_executor import with_means
+from engine.node.build import AnyDrafter, Streams
+from engine.node.packing import contents_of, drafts_of
+from engine.node.pending import PendingDrafts, Retransmit
+from fleet.policies.outcome import Outcome
+from fleet.stations.messages import Draft, DraftRequest, Join, Message, Overdue, StationEvent
+from fleet.times.step import Step
+
+
+class DraftExecutor:
+    """Runs a drafter station's steps on a draft model.
+
+    `ahead`: whether it goes on while its targets verify. Then it takes each of its tokens for committed at once, and
+    goes back to what its target says at the next request.
+    """
+
+    def __init__(self, drafter: AnyDrafter, streams: Streams, ahead: bool = False) -> None:
+        self.drafter = drafter
+        self.streams = streams
+        self.ahead = ahead
+        self.drafts: dict[int, Content] = {}
+        self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
+        self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
+        self.prefilled: set[int] = set()
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Open a stream with its prefix, or append the target's own token to it."""
+        if isinstance(event, DraftRequest):
+            if event.opening:
+                sampling, seed = self.streams.sampling, 0
+                if sampling.temperature:  # else it draws nothing
+                    seed = self.streams.seed_of(event.request, "drafter", event.epoch)
+                self.release(event.tag)  # of what was left open of it, if anything was
+                self.drafter.open(event.tag, list(content.tokens), sampling, seed)
+                self.prefix_hidden[event.tag] = self._hidden(content)
+            elif self.ahead:
+                self.drafter.go_back(event.tag, event.base - len(content.tokens))
+                self.drafter.advance(event.tag, [], list(content.tokens))
+            else:
+                path = self._path(event, content)
+                tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
+                self.drafter.advance(event.tag, path, tokens, self._hidden(content))
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Warm up, prefill or draft."""
+        if step.kind == "draft":
+            tags = [member.tag for member in step.members]
+            drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
+            self.drafts.update(zip(tags, contents_of(drafts), strict=True))
+            self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
+            for tag in tags:
+                content, known = self.drafts[tag], len(self.drafter.committed(tag))
+                check_draft(content.tokens, content.nodes, drafts.drafter, tag, known)
+                if self.ahead:
+                    self.drafter.advance(tag, [1], list(content.tokens))
+        for member in step.members:
+            if step.kind == "prefill":
+                self._prefill(member.tag)
+            elif step.kind == "warm_up":
+                self.drafter.warm_up(member.tokens)
+        return (Outcome(),) * len(step.members)
+
+    def _prefill(self, tag: int) -> None:
+        """Bring a prefix into the cache; from its beginning where the station has evicted it."""
+        if tag in self.prefilled:
+            self.drafter.empty(tag)
+        self.prefilled.add(tag)
+        self.drafter.prefill(tag, hidden=self.prefix_hidden.pop(tag, None))
+
+    def _hidden(self, content: Content) -> torch.Tensor | None:
+        """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
+        if content.hidden is None:
+            return None
+        model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
+        states = torch.from_numpy(content.hidden.copy())
+        return states.to(model.device, model.dtype)
+
+    def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
+        """Nodes of the last draft that were accepted: sent along for a tree, given by the new length for a chain."""
+        if content.nodes is not None:
+            return content.nodes
+        return range(1, event.base - len(self.drafter.committed(event.tag)))
+
+    def content_of(self, message: Message) -> Content:
+        """Return the draft tokens of a `Draft`; nothing for other messages."""
+        if not isinstance(message, Draft) or message.tokens == 0:  # an empty grant makes a draft without a step
+            return NOTHING
+        return self.drafts.pop(message.tag)
+
+    def release(self, tag: int) -> None:
+        """Free the cache of `tag`."""
+        self.drafter.release(tag)
+        self.prefilled.discard(tag)
+        for kept in (self.drafts, self.sent, self.prefix_hidden):
+            kept.pop(tag, None)
+
+
+class VerifyExecutor:
+    """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
+
+    `sends_hidden`: whether the drafter reads the target's hidden states. `signals`: whether outcomes tell of the
+    acceptance probabilities of draft tokens, which rules of lengths may learn from. `rejoins`: whether a drafter that
+    was given up may be asked again in the midst of a text; then hidden states are kept until that ends.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        streams: Streams,
+        sends_hidden: bool = False,
+        signals: bool = False,
+        rejoins: bool = False,
+        retransmit: Retransmit | None = None,
+    ) -> None:
+        self.target = target
+        self.streams = streams
+        self.sends_hidden = sends_hidden
+        self.signals = signals
+        self.rejoins = rejoins
+        self.retransmit = retransmit
+        self.verdicts: dict[int, Verdict] = {}
+        self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
+        self.pending = PendingDrafts()
+        self.open_requests: dict[int, Join] = {}
+        self.outputs: dict[int, list[int]] = {}
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Open a stream with its prompt, or take draft tokens."""
+        if isinstance(event, Join):
+            self.streams.open(self.target, "target", event)
+            self.open_requests[event.tag] = event
+        elif isinstance(event, Draft):
+            self.pending.append(event.tag, content)
+            if self.retransmit is not None:
+                self.retransmit.acknowledge(event.tag, event.epoch)
+        elif isinstance(event, Overdue):
+            self.pending.forget(event.tag)
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Prefill, decode one token, or verify drafts."""
+        tags = [member.tag for member in step.members]
+        taken = [self.pending.take(tag) for tag in tags]
+        if step.kind == "verify":
+            drafts = drafts_of(taken, self.target.model.device)
+            verdicts = self.target.verify(tags, drafts, signals=self.signals)
+        else:
+            verdicts = self.target.decode(tags)
+        self.verdicts.update(zip(tags, verdicts, strict=True))
+        if self.sends_hidden and self.rejoins:
+            for tag, verdict in zip(tags, verdicts, strict=True):
+                whole = tag not in self.states  # a prefill's are those of the prompt
+                self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
+        return tuple([self._outcome(tag) for tag in tags])
+
+    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+        """Say where the drafter has gone on with just the token that the target chose."""
+        if step.kind != "verify":
+            return outcomes
+        return tuple(
+            [
+                self.pending.resolved(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
+                for member, outcome in zip(step.members, outcomes, strict=True)
+            ]
+        )
+
+    def _outcome(self, tag: int) -> Outcome:
+        verdict = self.verdicts[tag]
+        outcome = Outcome(verdict.accepted)
+        return with_means(outcome, verdict.signals) if verdict.signals else outcome
+
+    def content_of(self, message: Message) -> Content:
+        """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
+        if not isinstance(message, DraftRequest):
+            return NOTHING
+        verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
+        said = (
+            1
+            if self.retransmit is None
+            else self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
+        )
+        hidden = None
+        if self.sends_hidden:
+            states = self._states_before(message) if message.opening else verdict.committed_hidden
+            hidden = states_sent(states.float().cpu().numpy())
+        if message.opening:  # a step that has just ended is not booked yet
+            return Content(committed[: message.base], hidden=hidden)
+        if said > 1:
+            return Content(committed[message.base - said : message.base])
+        return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
+
+    def _states_before(self, opening: DraftRequest) -> torch.Tensor:
+        """The hidden states of all but the last of the tokens that a session is opened with."""
+        if not self.rejoins:
+            return self.verdicts[opening.tag].hidden
+        return torch.cat(self.states[opening.tag])[: opening.base - 1]
+
+    def release(self, tag: int) -> None:
+        """Keep the finished text, free the cache."""
+        join = self.open_requests.pop(tag)
+        committed = self.target.committed(tag)
+        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        self.target.release(tag)
+        self.pending.forget(tag)
+        self.verdicts.pop(tag, None)
+        self.states.pop(tag, None)
+        if self.retransmit is not None:
+            self.retransmit.forget(tag)

@@ -1,0 +1,68 @@
+"""Between drafts as tensors of a batch and drafts as contents of messages, one a stream."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.decoding.grow import Drafts
+from engine.decoding.placing import placed
+from engine.decoding.trees import static_tree, tree_of
+from engine.net.content import Content
+from fleet.errors import InputError
+from fleet.policies.shapes import depths_of
+
+
+def contents_of(drafts: Drafts) -> list[Content]:
+    """Return each row of `drafts` as the content of its message."""
+    tree, n = drafts.tree, drafts.tree.nodes
+    copied = drafts.tokens if tree.is_chain else torch.cat([drafts.tokens, tree.parents.expand_as(drafts.tokens)], 1)
+    weights = None if drafts.q is None else drafts.q.cpu().numpy()
+    contents = []
+    for index, (row, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
+        nodes = None if tree.is_chain else row[n : n + count]
+        inner = count if nodes is None else max(nodes, default=-1) + 1
+        own = None if weights is None else weights[index, :inner]
+        contents.append(Content(row[:count], nodes, own, rule=drafts.rule or ""))
+    return contents
+
+
+def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
+    """Put the contents of messages together as one batch, for verification.
+
+    InputError where drafts were drawn for different rules, which no target can verify together.
+    """
+    rules = {content.rule for content in contents if content.tokens}
+    if len(rules) > 1:
+        drawn = " and ".join(sorted(rule or "nothing drawn" for rule in rules))
+        raise InputError(f"drafts of one verification are drawn for different rules: {drawn}; allowed: the target's")
+    counts = [len(content.tokens) for content in contents]
+    n = max(counts)
+    tokens = placed([[*c.tokens, *[-1] * (n - len(c.tokens))] for c in contents], device, torch.long)
+    if all(content.nodes is None for content in contents):
+        tree, depths, fans = static_tree((1,) * n, device), counts, [1] * len(contents)
+    else:
+        rows = [list(range(len(c.tokens))) if c.nodes is None else list(c.nodes) for c in contents]
+        depths = [max(depths_of(row), default=0) for row in rows]
+        fans = [int(np.bincount(row).max()) if row else 1 for row in rows]
+        # Shorter rows are filled up with a chain below their last node, whose tokens, -1, are never accepted.
+        parents = np.array([[*row, *range(len(row), n)] for row in rows])
+        tree = tree_of(placed(parents, device), max(depths), max(fans))
+    q = _stacked([content.distributions for content in contents if content.tokens], counts, device)
+    rule: Any = next(iter(rules), "") or None
+    return Drafts(tree, tokens, counts, depths, q, fans=fans, rule=rule)
+
+
+def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device: torch.device) -> torch.Tensor | None:
+    """Stack distributions (inner nodes, V) of rows with a draft, the shorter ones filled up; None if none were sent.
+
+    `counts`: nodes of all rows; those without a draft have no distribution, and get zeros.
+    """
+    known = [rows for rows in weights if rows is not None]
+    if not known:
+        return None
+    inner, own = max(len(rows) for rows in known), iter(known)
+    nothing = np.zeros((0, known[0].shape[1]), dtype=known[0].dtype)
+    every = [next(own) if count else nothing for count in counts]
+    return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in every]), device)

@@ -1,0 +1,141 @@
+"""What a device draws: NVML for a GPU, RAPL for the processor; what is not there is said, never made up. No torch."""
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from engine.net.clock import now_s
+
+RAPL = Path("/sys/class/powercap")
+PACKAGE = re.compile(r"intel-rapl:\d+")  # a whole package, which its parts (intel-rapl:0:1) are counted in
+UNKNOWN = float("nan")
+
+Device = Literal["gpu", "cpu"]
+
+
+class Reading(NamedTuple):
+    """What a device tells just now: `energy_j` by a counter that only grows; NaN where it does not tell."""
+
+    device: str
+    graphics_clock_mhz: float = UNKNOWN
+    power_w: float = UNKNOWN
+    memory_bytes: float = UNKNOWN
+    energy_j: float = UNKNOWN
+
+
+class Meter(Protocol):
+    """Devices that can be read, from any thread."""
+
+    def read(self) -> list[Reading]:
+        """Return what each device tells just now."""
+
+
+class NvmlMeter:
+    """The GPU that torch uses first, named with its number where the environment chooses.
+
+    `nvml`: the module pynvml; it raises its NVMLError where there is no such GPU.
+    """
+
+    def __init__(self, nvml: Any, environment: Mapping[str, str] = os.environ) -> None:
+        self.nvml = nvml
+        nvml.nvmlInit()
+        chosen = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+        visible = chosen or "0"
+        if visible.isdigit():
+            self.gpu = nvml.nvmlDeviceGetHandleByIndex(int(visible))
+        else:
+            self.gpu = nvml.nvmlDeviceGetHandleByUUID(visible)
+        self.device = f"{_text(nvml.nvmlDeviceGetName(self.gpu))}{f' {chosen}' if chosen else ''} (NVML)"
+
+    def read(self) -> list[Reading]:
+        """As `Meter.read`; about as quick as the driver is."""
+        nvml = self.nvml
+        return [
+            Reading(
+                self.device,
+                self._told(lambda: nvml.nvmlDeviceGetClockInfo(self.gpu, nvml.NVML_CLOCK_GRAPHICS)),
+                self._told(lambda: nvml.nvmlDeviceGetPowerUsage(self.gpu) / 1000),
+                self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(self.gpu).used),
+                self._told(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(self.gpu) / 1000),
+            )
+        ]
+
+    def _told(self, ask: Any) -> float:
+        try:
+            return float(ask())
+        except self.nvml.NVMLError:  # this device does not tell that
+            return UNKNOWN
+
+
+class RaplMeter:
+    """The packages of this host's processor, whoever works on them. OSError where their counters cannot be read."""
+
+    def __init__(self, folder: Path = RAPL) -> None:
+        self.lock = threading.Lock()
+        zones = sorted(path for path in folder.iterdir() if PACKAGE.fullmatch(path.name))
+        if not zones:
+            raise FileNotFoundError(folder)
+        self.zones = [Zone(path) for path in zones]
+
+    def read(self) -> list[Reading]:
+        """As `Meter.read`."""
+        with self.lock:
+            return [zone.read() for zone in self.zones]
+
+
+class Zone:
+    """A package: its counter of microjoules, which begins again at a limit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.device = f"{(folder / 'name').read_text().strip()} (RAPL)"
+        self.counter = folder / "energy_uj"
+        self.limit_uj = int((folder / "max_energy_range_uj").read_text())
+        self.before_uj, self.whole_uj = int(self.counter.read_text()), 0
+        self.read_s, self.read_uj = now_s(), 0
+
+    def read(self) -> Reading:
+        """Return its energy since the first reading, and its power since the last one."""
+        value_uj, time_s = int(self.counter.read_text()), now_s()
+        step_uj = value_uj - self.before_uj
+        self.whole_uj += step_uj if step_uj >= 0 else step_uj + self.limit_uj
+        self.before_uj = value_uj
+        seconds, used_uj = time_s - self.read_s, self.whole_uj - self.read_uj
+        self.read_s, self.read_uj = time_s, self.whole_uj
+        return Reading(
+            self.device, power_w=used_uj / 1e6 / seconds if seconds > 0 else UNKNOWN, energy_j=self.whole_uj / 1e6
+        )
+
+
+def meter_of(device: Device, rapl: Path = RAPL, nvml: Any = None) -> tuple[Meter | None, str]:
+    """Return what reads the device that models run on; or None, and a line that says why nothing was measured.
+
+    `nvml`: what stands for the module pynvml, which is imported where nothing does.
+    """
+    if device == "gpu":
+        reason, found = _nvml_meter(nvml)
+        if found is not None:
+            return found, ""
+        return None, f"{reason}: energy was not measured"
+    try:
+        return RaplMeter(rapl), ""
+    except (OSError, ValueError):
+        return None, "no NVML device and RAPL is not readable on this host: energy was not measured"
+
+
+def _nvml_meter(nvml: Any) -> tuple[str, Meter | None]:
+    if nvml is None:
+        try:
+            import pynvml as nvml  # noqa: PLC0415  (optional, and of no use without a GPU)
+        except ImportError:
+            return "NVML is not installed (pip install nvidia-ml-py)", None
+    try:
+        return "", NvmlMeter(nvml)
+    except nvml.NVMLError as error:
+        return f"NVML finds no device ({error})", None
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

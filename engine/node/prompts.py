@@ -1,0 +1,108 @@
+"""Prompts as token ids: the demo pair's committed ones, or a JSON Lines file of the user."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from engine.decoding.folders import read_config, read_tokenizer
+from engine.decoding.models import folder_of
+from engine.demo_pair.corpus import FOLDER, read_prompts
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_json_lines, shortened
+from fleet.scenario.arrivals import Trace
+from fleet.scenario.lengths import Between
+from fleet.scenario.named_files import DEMO_PROMPTS
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import streams_of
+
+OWN_TOKENIZER = FOLDER / "target" / "tokenizer.json"
+
+Text = Annotated[str, Meta(min_length=1)]
+TokenId = Annotated[int, Meta(ge=0)]
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a file of prompts: token ids, a text, or the turns of a conversation; other fields are left alone."""
+
+    prompt_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
+    prompt: Text | None = None
+    turns: list[Text] = []
+
+
+def prompts_of(fleet: Fleet) -> list[list[int]]:
+    """Return one prompt of (at most, where lengths differ) `workload.prompt_tokens` token ids for each request.
+
+    Prompts longer than that are cut; if there are fewer than requests, they repeat. Raises InputError if a file cannot
+    be read or no prompt is long enough.
+    """
+    workload = fleet.workload
+    source, most = workload.prompts, _longest_prompt(fleet)
+    if source in DEMO_PROMPTS:
+        group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
+        prompts = demo_prompts(group, folder_of(fleet.verifiers.model, "target"))
+    else:
+        prompts = _read_lines(Path(source), fleet.verifiers.model)
+    long_enough = [prompt[:most] for prompt in prompts if len(prompt) >= most]
+    if not long_enough:
+        longest = max(map(len, prompts), default=0)
+        raise InputError(
+            f"workload.prompt_tokens = {most}: no prompt of {source} is that long; allowed: up to {longest}"
+        )
+    return [long_enough[number % len(long_enough)] for number in range(workload.requests)]
+
+
+def _longest_prompt(fleet: Fleet) -> int:
+    """The tokens of the longest prompt that a request may ask for."""
+    workload, asked = fleet.workload, fleet.workload.prompt_tokens
+    drawn = isinstance(asked, Between) and asked.mean is not None  # whose longest hardly ever comes
+    if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # a file tells them
+        return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
+    return asked if isinstance(asked, int) else asked.high
+
+
+def _read_lines(path: Path, model: str) -> list[list[int]]:
+    folder, tokenizer = folder_of(model, "target"), None
+    vocabulary = read_config(folder).vocab_size
+    prompts = []
+    for number, content in read_json_lines(path, "workload.prompts"):
+        origin = f"workload.prompts {path}, line {number}"
+        line = convert(content, Line, origin)
+        # `turns` is the field of Spec-Bench's question files; the first turn is the prompt.
+        text = line.prompt if line.prompt is not None else next(iter(line.turns), None)
+        if line.prompt_ids is not None:
+            prompt = list(line.prompt_ids)
+        elif text is not None:
+            tokenizer = tokenizer or read_tokenizer(folder)
+            prompt = tokenizer.encode(text)
+        else:
+            named = shortened(sorted(content))
+            raise InputError(f"{origin}: needs a field prompt_ids (token ids), prompt or turns (text); has {named}")
+        beyond = [token for token in prompt if token >= vocabulary]
+        if beyond:
+            raise InputError(
+                f"{origin}: token {beyond[0]}; allowed: 0 to {vocabulary - 1}, the vocabulary of {model!r}"
+            )
+        prompts.append(prompt)
+    return prompts
+
+
+def demo_prompts(group: Literal["calibration", "evaluation"], folder: Path) -> list[list[int]]:
+    """Return the demo's prompts of a group for the model in `folder`.
+
+    They are token ids of the demo pair, or their text in the tokens of another tokenizer, if the folder has one.
+    """
+    prompts = read_prompts(group)
+    files = [*folder.glob("tokenizer*"), *folder.glob("vocab*"), *folder.glob("*.model")]
+    fast = folder / "tokenizer.json"
+    if not files or (fast.is_file() and fast.read_bytes() == OWN_TOKENIZER.read_bytes()):
+        return prompts
+    own, tokenizer = (
+        Tokenizer.from_file(str(OWN_TOKENIZER)),
+        AutoTokenizer.from_pretrained(folder, local_files_only=True),
+    )
+    return [tokenizer.encode(own.decode(prompt)) for prompt in prompts]

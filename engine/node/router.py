@@ -1,0 +1,146 @@
+"""The router: it sends each round of a session to one of several drafters.
+
+It is a node of its own (`RouterNode`), or stands in the process of all replayed targets (`InnerRouter`).
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from engine.net.client import ClientEnd
+from engine.net.connections import ConnectionTable
+from engine.net.content import NOTHING, Content
+from engine.net.keys import Keys
+from engine.net.limits import max_bytes
+from engine.net.links import stated_links
+from engine.net.server import ServerEnd
+from engine.net.sockets import Sockets
+from engine.node.node import LOOPBACK, Node
+from engine.node.write_ahead_log import FIRST, Life
+from fleet.policies.outcome import Outcome
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
+from fleet.stations.build import router_station
+from fleet.stations.messages import Draft, DraftRequest, Instruction, Leave, Message, Routed, StationEvent, StepDone
+from fleet.stations.station import Start
+from fleet.times.step import Step
+
+
+class RelayedDraft(msgspec.Struct, frozen=True):
+    """The newest draft of a session that passed the router."""
+
+    request: int
+    epoch: int
+    tokens: list[int]
+
+
+class RouteExecutor:
+    """Keeps the committed tokens of each session, to open it at another drafter.
+
+    Targets send only their own token. The accepted ones are known from the draft, which `relayed` takes in the socket
+    thread before its target gets it.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[int, list[int]] = {}
+        self.waiting: dict[int, Content] = {}  # content of the request that waits for its route
+        self.drafts: dict[int, RelayedDraft] = {}
+
+    def relayed(self, draft: Draft, content: Content) -> None:
+        """Note a draft on its way to a target."""
+        known = self.drafts.get(draft.tag)
+        if known is None or (known.request, known.epoch) < (draft.request, draft.epoch):
+            self.drafts[draft.tag] = RelayedDraft(draft.request, draft.epoch, list(content.tokens))
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Follow the text of a session: its prefix, accepted tokens, and the target's own token."""
+        match event:
+            case DraftRequest(tag=tag, opening=True):
+                self.texts[tag], self.waiting[tag] = list(content.tokens), content
+            case DraftRequest(tag=tag):
+                text = self.texts[tag]
+                accepted = event.base - len(text) - 1
+                path = range(1, accepted + 1) if content.nodes is None else content.nodes
+                text += [*(self.drafts[tag].tokens[node - 1] for node in path), *content.tokens]
+                self.waiting[tag] = content
+            case Leave(tag=tag):
+                for kept in (self.texts, self.waiting, self.drafts):
+                    kept.pop(tag, None)
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Do nothing: the station chooses the drafter."""
+        return (Outcome(),) * len(step.members)
+
+    def content_of(self, message: Message) -> Content:
+        """Return the content of a request; the whole prefix if it opens its session."""
+        if not isinstance(message, DraftRequest):
+            return NOTHING
+        return Content(list(self.texts[message.tag])) if message.opening else self.waiting[message.tag]
+
+    def release(self, tag: int) -> None:
+        """Do nothing: a session is forgotten when it leaves."""
+
+
+class RouterNode(Node):
+    """A node with a server for all targets, and a client of each drafter.
+
+    - `addresses`: of the drafters, tcp://HOST:PORT by number.
+    - `vocabulary`: the larger one of the models; 0 if unknown.
+    - `address`, `port`: of its server; it answers once all drafters have answered.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        addresses: Mapping[int, str],
+        vocabulary: int = 0,
+        address: str = LOOPBACK,
+        port: int = 0,
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
+    ) -> None:
+        born = time.time_ns()
+        clients = {
+            drafter: ClientEnd(fleet, 0, born, "router", drafter=drafter, port=drafter, name=at.removeprefix("tcp://"))
+            for drafter, at in addresses.items()
+        }
+        executor, server = RouteExecutor(), ServerEnd(fleet, born, drafter=None)
+        sockets = Sockets(f"{address}:{port}", addresses, max_bytes(fleet, vocabulary), keys)
+        self.fleet = fleet
+        self.port = sockets.bound_port
+        super().__init__(
+            RecordedStation(router_station(fleet), "real"),
+            executor,
+            ConnectionTable(server, clients, relays=True, seen=executor.relayed, links=stated_links(fleet)),
+            sockets,
+            say=say,
+            life=life,
+        )
+
+
+class InnerRouter:
+    """A router's station in the process of all targets, called without messages; its steps take no time.
+
+    `route(routed, time_s)` sends a request to its drafter.
+    """
+
+    def __init__(self, fleet: Fleet, route: Callable[[Routed, float], None], zero_s: float, log: Log) -> None:
+        self.recorded = RecordedStation(router_station(fleet), "real", log)
+        self.route = route
+        self.zero_s = zero_s
+
+    def deliver(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> None:
+        """Take a request of a target or the load of a drafter, and send the requests that can be routed."""
+        run_s = time_s - self.zero_s
+        self._obey(self.recorded.handle(event, run_s, payload_bytes), time_s)
+        while self.recorded.station.ready:
+            plan = self.recorded.plan(run_s)
+            assert isinstance(plan, Start)
+            self._obey(self.recorded.handle(StepDone(plan.step.number, (Outcome(),), 0.0), run_s), time_s)
+
+    def _obey(self, instructions: list[Instruction], time_s: float) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Routed):
+                self.route(instruction, time_s)

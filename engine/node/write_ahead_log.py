@@ -1,0 +1,113 @@
+"""Write-ahead logs of processes that a fault kills: each row is in a file before the process acts on it."""
+
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.net.clock import now_s
+from fleet.records.recorder import Log, Origin, RecordedStation
+from fleet.scenario.workload import Request
+from fleet.stations.station import Station
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=lambda number: number.item())  # of numpy
+_SIZE = struct.Struct("<I")  # of an entry, which stands before it
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One life of a node's process.
+
+    - `number`: how often it was killed before. `written`: rows of its earlier lives.
+    - `port`: of its server, 0 for any. `finished`: requests whose users have their texts.
+    - `wal`: file of its write-ahead log, if a fault kills it.
+    - `back_s`: when it is reachable again, by the engine's clock.
+    """
+
+    number: int = 0
+    written: int = 0
+    port: int = 0
+    finished: frozenset[int] = frozenset()
+    wal: Path | None = None
+    back_s: float = 0.0
+
+    def wait_until_back(self) -> None:
+        """Wait until `back_s`, before the node has any connection; its process has loaded its model by then."""
+        time.sleep(max(self.back_s - now_s(), 0.0))
+
+
+FIRST = Life()
+
+
+class Recovered(msgspec.Struct):
+    """What is left of a process: rows, and the new tokens of each finished request (none without a model)."""
+
+    log: Log = []
+    outputs: dict[int, list[int]] = {}
+
+
+class WriteAheadLog(list[Any]):
+    """A log of one life whose additions (`+=`) are in its file when they return."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def __iadd__(self, values: Iterable[Any]) -> "WriteAheadLog":
+        row = list(values)
+        self._write(["rows", row])
+        self.extend(row)
+        return self
+
+    def finished(self, request: int, tokens: Sequence[int]) -> None:
+        """Write the text of a finished request."""
+        self._write(["finished", request, list(tokens)])
+
+    def _write(self, entry: list[object]) -> None:
+        packed = _encoder.encode(entry)
+        os.write(self.file, _SIZE.pack(len(packed)) + packed)
+
+
+def open_log(life: Life) -> Log:
+    """Return the log of a life, in a file if it has one."""
+    return [] if life.wal is None else WriteAheadLog(life.wal)
+
+
+def note_finished(log: Log, request: int, tokens: Sequence[int] = ()) -> None:
+    """Write the text of a finished request, if the log has a file."""
+    if isinstance(log, WriteAheadLog):
+        log.finished(request, tokens)
+
+
+def recorded_station(life: Life, station: Station, origin: Origin, log: Log) -> RecordedStation:
+    """Return a recorded station that continues the rows of its earlier lives."""
+    recorded = RecordedStation(station, origin, log)
+    recorded.written = life.written
+    return recorded
+
+
+def unfinished(streams: Mapping[int, Sequence[Request]], life: Life) -> dict[int, list[Request]]:
+    """Return the unfinished requests of each stream that has any."""
+    left = {tag: [request for request in own if request.number not in life.finished] for tag, own in streams.items()}
+    return {tag: own for tag, own in left.items() if own}
+
+
+def read_log(path: Path) -> Recovered:
+    """Read the log of a life; the last entry is dropped if it is incomplete."""
+    kept = Recovered([], {})
+    content = path.read_bytes() if path.exists() else b""
+    place = 0
+    while place + _SIZE.size <= len(content):
+        (size,) = _SIZE.unpack_from(content, place)
+        place += _SIZE.size + size
+        if place > len(content):
+            break
+        what, *values = msgspec.msgpack.decode(content[place - size : place])
+        if what == "rows":
+            kept.log += values[0]
+        else:
+            kept.outputs[values[0]] = values[1]
+    return kept

@@ -1,0 +1,104 @@
+"""What stands for a drafter whose accelerator is not there: it waits as long as drafting would take. Without torch."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from engine.net.clock import Waiter, now_s
+from engine.net.connections import ConnectionTable
+from engine.net.content import DRAWN, NOTHING, Content
+from engine.net.keys import Keys
+from engine.net.limits import max_bytes
+from engine.net.links import lossy_links, stated_links
+from engine.net.server import ServerEnd
+from engine.net.sockets import Sockets
+from engine.node.node import LOOPBACK, Node
+from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station
+from fleet.acceptance.sources import of_each, sources_of
+from fleet.policies.outcome import Outcome
+from fleet.policies.shapes import parents
+from fleet.scenario.resolved import Fleet
+from fleet.stations.build import drafter_station
+from fleet.stations.messages import Draft, Message, StationEvent
+from fleet.times.durations import draft_durations
+from fleet.times.step import Step
+
+
+class ReplayedDraftExecutor:
+    """Waits for a drafter's steps, and hands out drafts that say nothing, as large as those of a small model.
+
+    Times are drawn from the fleet's as the simulation draws them, one after the other from the same random numbers.
+    InputError where the fleet has no times of drafters.
+    """
+
+    def __init__(self, fleet: Fleet, drafter: int = 0) -> None:
+        times = fleet.drafter_times(drafter)
+        source = of_each(sources_of(fleet.seed).drafters, fleet.drafters.count)[drafter]
+        self.fleet = fleet
+        self.duration_s = draft_durations(times, source)
+        self.wait_until = Waiter().until
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Take nothing: no text is drafted from."""
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Wait as long as the step takes."""
+        self.wait_until(now_s() + self.duration_s(step))
+        return (Outcome(),) * len(step.members)
+
+    def content_of(self, message: Message) -> Content:
+        """Return a draft of the size that a real one would have; nothing for other messages."""
+        return empty_draft(self.fleet, message.tokens) if isinstance(message, Draft) else NOTHING
+
+    def release(self, tag: int) -> None:
+        """Forget nothing: nothing was kept."""
+
+
+def empty_draft(fleet: Fleet, depth: int) -> Content:
+    """Return a draft of `depth` levels that says nothing, in the shape and the size of a small model's."""
+    shape, vocabulary = fleet.drafters.shape, fleet.vocabulary
+    count = shape.nodes(depth)
+    match shape.kind:
+        case "chain":
+            nodes, inner = None, count
+        case "tree":
+            nodes = parents(shape.children(depth))
+            inner = max(nodes, default=-1) + 1
+        case "dynamic":  # whatever its form would be: best children first, level by level
+            nodes, inner = [node // shape.width for node in range(count)], 0
+    rule = fleet.verifiers.rule
+    if not fleet.workload.temperature or rule not in DRAWN or not inner or not vocabulary:
+        return Content([0] * count, nodes)
+    return Content([0] * count, nodes, np.ones((inner, vocabulary), dtype=np.float16), rule=rule)
+
+
+class ReplayedDrafterNode(Node):
+    """A node with a server and no model. `number`: of the drafter in the fleet, from 0; `life`: of its process."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        address: str = LOOPBACK,
+        port: int = 0,
+        number: int = 0,
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
+    ) -> None:
+        self.fleet = fleet
+        life.wait_until_back()
+        sockets = Sockets(f"{address}:{port}", max_bytes=max_bytes(fleet), keys=keys)
+        self.port = sockets.bound_port
+        executor = ReplayedDraftExecutor(fleet, number)
+        super().__init__(
+            recorded_station(life, drafter_station(fleet, number), "replayed", open_log(life)),
+            executor,
+            ConnectionTable(ServerEnd(fleet, time.time_ns(), drafter=number), links=stated_links(fleet, number)),
+            sockets,
+            say=say,
+            life=life,
+            lossy=lossy_links(fleet, number, life.number),
+        )
+        if fleet.routed:  # a router wants to know at once who waits here
+            executor.wait_until = self.worker.wait_until

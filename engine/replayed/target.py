@@ -1,0 +1,154 @@
+"""One replayed target: its station, its users, and when its running step ends. Without sockets and without torch."""
+
+import heapq
+import math
+from collections.abc import Callable
+
+from engine.net.clock import now_s
+from engine.net.content import NOTHING, Content
+from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
+from engine.replayed.answers import Answers
+from fleet.acceptance.sources import sources_of
+from fleet.records.recorder import Log
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.build import join_of, verifier_station
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Ignored,
+    Instruction,
+    Leave,
+    Message,
+    Overdue,
+    Released,
+    Restarted,
+    StationEvent,
+    StepDone,
+)
+from fleet.stations.station import Start, Station
+from fleet.times.durations import verifier_durations
+from fleet.times.step import Step
+
+
+class ReplayedTarget:
+    """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
+
+    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        target: int,
+        answers: Callable[[Station], Answers],
+        post: Callable[[Message, Content, float], None],
+        zero_s: float,
+        log: Log,
+        life: Life = FIRST,
+    ) -> None:
+        self.fleet = fleet
+        self.target = target
+        self.post = post
+        self.zero_s = zero_s
+        self.life = life
+        self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", log)
+        self.retransmit = Retransmit(fleet)
+        self.duration_s = verifier_durations(
+            fleet.verifier_times(target),
+            fleet.drafters.shape,
+            sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
+        )
+        own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
+        self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
+        self.opening: list[tuple[float, int, Request]] = []
+        self.answers = answers(self.recorded.station)
+        self.pending = PendingDrafts()
+        self.taken: list[Content] = []  # what the running step verifies
+        self.running: Step | None = None
+        self.started_s = self.due_s = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its users have all their texts."""
+        return not self.requests
+
+    def begin(self) -> None:
+        """Let all users send their first request, or the next one after those that they have."""
+        if self.life.number:
+            self.deliver(Restarted(self.life.number), NOTHING, now_s())
+        for tag in list(self.requests):
+            self._next_request(tag)
+
+    def alarm_s(self) -> float:
+        """When silence will mean something to the station, by the engine's clock; infinite while a step runs."""
+        return math.inf if self.running is not None else self.recorded.station.alarm_s() + self.zero_s
+
+    def ring(self, time_s: float) -> None:
+        """Tell the station what silence amounts to by now."""
+        if self.recorded.station.alarm_s() + self.zero_s <= time_s:
+            for event in self.recorded.station.due(time_s - self.zero_s):
+                self.deliver(event, NOTHING, time_s)
+
+    def open_due(self, time_s: float) -> None:
+        """Let those requests be sent whose time has come."""
+        while self.opening and self.opening[0][0] <= time_s:
+            opens_s, tag, request = heapq.heappop(self.opening)
+            self._open(tag, request, opens_s)
+
+    def _next_request(self, tag: int) -> None:
+        request = next(self.requests[tag], None)
+        if request is None:
+            del self.requests[tag]
+        elif (opens_s := self.zero_s + request.not_before_s) > now_s():
+            heapq.heappush(self.opening, (opens_s, tag, request))
+        else:
+            self._open(tag, request, now_s())
+
+    def _open(self, tag: int, request: Request, time_s: float) -> None:
+        self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
+
+    def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
+        """Hand an event to the station, carry out its instructions, and start what it plans."""
+        instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
+        if isinstance(event, Overdue):
+            self.pending.forget(event.tag)
+        elif isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
+            self.pending.append(event.tag, content)
+            self.retransmit.acknowledge(event.tag, event.epoch)
+        for instruction in instructions:
+            self._post(instruction, time_s)
+        if self.recorded.station.ready:
+            plan = self.recorded.plan(time_s - self.zero_s)
+            if isinstance(plan, Start):
+                self.running, self.started_s = plan.step, time_s
+                self.taken = [self.pending.take(member.tag) for member in plan.step.members]
+                self.due_s = time_s + self.duration_s(plan.step)
+
+    def finish(self) -> None:
+        """End the running step."""
+        step, self.running = self.running, None
+        assert step is not None
+        outcomes = self.answers.outcomes(step, self.taken)
+        ended_s = now_s()
+        self.deliver(StepDone(step.number, outcomes, ended_s - self.started_s), NOTHING, ended_s)
+
+    def _post(self, instruction: Instruction, time_s: float) -> None:
+        match instruction:
+            case DraftRequest():
+                self.post(instruction, self.content_of(instruction), time_s)
+            case Leave():
+                self.post(instruction, NOTHING, time_s)
+            case Finished():
+                note_finished(self.recorded.log, instruction.request)
+                self._next_request(instruction.tag)
+            case _:
+                assert isinstance(instruction, Released | Ignored), instruction
+
+    def content_of(self, request: DraftRequest) -> Content:
+        """Return what is sent with a request: more than the target's own token where news may have been lost."""
+        said = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
+        content = self.answers.content_of(request)
+        return Content([0] * said) if said > len(content.tokens) else content

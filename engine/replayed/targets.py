@@ -1,0 +1,250 @@
+"""Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
+
+A verification takes the time that the scenario states for such a target; what it accepts, `answers.py` says. Transport
+and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
+"""
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+
+from engine.net.actions import HELLO_S, Action, Deliver, Rejected
+from engine.net.client import ClientEnd, max_reconnect_s
+from engine.net.clock import Margin, now_s
+from engine.net.connections import ConnectionTable
+from engine.net.content import NOTHING, Content
+from engine.net.handshake import Ping, Role
+from engine.net.keys import Keys
+from engine.net.limits import max_bytes
+from engine.net.links import stated_links
+from engine.net.socket_thread import SAY_AFTER_S, TICK_S
+from engine.net.sockets import Sockets
+from engine.node.router import InnerRouter
+from engine.node.worker import READ_S, STILL_S, Worker
+from engine.node.write_ahead_log import FIRST, Life, open_log
+from engine.replayed.answers import Answers, Continuation, Continued, Drawn
+from engine.replayed.target import ReplayedTarget
+from fleet.errors import InputError
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import streams_of
+from fleet.stations.messages import (
+    DraftRequest,
+    Leave,
+    Message,
+    Routed,
+    View,
+)
+from fleet.stations.outcomes import Outcomes
+from fleet.stations.station import Station
+
+
+class ReplayedFleet:
+    """Replayed targets of a fleet (all, or the given numbers) in one thread, with clients of their own.
+
+    An event loop over their sockets and the ends of their steps. With several addresses of a routed fleet, the router's
+    station is among them, and has a client of each drafter.
+
+    - `addresses`: of the drafters, tcp://HOST:PORT by number; or of the router's process alone.
+    - `continuations`: of all requests, for real drafters.
+    - `say`: prints a line for the user of targets that were started by hand.
+    - `life`: of their process.
+    """
+
+    ends = True
+    port = 0
+    server = None
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        addresses: Mapping[int, str],
+        numbers: Sequence[int] | None = None,
+        continuations: Sequence[Continuation] = (),
+        keys: Keys | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        life: Life = FIRST,
+    ) -> None:
+        life.wait_until_back()
+        self.fleet = fleet
+        self.life = life
+        self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
+        if fleet.drafters.kind == "replayed":
+            self.answers = partial(Drawn, Outcomes(fleet))
+        self.say = say
+        self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
+        born, goes_on = time.time_ns(), life.number > 0
+        self.routes = fleet.routed and len(addresses) > 1
+        role: Role = "router" if self.routes else "verifier"
+        pairs = [(0, drafter) for drafter in addresses] if self.routes else _pairs(fleet, self.numbers)
+        ports = {pair: pair[1] if self.routes else port for port, pair in enumerate(pairs)}
+        connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
+        clients = {
+            port: ClientEnd(
+                fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on
+            )
+            for (number, drafter), port in ports.items()
+        }
+        asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
+        self.connections = ConnectionTable(
+            clients=clients,
+            client_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
+            links=stated_links(fleet),
+        )
+        self.router: InnerRouter | None = None
+        self.sockets = Sockets(
+            connect=connect,
+            max_bytes=max_bytes(fleet, fleet.vocabulary),
+            keys=keys,
+            max_reconnect_s=max_reconnect_s(fleet),
+        )
+        self.targets: dict[int, ReplayedTarget] = {}
+        self.log = open_log(life)
+        self.inbox: deque[tuple[Deliver, float]] = deque()
+        self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
+        self.kept = count()
+        self.watched = fleet.verifiers.patience.patience_s > 0
+        self.due_s = 0.0
+        self.margin = Margin()
+        self.stopping = False
+        self.outputs: dict[int, list[int]] = {}
+        self.workers: list[Worker] = []
+
+    def open(self) -> None:
+        """Do nothing: it connects while it waits for welcomes, or serves."""
+
+    def stop(self) -> None:
+        """End after what is under way now; from any thread, and from a signal handler."""
+        self.stopping = True
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
+        until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
+        try:
+            while any(client.state != "open" for client in self.connections.clients.values()):
+                if now_s() > say_s:
+                    self.say(f"waits for {self.connections.missing()}")
+                    say_s = until_s
+                if now_s() > until_s:
+                    names = ", ".join(dict.fromkeys(client.name for client in self.connections.clients.values()))
+                    raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
+                self._turn(HELLO_S)
+        except BaseException:
+            self.sockets.close()
+            raise
+
+    def serve(self, zero_s: float) -> Log:
+        """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
+        self.targets = {
+            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life)
+            for number in self.numbers
+        }
+        if self.routes:
+            self.router = InnerRouter(self.fleet, self._route, zero_s, self.log)
+        try:
+            while zero_s > now_s():
+                self._turn(zero_s - now_s())
+            for target in self.targets.values():
+                target.begin()
+            while not (self.stopping or all(target.finished for target in self.targets.values())):
+                self._finish_due()
+                self._wait()
+            self._carry_out(self.connections.close(now_s()), now_s())
+        finally:
+            self.sockets.close()
+        return self.log
+
+    def stations(self) -> list[RecordedStation]:
+        """Return the stations of this process, which share a log; from any thread."""
+        router = [] if self.router is None else [self.router.recorded]
+        return [target.recorded for target in list(self.targets.values())] + router
+
+    def _post(self, message: Message, content: Content, left_s: float) -> None:
+        time_s = now_s()
+        if self.router is not None and isinstance(message, DraftRequest | Leave):
+            self.router.deliver(message, left_s)
+        else:
+            self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
+
+    def _route(self, routed: Routed, left_s: float) -> None:
+        """Send a request where the router wants it, with what its target says then: all of it where it opens."""
+        message, content = routed.message, NOTHING
+        if isinstance(message, DraftRequest):
+            content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
+        time_s = now_s()
+        self._carry_out(self.connections.post(routed, content, time_s, left_s), time_s)
+
+    def _finish_due(self) -> None:
+        time_s = now_s()
+        for target in self.targets.values():
+            target.open_due(time_s)
+            target.ring(time_s)
+        due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
+        for target in sorted(due, key=lambda target: target.due_s):
+            self._turn(0.0)  # what came before the end of a step is told before it
+            target.finish()
+
+    def _turn(self, wait_s: float) -> bool:
+        """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
+        frames = self.sockets.poll(wait_s)
+        for frame in frames:
+            self._carry_out(self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
+        time_s = now_s()
+        if time_s >= self.due_s:
+            self.due_s = time_s + TICK_S
+            self._carry_out(self.connections.tick(time_s), time_s)
+            for line in self.sockets.tidy(()):
+                self.say(line)
+        self._hand_over()
+        return bool(frames)
+
+    def _hand_over(self) -> None:
+        """Hand over what has come in, and what was kept until now."""
+        while self.later and self.later[0][0] <= now_s():
+            time_s, _, kept = heapq.heappop(self.later)
+            if isinstance(kept.event, View):
+                if self.router is not None:
+                    self.router.deliver(kept.event, time_s, kept.payload_bytes)
+            else:
+                self.inbox.append((kept, time_s))
+        while self.inbox:
+            came, time_s = self.inbox.popleft()
+            target = self.targets[self.fleet.target_of(came.event.tag)]
+            target.deliver(came.event, came.content, time_s, came.payload_bytes)
+
+    def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
+        for action in self.connections.carry_out(actions, self.sockets, time_s):
+            if isinstance(action, Rejected):
+                raise InputError(action.reason)
+            if not isinstance(action, Deliver) or isinstance(action.event, Ping):
+                continue
+            if action.after_s or isinstance(action.event, View):
+                heapq.heappush(self.later, (time_s + action.after_s, next(self.kept), action))
+            else:  # it may follow from what a target posts just now
+                self.inbox.append((action, time_s))
+
+    def _wait(self) -> None:
+        """Take what arrives until shortly before the next end of a step, or the next tick."""
+        dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
+        dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
+        dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
+        due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]], default=None)
+        before_s = now_s()
+        wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
+        if not self._turn(wait_s) and wait_s > 0:
+            late_s = now_s() - before_s - wait_s
+            self.margin.slept(late_s)
+            if late_s > STILL_S:  # this process stood still: what came meanwhile goes first
+                self._turn(READ_S)
+
+
+def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return pairs of target and drafter that are connected; with a router each target and 0."""
+    M = fleet.drafters.count
+    if fleet.routed:
+        return [(target, 0) for target in numbers]
+    dealt = {(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in streams_of(fleet)} if M else set()
+    return sorted(pair for pair in dealt if pair[0] in numbers)

@@ -1,1 +1,0 @@
-"""Benchmarks beside peers, interleaved in one run: `python -m experiments.bench`."""

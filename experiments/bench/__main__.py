@@ -1,6 +1,0 @@
-"""`python -m experiments.bench` runs `command.py`."""
-
-from experiments.terminal.exits import run_main
-
-if __name__ == "__main__":
-    run_main("experiments.bench.command")

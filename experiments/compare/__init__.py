@@ -1,0 +1,1 @@
+"""Comparison of runs: which quantities differ, by how much, and why. `validation.py` is what users call."""

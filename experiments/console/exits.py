@@ -1,0 +1,187 @@
+"""How our programs end: the exit statuses, what Ctrl-C and other signals do, and errors as one line."""
+
+import errno
+import gc
+import importlib
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn, TextIO
+
+from experiments.memory import keep_freed_memory
+from fleet.errors import InputError, NodeDiedError, OutputError
+from fleet.interrupts import ENDING, Interrupted
+
+BROKEN_PIPE = 128 + signal.SIGPIPE
+STATUSES = {
+    0: "The command did what it was asked to.",
+    1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a precision that was "
+    "not reached, a process of a running fleet that was killed, a file that could not be written (a full disk). What "
+    "was computed is printed, the file unchanged.",
+    2: "Nothing ran: a wrong option, file, key or value, a place where no file can be written, or an optional part "
+    "that is not installed.",
+    128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",
+    128 + signal.SIGTERM: "It was ended by SIGTERM; the line says what was kept. 129 where its terminal was closed.",
+    BROKEN_PIPE: "Whoever read its output has stopped reading, such as `head`; there is no line.",
+}
+"""Exit statuses and their meanings, as the reference prints them."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+AGAIN_S = 0.05
+ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
+
+
+def run_main(module: str, name: str = "specfleet") -> NoReturn:
+    """Import a module and run its `main`; what comes while it is imported ends the process in the same way."""
+    run(lambda: importlib.import_module(module).main(), name)
+
+
+def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoReturn:
+    """Run a program and end its process: with the status that it returns, or with what ended it as one line.
+
+    `name` begins the line.
+    """
+    keep_freed_memory()
+    sys.stdout, sys.stderr = (stream or _nowhere() for stream in (sys.stdout, sys.stderr))  # None where it was closed
+    status: int | str | None
+    try:
+        status, line = _outcome(program)
+    except BrokenPipeError:
+        if not _is_broken(sys.__stdout__):
+            raise
+        _give_up_stdout()
+        status, line = BROKEN_PIPE, ""
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _give_up_stdout()
+        status, line = 1, f"{error.filename or 'standard output'}: cannot be written ({error.strerror})"
+    try:
+        sys.stdout.flush()
+    except OSError:  # beside what is told already
+        _give_up_stdout()
+    if line:
+        with suppress(OSError):
+            print(f"{name}: {_printable(line)}", file=sys.stderr)
+    gc.freeze()  # the end would look through all that torch has brought, which takes a second, for nothing
+    sys.exit(status)
+
+
+def _printable(line: str) -> str:
+    """Return a text as one line that any terminal shows: other characters, such as NUL, as Python writes them."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in " ".join(line.split()))
+
+
+def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None, str]:
+    """Run the program; return its status, and the line that tells what ended it."""
+    try:
+        with interruptible():
+            status = program()
+            sys.stdout.flush()
+    except Interrupted as stop:
+        return stop.status, stop.line()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # libraries have statuses of their own for it
+            raise end.__context__ from None
+        raise
+    except (OutputError, NodeDiedError) as error:
+        return 1, str(error)
+    except InputError as error:
+        return 2, str(error)
+    except ModuleNotFoundError as error:
+        if error.name not in ENGINE_PARTS:
+            raise
+        return 2, f"{error.name} is not installed; the engine needs it: pip install 'specfleet[engine]'"
+    return status, ""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let signals that end a process raise Interrupted in the main thread, once.
+
+    Further ones are ignored from then on, so that what tidies up is not torn. A signal that was ignored before, as
+    nohup does it, stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    ending = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal ending
+        if _is_importing(frame):  # an import that is torn can crash a native library: once more when it is through
+            again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        ending = True
+        for other in ENDING:
+            signal.signal(other, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if not ending and handler is not None:
+                signal.signal(number, handler)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
+@contextmanager
+def keeping(*places: Path | None) -> Iterator[None]:
+    """Where the work inside is interrupted, say what it wrote to these files or folders until then."""
+    before = {place: _files(place) for place in places if place is not None}
+    try:
+        yield
+    except Interrupted as stop:
+        stop.kept = stop.kept or "; ".join(_kept(place, known) for place, known in before.items())
+        raise
+
+
+def _kept(place: Path, before: set[tuple[str, int, int]]) -> str:
+    written = _files(place) - before
+    if not written:
+        return f"nothing was written to {place}"
+    return f"kept: {len(written)} files in {place}" if place.is_dir() else f"kept: {place}"
+
+
+def _files(place: Path) -> set[tuple[str, int, int]]:
+    """Name each file at or below a place, with what changes whenever it is written."""
+    files = place.rglob("*") if place.is_dir() else [place]
+    return {(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files if file.is_file()}
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")
+
+
+def _is_broken(stream: object) -> bool:
+    """Whether nobody reads the stream any more."""
+    try:
+        poll = select.poll()
+        poll.register(stream, select.POLLOUT)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def _give_up_stdout() -> None:
+    """Let what is still to be printed go nowhere: Python would try it again at its end."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

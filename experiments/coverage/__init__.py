@@ -1,1 +1,0 @@
-"""How often the printed 95 % intervals hold the truth: `python -m experiments.coverage`."""

@@ -1,0 +1,130 @@
+"""Notes on a scenario beside its results, a line each: what it says and its author may not mean.
+
+Nothing here is an error. The command line prints each as `note: ...` on standard error; results keep them in `.notes`.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from fleet.acceptance.models import PerPosition, expected_committed
+from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
+from fleet.scenario.lengths import TEXTS
+from fleet.scenario.names import World
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.sides import SIDES, profile_of, shared_profile
+from fleet.scenario.workload import mean_lengths
+from fleet.times.labels import basis_of, estimated_numbers, warning_of
+from fleet.times.profile import HardwareProfile
+
+NEARLY = 0.01  # relative difference of two mean lengths that needs no note
+MIN_FALLING = 3  # rates; two that fall say little
+
+
+def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
+    """Return the notes on a scenario that ran in that world, a line each; none for most.
+
+    >>> from fleet.scenario.reading import scenario_of
+    >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
+    "workload.lengths = 'chat'"
+    """
+    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario)]
+    notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
+    if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
+        notes += _mixed_tiers(scenario)
+    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario), *_published_texts(scenario))
+
+
+def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
+    """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
+    profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
+    known = decode or (profile.decode if profile is not None else None)
+    if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
+        return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
+    return notes_of(scenario)
+
+
+def _estimated(scenario: Scenario) -> Iterator[str]:
+    """Note step times that are estimated from a device's figures."""
+    profiles = {profile.name: profile for side in SIDES if (profile := profile_of(scenario, side)) is not None}
+    for name, profile in profiles.items():
+        if warning := warning_of(basis_of(profile)):
+            yield (
+                f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
+                "steps and links are none unless the scenario gives them. `specfleet reproduce estimates` says how far "
+                "such estimates are off"
+            )
+
+
+def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
+    """Note what the scenario's profile still gives where a side has another one."""
+    shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
+    if shared is None or all(own in (None, shared) for own in sides) or not scenario.drafters.count:
+        return
+    kept = [name for name, given in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if given is None]
+    if kept:
+        yield (
+            f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "
+            "machines than these; give [link] and [acceptance] where these are known"
+        )
+
+
+def _absent_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers that begin beyond the last station: no error, since sweeps over counts have them."""
+    for name, side in (("drafters", scenario.drafters), ("verifiers", scenario.verifiers)):
+        for tier in side.tiers:
+            if tier.first > side.count:
+                yield f"{name}.tiers: first = {tier.first} is beyond the last station, {name}.count = {side.count}"
+
+
+def _published_texts(scenario: Scenario) -> Iterator[str]:
+    """Note what of the lengths is published, and what assumed."""
+    name = scenario.workload.lengths
+    if name in TEXTS:
+        yield f"workload.lengths = {name!r}: {TEXTS[name].source}"
+
+
+def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
+    """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
+    replaced, given, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
+    if replaced is None or given is None or not isinstance(scenario.profile, HardwareProfile):
+        return
+    ours, measured = mean_accepted(given, depth), mean_accepted(replaced, depth)
+    if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
+        yield (
+            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile "
+            f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
+        )
+
+
+def _falling_rates(scenario: Scenario) -> Iterator[str]:
+    """Note rates that fall from place to place, as those that engines print do, which are another thing."""
+    model = scenario.acceptance
+    if not isinstance(model, PerPosition) or model.rates is None or len(model.rates) < MIN_FALLING:
+        return
+    if all(here < before for before, here in pairwise(model.rates)):
+        depth = min(scenario.drafters.depth, len(model.rates))
+        as_given = expected_committed(model, depth)
+        as_printed = expected_committed(PerPosition(survival=model.rates), depth)
+        yield (
+            f"acceptance.rates fall steadily, from {model.rates[0]:g} to {model.rates[-1]:g}. They are taken as rates "
+            f"given that all before were accepted: {as_given:.2f} tokens a round at depth {depth}, bonus included. If "
+            "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
+            f"{as_printed:.2f}. Check: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
+        )
+
+
+def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
+    """Note tiers of targets whose devices differ in one step only."""
+    if profile_of(scenario, "verifiers") is None:
+        return
+    for tier in scenario.verifiers.tiers:
+        if tier.step is not None:
+            yield (
+                f"verifiers.tiers: targets {tier.first} and above have a verify time of their own; prefill and decode "
+                "are those of the targets before them"
+            )
+
+
+def _middle_context(scenario: Scenario) -> float:
+    prompt, answer = mean_lengths(scenario.workload)
+    return prompt + answer / 2

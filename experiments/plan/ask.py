@@ -1,0 +1,151 @@
+"""From options to a question and its plan: which fleet to build for a load, with goals and prices."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from experiments.plan.answer import Plan
+from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
+from experiments.plan.make import make_plan
+from experiments.plan.places import Named, pairs_of, places_of
+from experiments.plan.question import DEPTH, Question
+from experiments.sweep.sweep import Vary, vary_of
+from fleet.acceptance.models import Geometric
+from fleet.errors import InputError
+from fleet.policies.group import Batch
+from fleet.scenario.arrivals import Gamma, Poisson
+from fleet.scenario.changes import Changes
+from fleet.scenario.reading import Given, scenario_of
+from fleet.scenario.scenario import Scenario
+
+COUNTS = ("drafters.count", "verifiers.count")
+DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not
+TARGETS = 24  # N to try at most
+DEPTHS = tuple(range(1, 13))
+
+
+def plan(
+    scenario: Given = "star",
+    changes: Changes | None = None,
+    *,
+    target: str | Iterable[str] | None = None,
+    draft: str | Iterable[str] | None = None,
+    link_s: float | None = None,
+    acceptance: float | None = None,
+    arrivals_per_s: float | None = None,
+    burstiness: float | None = None,
+    slo: str | Iterable[str] = (),
+    least: str | Iterable[str] = (),
+    cost: str | Iterable[str] = (),
+    vary: Vary | None = None,
+    apart: bool = False,
+    jobs: int | None = None,
+    step_error: float | None = None,
+    done: Callable[[str], None] = lambda _what: None,
+    **keys: Any,
+) -> Plan:
+    """Say how many drafters and targets to build, at which depth, and what that gives.
+
+    `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. `target`,
+    `draft`: where the models run, MODEL@DEVICE as in `estimate`; without them the scenario's profile says what steps
+    take. Of several, each target's place with each drafter's is a candidate, and one pair is chosen. `link_s`: one way.
+    `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that come in a second; left out,
+    each target decodes one request after the other. `burstiness`: of their gaps, 1 for Poisson arrivals, less for
+    bursts, as vLLM's. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
+    `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of a device,
+    "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
+    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with
+    drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by default one a
+    core. `step_error`: by which share step times may be off, at 95 %. `done` is called with each simulated fleet.
+    Raises InputError for what cannot be planned.
+
+    >>> import specfleet
+    >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])
+    >>> found.chosen.kind
+    'drafters apart'
+    """
+    if (target is None) != (draft is None):
+        raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
+    base = scenario_of(scenario, changes, **keys)
+    targets, drafts = (places_of(given, what) for given, what in ((target, "target"), (draft, "draft")))
+    base = _with_load(base, link_s, acceptance, arrivals_of(arrivals_per_s, burstiness))
+    wanted = vary_of(vary) if vary is not None else {}
+    open_loop = base.workload.arrivals is not None
+    M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
+    question = Question(
+        pairs_of(base, targets, drafts, _texts(cost)),
+        M or DRAFTERS[open_loop],
+        N or tuple(range(1, TARGETS + 1)),
+        {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
+        goals_of(slo, least),
+        _title(base, targets, drafts),
+        apart,
+    )
+    if base.slo is None and any(goal.metric == ATTAINMENT for goal in question.goals):
+        raise InputError(f"plan: {ATTAINMENT} is the share of requests that meet [slo], which the scenario has not")
+    for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
+        if not all(isinstance(count, int) and count >= 1 for count in counts):
+            raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs = {jobs}: needs a whole number from 1")
+    return make_plan(question, jobs or os.cpu_count() or 1, step_error, done)
+
+
+def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:
+    """Read the goals; InputError for what is none."""
+    return (*parse_slo(_texts(slo)), *parse_least(_texts(least)))
+
+
+def _texts(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _with_load(
+    base: Scenario, link_s: float | None, acceptance: float | None, arrivals: Poisson | Gamma | None
+) -> Scenario:
+    """Return the scenario with what a question says of it by itself."""
+    replace = msgspec.structs.replace
+    if link_s is not None:
+        base = scenario_of(base, {"link.latency_s": link_s})
+    if acceptance is not None:
+        if not 0 < acceptance < 1:
+            raise InputError(f"acceptance = {acceptance}: needs a probability between 0 and 1")
+        base = replace(base, acceptance=Geometric(acceptance))
+    if arrivals is not None:
+        # Waiting requests share a step, as in every server with open arrivals.
+        base = replace(
+            base,
+            workload=replace(base.workload, arrivals=arrivals),
+            drafters=replace(base.drafters, group=Batch()),
+            verifiers=replace(base.verifiers, group=Batch()),
+        )
+    return base
+
+
+def arrivals_of(per_s: float | None, burstiness: float | None = None) -> Poisson | Gamma | None:
+    """Return requests that come by themselves; None for no rate. InputError for numbers that are none of arrivals."""
+    if per_s is None:
+        if burstiness is not None:
+            raise InputError(f"burstiness = {burstiness:g}: needs a rate of arrivals")
+        return None
+    if not 0 < per_s < 1e9:
+        raise InputError(f"arrivals = {per_s}: needs a number of requests a second, above 0")
+    if burstiness is None:
+        return Poisson(per_s)
+    if not 0 < burstiness <= 1e6:
+        raise InputError(f"burstiness = {burstiness}: needs a number above 0, and 1000000 at most; 1 is Poisson")
+    return Gamma(per_s, burstiness)
+
+
+def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:
+    what = f"scenario {base.name}"
+    if targets:
+        drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
+        what = f"{drafting} drafts for {verifying}"
+    arrivals = base.workload.arrivals
+    if not isinstance(arrivals, Poisson | Gamma):
+        return f"{what}; targets that decode all the time"
+    bursts = f" (burstiness {arrivals.burstiness:g})" if isinstance(arrivals, Gamma) else ""
+    return f"{what}; {arrivals.per_s:g} requests/s{bursts}"

@@ -1,0 +1,275 @@
+"""The pages of a plan, a run, a sweep and a demo: the answer, its figures, its tables."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from experiments.compare.compare import Comparison
+from experiments.compare.summary import summary_of
+from experiments.console.headline import headline
+from experiments.console.printing import case_text
+from experiments.draw import MARKS, Drawn, plan_of
+from experiments.plan.answer import Plan
+from experiments.report.page import Grid, Page, grid
+from experiments.report.tables import (
+    facts_grid,
+    fleet_grid,
+    known_as,
+    metrics_grid,
+    profile_grid,
+    run_grid,
+    scenario_grids,
+    warned,
+)
+from experiments.sweep.cell import CellResult
+from experiments.sweep.figure import sweep_figure, unit_of_metric
+from experiments.sweep.table import ANALYTIC, Asked, in_numbers, keys_of, text_of
+from figures import throughput, timeline
+from figures.timeline import lanes, steps_of
+from fleet.records.metrics.measure import assess, measure_targets
+from fleet.records.run import Run, RunHeader
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
+
+MAX_LANES = 24
+MAX_TARGETS = 500
+UNITS = {
+    "tag": "target", "throughput": "throughput, tokens/s", "rounds_per_s": "rounds/s", "wait_s": "wait, s",
+    "return_s": "return, s", "acceptance_length": "accepted, tokens/round",
+}  # fmt: skip
+DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
+TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
+JUDGED = ("throughput", "rounds_per_s")  # of a demo
+
+
+def plan_page(plan: Plan) -> Page:
+    """Return the page of a plan."""
+    answer = tuple((head, text) for head, _, text in (line.partition(": ") for line in plan.lines))
+    grids = [_goals(plan)] if plan.goals else []
+    metrics = [(name, one.value, one.low, one.high, "simulated") for name, one in plan.metrics.items()]
+    grids += [_fleets(plan), grid("Metrics of the chosen fleet", ("metric", "value", "low", "high", "label"), metrics)]
+    if plan.rule is not None:
+        units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
+        rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
+                for name in plan.rule.__struct_fields__]  # fmt: skip
+        grids.append(grid("The paper's rule of thumb", ("quantity", "value", "unit", "label"), rule))
+    if plan.scenario is not None:
+        grids += scenario_grids(resolve(plan.scenario), plan.scenario.profile, "The chosen fleet.")
+    facts = {
+        "fleets looked at by equations": str(plan.screened),
+        "simulations": str(plan.simulations),
+        "step times": plan.basis,
+        "step times of each role may be off by": f"{plan.step_error:.0%}, at 95 %",
+        "costs in": plan.unit,
+    }
+    known = (
+        f"Simulated; step times are {plan.basis}. Ranges are 95 %: the simulation's chance, and step times of each "
+        f"role off by {plan.step_error:.0%}.{warned(plan.basis)}"
+    )
+    return Page(plan.question, "a plan", answer, known, (plan_of(plan),), (*grids, facts_grid(facts)))
+
+
+def _goals(plan: Plan) -> Grid:
+    rows = [
+        (goal.text, goal.range.value, goal.range.low, goal.range.high, goal.limit, goal.state, "simulated")
+        for goal in plan.goals
+    ]
+    return grid("Goals of the chosen fleet", ("goal", "value", "low", "high", "limit", "state", "label"), rows)
+
+
+def _fleets(plan: Plan) -> Grid:
+    rows = [
+        (
+            row.fleet, row.standing, row.tokens_per_s, row.tokens_per_s_per_user,
+            None if row.tpot_p99_s is None else 1e3 * row.tpot_p99_s, row.cost_per_hour, row.cost_per_million,
+            float(row.seeds), row.known,
+        )
+        for row in plan.rows
+    ]  # fmt: skip
+    headings = (
+        "fleet", "standing", "tokens/s", "tokens/s a user", "TPOT P99, ms", f"{plan.unit} an hour",
+        f"{plan.unit} / 10^6 tokens", "seeds", "label",
+    )  # fmt: skip
+    return grid("Fleets", headings, rows)
+
+
+def run_page(run: Run) -> Page:
+    """Return the page of a run, simulated or measured."""
+    header, fleet = run.header, run.header.fleet
+    metrics, overload = assess(run)
+    label = "measured" if header.world == "engine" else "simulated"
+    answer = [(line.name, line.text) for line in headline(metrics)]
+    if overload is not None:
+        answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
+    grids = [metrics_grid(metrics, label), _targets(run, label)]
+    grids += [*scenario_grids(fleet, header.scenario.profile), run_grid(header, run.digest())]
+    title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
+    known = known_as(header.world, fleet.basis)
+    return Page(title, f"a {label} run", tuple(answer), known, _timeline(run, label), tuple(grids))
+
+
+def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
+    """Draw the steps of the first stations; nothing for a run without drafts."""
+    frame = run.frame()
+    if not (steps_of(frame).kind == "draft").any():
+        return ()
+    shown = frame[frame.station.isin(lanes(frame)[:MAX_LANES])]
+    caption = f"Steps of the stations, about three iterations from the middle of the run ({label})."
+    return ((timeline.draw({"Timeline": shown}), caption),)
+
+
+def _targets(run: Run, label: str) -> Grid:
+    """Return what each target got."""
+    rows = measure_targets(run).frame()
+    headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
+    cells = [(float(tag + 1), *map(float, values), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
+    return grid("Each target", headings, cells)
+
+
+def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> Page:
+    """Return the page of a sweep.
+
+    - `name`: of its folder.
+    - `table`: all cells' metrics.
+    - `cells`: say which cells failed.
+    - `scenario`: that of the first cell.
+    """
+    numbers = in_numbers(table)
+    simulated = numbers[numbers.world != ANALYTIC]
+    keys = keys_of(numbers)
+    wide = simulated.pivot_table(index=keys, columns="quantity", values="value", sort=False).reset_index()
+    worlds = [str(world) for world in simulated.world.unique()]
+    bases = [str(basis) for basis in simulated.basis.dropna().unique()] if "basis" in simulated else ["unknown"]
+    label = "measured" if worlds == ["engine"] else "simulated"
+    seeds = max((cell.seeds for cell in cells), default=1)
+    grids = [_cells(simulated, wide, keys, label)]
+    if scenario is not None:
+        note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
+        grids += scenario_grids(resolve(scenario), scenario.profile, note)
+    digests = ", ".join(cell.scenario_digest for cell in cells[:12]) + (" ..." if len(cells) > 12 else "")
+    facts = {
+        "cells": str(len(wide)),
+        "seeds a cell": str(seeds),
+        "world": ", ".join(worlds),
+        "step times": ", ".join(bases),
+        **{f"values of {key}": ", ".join(dict.fromkeys(map(text_of, table[key]))) for key in keys},
+        "digests of the cells' scenarios": digests,
+    }
+    over = f" over {seeds} seeds" if seeds > 1 else ""
+    known = " ".join([*(known_as(world, ", ".join(bases)) for world in worlds), f"Ranges are 95 % intervals{over}."])
+    answer = _best_cells(simulated, wide, keys, cells)
+    return Page(f"Sweep {name}", "a sweep", answer, known, _of_sweep(table, wide, keys), (*grids, facts_grid(facts)))
+
+
+def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:
+    """Draw speed against throughput, and metrics along the first key; other keys than two stay at the best cell's."""
+    figures = []
+    if {"tpot_p99_s", "throughput"} <= set(wide) and not wide[["tpot_p99_s", "throughput"]].dropna().empty:
+        figures.append(sweep_figure(table, Asked(kind="pareto")))
+    best = (
+        wide.loc[wide.throughput.idxmax()] if "throughput" in wide and wide.throughput.notna().any() else wide.iloc[0]
+    )
+    where = {key: text_of(best[key]) for key in keys[2:]}
+    return (*figures, *(sweep_figure(table, Asked(y=name, where=where)) for name in DRAWN if name in wide))
+
+
+def _best_cells(
+    simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], cells: Sequence[CellResult]
+) -> tuple[tuple[str, str], ...]:
+    lines = []
+    for name, metric, more in (("most tokens", "throughput", True), ("fastest users", "tpot_p99_s", False)):
+        if metric in wide and wide[metric].notna().any():
+            row = wide.loc[wide[metric].idxmax() if more else wide[metric].idxmin()]
+            lines.append((name, f"{_cell_name(row, keys)}: {_value(simulated, row, keys, metric)}"))
+    failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
+    if failed:
+        lines.append(("failed", f"{len(failed)} cells; the first: {failed[0].error}"))
+    if full:
+        lines.append(("overloaded", f"{len(full)} cells were offered more than they carry: {full[0].overload}"))
+    return tuple(lines)
+
+
+def _value(simulated: pd.DataFrame, row: pd.Series, keys: Sequence[str], metric: str) -> str:
+    """Return a metric of a cell with its unit and interval."""
+    same = simulated[simulated.quantity == metric]
+    for key in keys:
+        same = same[same[key] == row[key]]
+    one, unit = same.iloc[0], unit_of_metric(metric, same)
+    interval = " (no interval)" if math.isnan(one.low) else f" ({one.low:.4g} .. {one.high:.4g})"
+    return f"{metric} {one.value:.4g} {unit}{interval}"
+
+
+def _cell_name(row: pd.Series, keys: Sequence[str]) -> str:
+    return ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
+
+
+def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:
+    shown = [metric for metric in TABLED if metric in wide]
+    units = [unit_of_metric(metric, simulated[simulated.quantity == metric]) for metric in shown]
+    rows = [
+        (*(row[key] if isinstance(row[key], str) else float(row[key]) for key in keys),
+         *(float(row[metric]) for metric in shown), label)
+        for _, row in wide.iterrows()
+    ]  # fmt: skip
+    headings = (*keys, *(f"{metric}, {unit}" for metric, unit in zip(shown, units, strict=True)), "label")
+    return grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
+
+
+def demo_page(comparison: Comparison, profile: HardwareProfile, header: RunHeader | None) -> Page:
+    """Return the page of a demo; `header`: that of one of its runs, whose scenario is shown."""
+    means = [f"{name} {comparison.mape[name]:.1%}" for name in JUDGED if name in comparison.mape]
+    answer = [("blind", f"mean error of the prediction: {', '.join(means)}")]
+    for quantity in JUDGED:
+        summary = summary_of([row for row in comparison.rows if row.quantity == quantity])
+        answer += [(quantity, line) for line in summary.lines()] if summary is not None else []
+    grids = [_compared(comparison)]
+    if header is not None:
+        grids.append(fleet_grid(header.fleet, "Of one of its runs; others differ by their targets and N."))
+    predicting = {"profile": f"{profile.name}, digest {profile.digest()}"}
+    predicting |= {"profile that predicted": comparison.profile_digest, **profile.provenance}
+    known = (
+        "Engine: measured, runs on this host. Simulation: from a profile that was calibrated on the same host before "
+        "the runs, on other prompts; its step times are fitted."
+    )
+    grids += [profile_grid(profile), facts_grid(predicting)]
+    return Page("Simulation against engine", "a demo", tuple(answer), known, _against_N(comparison), tuple(grids))
+
+
+def _against_N(comparison: Comparison) -> tuple[Drawn, ...]:
+    """Draw throughput of both worlds against N."""
+    points = []
+    for row in comparison.rows:
+        N = row.case.get("N")
+        if row.quantity != throughput.SYSTEM or not isinstance(N, int):
+            continue
+        runs = row.runs or (row.engine,)
+        for source, ends in (("sim", (row.sim, *row.sim_interval)), ("engine", (row.engine, min(runs), max(runs)))):
+            point = {"case": str(row.case.get("targets", "")), "source": source, "N": N}
+            for quantity, share in ((throughput.SYSTEM, 1), (throughput.TARGET, N)):
+                names = (quantity, f"{quantity}_low", f"{quantity}_high")
+                point |= {name: end / share for name, end in zip(names, ends, strict=True)}
+            points.append(point)
+    if not points:
+        return ()
+    table = pd.DataFrame(points)
+    marks = pd.DataFrame([{"case": case} | dict.fromkeys(MARKS, math.nan) for case in dict.fromkeys(table.case)])
+    caption = "Engine: measured, the median of its runs and the least and largest. Simulated before the runs."
+    return ((throughput.draw(table, marks), caption),)
+
+
+def _compared(comparison: Comparison) -> Grid:
+    rows = [
+        (
+            row.quantity, case_text(row.case), row.sim, "simulated", row.engine, "measured", 100 * row.error,
+            None if row.mechanism is None else 100 * row.mechanism.value,
+            None if row.host is None else 100 * row.host.absolute,
+        )
+        for row in comparison.rows
+    ]  # fmt: skip
+    headings = (
+        "quantity", "case", "simulation", "label", "engine", "label", "error, %", "mechanism, %", "host, %",
+    )  # fmt: skip
+    note = "Mechanism: the error with the run's steps and acceptance played back. Host: runs against each other."
+    return grid("Every quantity", headings, rows, note)

@@ -1,0 +1,116 @@
+"""Tables that all pages have: metrics, the resolved scenario, the labelled numbers of its profile, provenance."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from experiments.console.printing import interval
+from experiments.report.page import Cell, Grid, grid
+from fleet.records.metrics.glossary import METRICS, PERCENTILES
+from fleet.records.metrics.window import Metric, percentile_values
+from fleet.records.run import RunHeader
+from fleet.scenario.changes import flat
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.show import describe_fleet
+from fleet.times.labels import label_of, warning_of
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+
+FEW = 8  # numbers of a list that are shown one by one
+
+
+def known_as(world: str, basis: str) -> str:
+    """Say how the numbers of a run are known."""
+    if world == "engine":
+        return "Numbers are measured: a run of the engine on real hardware."
+    return f"Numbers are simulated; step times of the profile are {basis}.{warned(basis)}"
+
+
+def warned(basis: str) -> str:
+    """Return the warning that step times of this basis need, as a further sentence."""
+    warning = warning_of(basis)
+    return f" Mind: {warning}." if warning else ""
+
+
+def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
+    """Return all metrics of a run, with their intervals and percentiles, their meaning and how they are known."""
+    known = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
+    rows = [
+        (
+            name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit, _why(metric), label,
+            known.get(name, ""),
+        )
+        for name, metric in metrics.items()
+    ]  # fmt: skip
+    headings = ("metric", "value", "low", "high", *PERCENTILES, "unit", "interval", "label", "what it is")
+    return grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
+
+
+def _why(metric: Metric) -> str:
+    """Why a metric has no interval; empty where it has one."""
+    return interval(metric) if math.isnan(metric.low) else ""
+
+
+def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[Grid]:
+    """Return the resolved scenario and the numbers of its profile, if it has one."""
+    numbers = [profile_grid(profile)] if isinstance(profile, HardwareProfile) else []
+    return [fleet_grid(fleet, note), *numbers]
+
+
+def fleet_grid(fleet: Fleet, note: str = "") -> Grid:
+    """Return what a scenario and its profile come to."""
+    return grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
+
+
+def profile_grid(profile: HardwareProfile) -> Grid:
+    """Return the numbers of a profile that are not zero, each with its label and its source."""
+    content = msgspec.to_builtins(msgspec.structs.replace(profile, measured={}, provenance={}, sources={}))
+    calibrated = bool(profile.measured or profile.provenance) and not profile.sources
+    rows = list(_numbers(content, profile, calibrated))
+    note = "What is not listed is zero, or at its default."
+    return grid(f"Step times and delays: profile {profile.name}", ("number", "value", "label", "source"), rows, note)
+
+
+def _numbers(content: Mapping[str, Any], profile: HardwareProfile, calibrated: bool) -> Iterator[tuple[Cell, ...]]:
+    default = dict(flat(msgspec.to_builtins(HardwareProfile("", StepTime(), StepTime()))))
+    for name, value in flat(content):
+        if isinstance(value, (str, bool)) or not value or default.get(name) == value:
+            continue
+        source = profile.sources.get(name, "")
+        if not source and not calibrated:
+            source = next((text for key, text in profile.sources.items() if name.startswith(f"{key}.")), "")
+        told = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
+        label = "fitted" if calibrated else label_of(source) if source else "assumed"
+        shown = value if isinstance(value, (int, float)) else _list(value)
+        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, told
+
+
+def _list(values: Any) -> str:
+    """Return a list on one line, or how long it is."""
+    items = list(values)
+    plain = all(isinstance(item, (int, float)) for item in items)
+    return ", ".join(f"{item:.4g}" for item in items) if plain and len(items) <= FEW else f"{len(items)} values"
+
+
+def run_grid(header: RunHeader, digest: str) -> Grid:
+    """Return where a run comes from."""
+    facts = {
+        "digest of the records": digest,
+        "world": header.world,
+        "scenario": f"{header.scenario.name}, digest {header.scenario_digest}",
+        "seed": str(header.scenario.seed),
+        "profile": f"{header.fleet.profile or 'none'}, digest {header.profile_digest or '-'}",
+        "path": header.path,
+        "played back": ", ".join(header.played),
+        "replayed stations": ", ".join(header.replayed),
+        **{f"version of {name}": version for name, version in header.versions.items()},
+        **{f"host: {name}": text for name, text in header.host.items()},
+    }
+    return facts_grid({name: text for name, text in facts.items() if text})
+
+
+def facts_grid(facts: Mapping[str, str]) -> Grid:
+    """Return facts on where results come from."""
+    return grid("Where this comes from", ("what", "value"), [(name, str(text)) for name, text in facts.items()])

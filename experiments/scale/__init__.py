@@ -1,1 +1,0 @@
-"""What ends first when a fleet grows: `docs/scale.md`, written by `python -m experiments.scale`."""

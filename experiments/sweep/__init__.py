@@ -1,0 +1,1 @@
+"""Sweeps: every combination of varied keys as a cell. `sweep.py` runs them, `cell.py` is one of them."""

@@ -1,1 +1,0 @@
-"""The zoo: a tiny random model of every type that the engine admits, held against transformers' own computation."""

@@ -1,0 +1,94 @@
+"""From a scenario to a TOML file that shows what differs from the defaults, and a few keys always."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from fleet.scenario.scenario import Device, Drafters, Scenario, Verifiers, Workload
+
+TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost", "memory")
+ALWAYS = {
+    Drafters: ("model", "depth"),
+    Verifiers: ("model", "count"),
+    Workload: ("requests", "prompts", "prompt_tokens", "new_tokens"),
+    Device: ("sharing",),
+}
+"""Keys that a written scenario shows even where they are at their default."""
+
+
+def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of the scenario's file.
+
+    `profile`: what the file names it by, a shipped name or a file found from the scenario's folder; empty for a table
+    in the scenario's file. `comments`: its first lines.
+    """
+    yield from (f"# {comment}" for comment in comments)
+    yield f"name = {toml(scenario.name)}"
+    yield f"seed = {scenario.seed}"
+    if profile:
+        yield f"profile = {toml(profile)}"
+    if scenario.acceptance is None:
+        yield "# There is no table [acceptance]: what the profile measured holds."
+    if scenario.precision != "float32":
+        yield f"precision = {toml(scenario.precision)}"
+    for name in (*TABLES, *([] if profile else ["profile"])):
+        table = getattr(scenario, name)
+        keys = _keys(table) if isinstance(table, msgspec.Struct) else {}
+        if keys:
+            yield from ("", f"[{name}]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
+    for name, device in scenario.devices.items():
+        yield from ("", f"[devices.{name}]", f"sharing = {toml(device.sharing)}")
+    for fault in scenario.faults:
+        keys = {key: value for key, value in msgspec.to_builtins(fault).items() if value is not None}
+        yield from ("", "[[faults]]", *(f"{key} = {toml(value)}" for key, value in keys.items()))
+
+
+def _keys(table: msgspec.Struct) -> dict[str, Any]:
+    """Keys of a table to show: its policy's name, those that differ from their defaults, and a few always."""
+    field, name = tag_of(type(table))
+    shown = {key: getattr(table, key) for key in ALWAYS.get(type(table), ())}
+    return ({field: name} if field else {}) | shown | changed(table)
+
+
+def toml(value: Any) -> str:
+    """Write a value in one line of TOML; of policies, models and tables only what differs from the defaults."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, bool | str | int | float):
+        return json.dumps(value)
+    content = changed(value)
+    field, name = tag_of(type(value))
+    if field:
+        return toml({field: name} | content if content else name)
+    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # its name may stand alone
+    return toml(getattr(value, "kind") if bare_kind else content)  # noqa: B009  (only that dataclass has one)
+
+
+def tag_of(struct: type) -> tuple[str, str]:
+    """Return the key that names a policy or model, and its name; empty for a struct that is neither."""
+    config = getattr(struct, "__struct_config__", None)
+    return (str(config.tag_field), str(config.tag)) if config is not None and config.tag_field else ("", "")
+
+
+def fields_of(struct: type) -> tuple[inspect.Field, ...]:
+    """Return the fields of a struct, dataclass or named tuple."""
+    kind = inspect.type_info(struct)
+    assert isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType), struct
+    return kind.fields
+
+
+def default_of(field: inspect.Field) -> Any:
+    """Return a field's default; NODEFAULT where it is required."""
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def changed(value: Any) -> dict[str, Any]:
+    """Return the fields of a struct or dataclass that differ from their defaults."""
+    own = {field.encode_name: (getattr(value, field.name), default_of(field)) for field in fields_of(type(value))}
+    return {key: item for key, (item, default) in own.items() if default is msgspec.NODEFAULT or item != default}

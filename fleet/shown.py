@@ -1,0 +1,35 @@
+"""How results show themselves: one line, and in a notebook a table below it."""
+
+import html
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_ROWS = 60  # of a table in a notebook
+
+
+class Shown:
+    """A result with `line()` and `frame()`, which are what `repr` and notebooks show."""
+
+    __slots__ = ()
+
+    def line(self) -> str:
+        """Say in one line what this is and what came out."""
+        raise NotImplementedError
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the result as a frame."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{self.line()}>"
+
+    def _repr_html_(self) -> str:
+        table = self.frame().to_html(index=False, border=0, float_format=number, na_rep="-", max_rows=MAX_ROWS)
+        return f"<p>{html.escape(self.line())}</p>{table}"
+
+
+def number(value: float) -> str:
+    """Return a number with four significant digits; rounding errors around zero are a zero."""
+    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"

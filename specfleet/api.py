@@ -1,0 +1,363 @@
+"""The functions that `import specfleet` offers for scenarios and results.
+
+A scenario is a file (TOML), the name of a shipped one, or a `Scenario`; changes are values by dotted key, or keywords.
+Each function resolves these, calls the room that does the work, and wraps what comes back (`results.py`).
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from experiments.notes import notes_on_prediction
+from experiments.precision import Precision, precision_of, simulate_to
+from fleet.errors import InputError, OutputError
+from fleet.files import check_folder, check_writable
+from fleet.records import run as records
+from fleet.records.metrics.counters import Counters
+from fleet.records.playback import MECHANISM, parse_parts, playback_of
+from fleet.records.run import Run
+from fleet.scenario.changes import Changes, pairs_of
+from fleet.scenario.names import SimPath, World
+from fleet.scenario.reading import Given, scenario_of
+from fleet.scenario.resolve import resolve
+from fleet.times.profile import HardwareProfile, read_profile
+from sim.predict import predict
+from sim.run import simulate as simulate_scenario
+from specfleet.results import Prediction, ResolvedFleet, Result, Sweep, sweep_question
+
+if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
+    from matplotlib.figure import Figure
+
+    from experiments.compare.compare import Comparison
+    from experiments.sweep.cell import CellResult
+    from experiments.sweep.sweep import Vary
+    from specfleet.reproduction import Reproduction
+
+RunGiven = Result | str | Path
+
+
+def simulate(
+    scenario: Given,
+    changes: Changes | None = None,
+    *,
+    precision: float | Precision | None = None,
+    report: Callable[[str], None] = lambda _remark: None,
+    path: SimPath = "auto",
+    **keys: Any,
+) -> Result:
+    """Run a scenario in simulated time.
+
+    `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
+    keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
+    have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then
+    repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is called with
+    a line on each repetition. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
+    chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
+
+    >>> import specfleet
+    >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
+    >>> result.scenario.seed, result.scenario.verifiers.count
+    (3, 8)
+    """
+    aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
+    if aims:
+        simulated, _, _, unmet = simulate_to(chosen, aims, report, path)
+        assert simulated is not None
+    else:
+        simulated, unmet = simulate_scenario(chosen, path=path), ()
+    return Result(simulated, unmet)
+
+
+def play_back(
+    run: RunGiven,
+    parts: Sequence[str] = MECHANISM,
+    changes: Changes | None = None,
+    **keys: Any,
+) -> Result:
+    """Simulate a run's own scenario, and play back parts of what was measured in it.
+
+    `parts`: of steps (how long each took), acceptance (what each verification accepted), overhead (delays around steps,
+    and of users between requests), links (how long each message was on its way), or "all", which gives the run again.
+    What a simulation with some parts still misses is the error of the others. `changes` and keywords as in `simulate`.
+    Raises InputError for a file that is no run, or that its scenario cannot lead to.
+
+    >>> import specfleet
+    >>> first = specfleet.simulate("star", workload={"requests": 20})
+    >>> again = specfleet.play_back(first, ["all"], seed=7)
+    >>> again.metrics["throughput"].value == first.metrics["throughput"].value
+    True
+    """
+    measured = _run_of(run)
+    playback = playback_of(measured, parse_parts([parts] if isinstance(parts, str) else parts))
+    return Result(simulate_scenario(scenario_of(measured.header.scenario, changes, **keys), playback=playback))
+
+
+def run(
+    scenario: Given,
+    changes: Changes | None = None,
+    *,
+    signals: str | Path | None = None,
+    power: str | Path | None = None,
+    report: Callable[[str], None] = lambda _remark: None,
+    watch: Callable[[Counters], None] | None = None,
+    **keys: Any,
+) -> Result:
+    """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
+
+    `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
+    a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
+    a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
+    `result` is the run. `report` is called with lines on crowded cores, the memory that caches take, and power that
+    cannot be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
+
+        if __name__ == "__main__":  # its processes import the script that starts them
+            result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
+    """
+    from engine.launch.placement import crowding, measured_device
+    from engine.launch.runnable import check_can_run
+    from engine.launch.serve import serve
+    from engine.node.capacity import account_line, accounts_of
+    from fleet.acceptance.signals import write_signals
+    from fleet.records.power import write_samples
+
+    chosen = scenario_of(scenario, changes, **keys)
+    fleet = resolve(chosen)
+    check_can_run(fleet)
+    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
+        raise InputError(f"signals = {signals}: only chains of a [batch] have signals; {chosen.name!r} has none")
+    accounts = accounts_of(fleet)
+    note = crowding(fleet)
+    if note:
+        report(f"note: {note}")
+    for file in (signals, power):
+        if file is not None:
+            check_writable(Path(file))
+    for account in accounts:
+        report(f"cache of {account_line(account)}")
+    device = measured_device(fleet, report) if power is not None else ""
+    served = serve(chosen, signals=signals is not None, watch=watch, power=device)
+    result = Result(served.run)
+    try:
+        if signals is not None:
+            write_signals(list(served.signals.values()), Path(signals))
+        if power is not None and device:
+            write_samples(served.samples, Path(power))
+    except OutputError as error:
+        error.result = result
+        raise
+    return result
+
+
+def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Prediction:
+    """Evaluate the analytic model: S, Z, N_full, N_max, regime, throughput, bounds; it knows one star and no prefill.
+
+    `scenario`, `changes` and keywords as in `simulate`. Raises InputError where the scenario is no star.
+
+    >>> import specfleet
+    >>> specfleet.analytic("star", verifiers={"count": 1}).regime
+    'under-loaded'
+    """
+    chosen = scenario_of(scenario, changes, **keys)
+    return Prediction(**msgspec.structs.asdict(predict(chosen)), notes=notes_on_prediction(chosen))
+
+
+def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> ResolvedFleet:
+    """Settle a scenario: its stations, and their times, links and rules, as both worlds will build them.
+
+    `scenario`, `changes` and keywords as in `simulate`.
+
+    >>> import specfleet
+    >>> specfleet.show("star").drafters.allocate
+    Fixed(depth=5)
+    """
+    return ResolvedFleet(**msgspec.structs.asdict(resolve(scenario_of(scenario, changes, **keys))))
+
+
+def read_run(path: str | Path) -> Result:
+    """Read the records of a run, as `Result.save` or `-o` wrote them; InputError if they cannot be read.
+
+    >>> import specfleet, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     specfleet.simulate("star", workload={"requests": 20}).save(f"{folder}/run.parquet")
+    ...     specfleet.read_run(f"{folder}/run.parquet").scenario.name
+    'star'
+    """
+    return Result(records.read_run(Path(path)))
+
+
+def sweep(
+    scenario: Given,
+    vary: "Vary",
+    changes: Changes | None = None,
+    *,
+    out: str | Path | None = None,
+    world: World = "sim",
+    seeds: int = 3,
+    jobs: int | None = None,
+    done: "Callable[[CellResult], None]" = lambda _result: None,
+    precision: float | Precision | None = None,
+    path: SimPath = "auto",
+    cluster: str = "",
+    **keys: Any,
+) -> Sweep:
+    """Run a scenario with every combination of the values that `vary` names, in either world.
+
+    `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
+    "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
+    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
+    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. `cluster`: HOST:PORT of a
+    dask scheduler whose workers run the cells, instead of `jobs` processes here; results are the same. A cell that
+    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, OutputError
+    where a cell cannot be written; its `result` is the sweep until then; and ClusterError for workers that are lost.
+
+    >>> import specfleet
+    >>> small = {"workload.requests": 20}
+    >>> swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, small, seeds=2, jobs=1)
+    >>> swept.frame()[["verifiers.count", "throughput"]].shape
+    (2, 2)
+    """
+    from experiments.sweep import sweep as sweeps
+
+    aims = precision_of(precision)
+    for name, value, kind in (("world", world, World), ("path", path, SimPath)):
+        if value not in get_args(kind):
+            raise InputError(f"{name} = {value!r} is not known; allowed: {', '.join(get_args(kind))}")
+    for name, count in (("seeds", seeds), ("jobs", jobs)):
+        if count is not None and count < 1:
+            raise InputError(f"{name} = {count}: needs a whole number from 1")
+    simulated_only = {"precision": bool(aims), "path": path != "auto", "cluster": bool(cluster)}
+    if world == "engine" and any(simulated_only.values()):
+        name = next(name for name, is_set in simulated_only.items() if is_set)
+        raise InputError(f"{name}: only simulations have one; leave it out, or world = sim")
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        check_folder(folder)
+    pairs = [*pairs_of(changes or ()), *keys.items()]
+    axes = sweeps.cells_of(sweeps.vary_of(vary))
+    cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in axes]  # what varies comes last: it wins
+    at_once = jobs or os.cpu_count() or 1
+    try:
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path, cluster))
+    except OutputError as error:
+        error.result = Sweep(error.result)
+        raise
+
+
+def compare(
+    first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (), budget: bool = False
+) -> "Comparison":
+    """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
+
+    What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
+    Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`: what playing back
+    each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
+
+    >>> import specfleet
+    >>> one = specfleet.simulate("star", workload={"requests": 20})
+    >>> specfleet.compare(one, one).mape["throughput"]
+    0.0
+    """
+    from experiments.compare.validation import compare_runs
+
+    return compare_runs(_run_of(first), _run_of(second), _named(reruns), budget)
+
+
+def three_errors(
+    run: RunGiven,
+    changes: Changes | None = None,
+    *,
+    reruns: Sequence[RunGiven] = (),
+    budget: bool = False,
+    seeds: int = 20,
+    **keys: Any,
+) -> "Comparison":
+    """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
+
+    `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
+    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a
+    run without a profile is given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile,
+    and for reruns of another scenario.
+
+    >>> import specfleet
+    >>> first = specfleet.simulate("star", workload={"requests": 20})
+    >>> (row,) = [row for row in specfleet.three_errors(first, seeds=2).rows if row.quantity == "throughput"]
+    >>> abs(row.mechanism.value) < 0.01
+    True
+    """
+    from experiments.compare.validation import predict_run
+
+    measured = _run_of(run)
+    scenario = scenario_of(measured.header.scenario, changes, **keys)
+    return predict_run(measured, scenario, _named(reruns), budget, seeds)
+
+
+def reproduce(
+    name: str,
+    *,
+    profile: HardwareProfile | str | Path | None = None,
+    trace: str | Path | None = None,
+    data: str | Path | None = None,
+) -> "Reproduction":
+    """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
+
+    `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
+    (amusd-a100). `data`: a folder with measurements that others published (estimates,
+    specdecode-fig10, specdecode-fig1). Raises InputError, which lists
+    the names, for an unknown one.
+
+    >>> import specfleet
+    >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
+    'quantity'
+    """
+    from experiments.reproduce.every import reproduction_named
+    from experiments.reproduce.rows import Inputs
+    from specfleet.reproduction import Reproduction
+
+    measured = read_profile(str(profile), Path()) if isinstance(profile, str | Path) else profile
+    inputs = Inputs(measured, None if trace is None else str(trace), None if data is None else str(data))
+    return Reproduction(**msgspec.structs.asdict(reproduction_named(name, inputs)))
+
+
+def figure(
+    name: str,
+    results: "Result | Sweep | Reproduction | HardwareProfile | str | Path",
+    out: str | Path | None = None,
+    **options: Any,
+) -> "Figure":
+    """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
+
+    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
+    from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
+    `options` say what to show, see `specfleet.results.sweep_question`. Raises InputError for anything else.
+
+    >>> import specfleet
+    >>> result = specfleet.simulate("star", workload={"requests": 20})
+    >>> len(specfleet.figure("timeline", result).axes)
+    1
+    """
+    from experiments.draw import draw
+    from experiments.sweep.sweep import table
+
+    drawn: Any = results
+    if isinstance(results, Result):
+        drawn = results.run
+    elif isinstance(results, Sweep):
+        drawn = table(results.cells)
+    question = sweep_question(**options) if options or name == "sweep" else None
+    return draw(name, drawn, None if out is None else Path(out), question)
+
+
+def _run_of(given: RunGiven) -> Run:
+    return given.run if isinstance(given, Result) else records.read_run(Path(given))
+
+
+def _named(runs: Sequence[RunGiven]) -> list[tuple[str, Run]]:
+    """Return runs with the names that errors give them: their files, else their scenarios."""
+    return [
+        (given.scenario.name, given.run) if isinstance(given, Result) else (str(given), _run_of(given))
+        for given in runs
+    ]

@@ -1,0 +1,107 @@
+"""The harness of the studies: cases alternate, aims are met or not, tables are printed and written."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import coverage, harness
+from bench.__main__ import STUDIES
+from bench.contest import compared
+from bench.harness import Aim, Case, Report, first_rows, print_table, run, text_of
+from tests.helpers.processes import ROOT
+
+
+def test_every_case_runs_once_before_any_runs_again() -> None:
+    order: list[str] = []
+    cases = [Case(name, lambda name=name: order.append(name) or {"n": len(order)}) for name in "ab"]  # type: ignore[misc]
+    rows = run(cases, repetitions=2, cold=1)
+    assert order == list("ababab")
+    assert rows == {"a": [{"n": 3}, {"n": 5}], "b": [{"n": 4}, {"n": 6}]}
+    assert first_rows(cases) == [{"n": 7}, {"n": 8}]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [
+        (1.0, math.nan, math.nan, "met"),
+        (1.1, math.nan, math.nan, "missed"),
+        (math.nan, math.nan, math.nan, "missed"),
+        (0.8, 0.7, 0.9, "met"),
+        (1.2, 1.1, 1.3, "missed"),
+        (0.9, 0.7, 1.1, "open"),
+    ],
+)
+def test_an_aim_is_judged_by_its_interval(value: float, low: float, high: float, verdict: str) -> None:
+    assert Aim("name", value, 1.0, low, high).verdict == verdict
+
+
+def test_ratios_are_taken_run_by_run() -> None:
+    rows = {"ours": [{"rate": 2.0, "n": 1.0}, {"rate": 4.0, "n": 3.0}], "theirs": [{"rate": 1.0}, {"rate": 4.0}]}
+    ours, theirs = compared(rows, "rate", "ours")
+    assert (ours["rate"], ours["times ours"], ours["n"]) == (3.0, 1.0, 2.0)
+    assert theirs["times ours"] == pytest.approx(0.75)
+    assert theirs["ratio from"] < 0.75 < theirs["ratio to"]
+
+
+def test_a_table_aligns_words_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("title", [{"name": "a", "value": 1.23456}, {"name": "long", "value": None, "more": True}])
+    assert capsys.readouterr().out.splitlines() == [
+        "", "title", "", "name  value  more", "a     1.235     -", "long      -   yes", "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (math.inf, "-"), (True, "yes"), (12345, "12,345"), (12345.6, "12,346"), (1e-5, "1e-05"), ("x", "x")],
+)
+def test_values_are_shown_as_text(value: object, text: str) -> None:
+    assert text_of(value) == text
+
+
+@pytest.mark.parametrize(("value", "status"), [(0.0, 0), (2.0, 1)])
+def test_a_missed_aim_is_an_exit_status(
+    value: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Report({"found": [{"case": "a", "value": math.nan}]}, [Aim("errors", value, 1.0)])
+    monkeypatch.setattr(coverage, "study", lambda _options: report)
+    assert harness.main("coverage", ["-o", str(tmp_path / "out")]) == status
+    written = json.loads((tmp_path / "out" / "coverage.json").read_text())
+    assert written["tables"] == {"found": [{"case": "a", "value": None}]}
+    assert written["aims"][0]["verdict"] == ("missed" if status else "met")
+    assert "found" in capsys.readouterr().out
+
+
+def test_every_study_is_listed_with_its_first_line() -> None:
+    listed = subprocess.run([sys.executable, "-m", "bench"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(STUDIES)
+    files = {file.stem for file in (ROOT / "bench").glob("*.py") if "\ndef study(" in file.read_text()}
+    assert files == set(STUDIES)
+
+
+ALONE = """
+import os, signal, subprocess, sys
+from bench.children import run_child
+from experiments.console.exits import run
+
+def fork_exec(*arguments, fork_exec=subprocess._fork_exec, **more):
+    try:
+        return fork_exec(*arguments, **more)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+if __name__ == "__main__":
+    subprocess._fork_exec = fork_exec
+    child = [sys.executable, "-c", "import time; time.sleep(5); print('still here', flush=True)"]
+    run(lambda: run_child(child, start_new_session=True).returncode)
+"""
+
+
+def test_a_signal_during_its_start_ends_a_child() -> None:
+    program = [sys.executable, "-c", ALONE]
+    ended = subprocess.run(program, check=False, capture_output=True, text=True, cwd=ROOT, env={}, timeout=60)
+    line = "specfleet: ended by SIGTERM; nothing was written\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)

@@ -1,0 +1,157 @@
+"""Studies that need processes or models: a quick case of each shows that it runs, and judges what it says."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch")
+
+import specfleet
+from bench import hosts, replayed, shipped, speed
+from bench.decoding import contest, ours, theirs
+from bench.hosts import RATIOS, REPLAYED, SMALL_FLEETS, Host, fleet, host_for, hosts_of, small_fleets
+from bench.replayed import WORST_AIM, aims, compared
+from bench.shipped import MECHANISM_AIM, lasting
+from engine.decoding.models import load_model
+from engine.decoding.sampling import Sampling
+from engine.demo_pair.corpus import read_prompts
+from fleet.data.shipped import shipped_scenarios
+from fleet.scenario.resolve import resolve
+from fleet.times.overhead import StationOverheads
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import LinkTime
+from tests.helpers.marks import slow
+from tests.helpers.processes import ROOT
+
+NOTHING = Host(StationOverheads(), LinkTime(), 0.0)
+SCENARIOS = {name: specfleet.scenario_of(name) for name in shipped_scenarios()}
+FLEETS = [name for name, scenario in SCENARIOS.items() if scenario.batch is None]
+
+
+def simulated(ratio: float, drafters: int, targets: int, seconds: float = 2.0) -> specfleet.Result:
+    return specfleet.simulate(fleet(ratio, drafters, targets, seconds))
+
+
+@pytest.mark.parametrize("drafters", replayed.DRAFTERS)
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_fleets_last_about_as_long_as_asked(ratio: float, drafters: int) -> None:
+    for targets in (1, 8):
+        assert 3.0 < simulated(ratio, drafters, targets, 5.0).rows().time_s.max() < 12.0
+
+
+def test_small_fleets_are_none_that_are_predicted() -> None:
+    assert all(targets not in replayed.COUNTS for counts in SMALL_FLEETS.values() for targets in counts)
+    assert {resolve(scenario).routed for scenario in small_fleets(1.0).values()} == {False, True}
+
+
+def test_simulated_fleets_show_no_overhead() -> None:
+    known = hosts_of([simulated(4.0, drafters, 3).run for drafters in (1, 2)])
+    for host in known.values():
+        assert (host.link.latency_s, host.late_s) == pytest.approx((0.0, 0.0), abs=1e-12)
+        for side in (host.overhead.drafter, host.overhead.target):
+            assert max(side.queued.mean_s, side.woken.mean_s, side.after.mean_s) == pytest.approx(0.0, abs=1e-12)
+    assert host_for(fleet(4.0, 2, 3, 1.0), known) == known[True]
+
+
+def test_a_host_keeps_stated_links() -> None:
+    host = msgspec.structs.replace(NOTHING, link=LinkTime(1e-3), late_s=1e-4)
+    stated = SCENARIOS["star"].profile
+    assert isinstance(stated, HardwareProfile)
+    linked = msgspec.structs.replace(stated, link=LinkTime(5e-3))
+    assert host.added_to(linked).link == linked.link
+    assert host.added_to(msgspec.structs.replace(stated, link=LinkTime())).link == host.link
+    assert host.added_to(stated).draft.base_s == pytest.approx(stated.draft.base_s + 1e-4)
+
+
+def test_a_fleet_without_overhead_is_predicted() -> None:
+    result = simulated(4.0, 1, 2, 5.0)
+    row = compared([result, result], NOTHING, "rounds_per_s", seeds=2)
+    assert row["mechanism, %"] == pytest.approx(0.0, abs=0.5)
+    assert abs(row["error, %"]) < 5
+    assert row["host, %"] == 0
+
+
+def test_a_tiny_wait_is_held_against_its_round() -> None:
+    row = compared([simulated(16.0, 1, 2, 5.0)], NOTHING, "wait_s", seeds=2)
+    assert abs(row["error, %"]) < 100 * abs(row["simulated"] / row["measured"] - 1)
+
+
+def test_aims_count_fleets_whose_runs_agree() -> None:
+    steady = {"mechanism, %": 0.5, "error, %": -2.0, "host, %": 1.0}
+    restless = {"mechanism, %": 50.0, "error, %": 50.0, "host, %": 2 * WORST_AIM}
+    found = aims("rounds_per_s", [steady, restless])
+    assert [(aim.value, aim.verdict) for aim in found] == [(0.5, "met"), (0.5, "met"), (2.0, "missed"), (2.0, "met")]
+    assert {aim.verdict for aim in aims("rounds_per_s", [restless])} == {"missed"}
+
+
+@pytest.mark.parametrize("name", [name if name == "star" else slow(name) for name in FLEETS])
+def test_a_fleet_runs_its_share_of_requests(name: str) -> None:
+    scenario = specfleet.scenario_of(SCENARIOS[name], REPLAYED)
+    short = lasting(scenario, 20.0)
+    took_s = specfleet.simulate(short).rows().time_s.max()
+    if scenario.faults:
+        assert short == scenario
+    else:
+        assert took_s < 40.0 or short.workload.requests <= scenario.workload.requests // 10 + 1
+        assert short.workload.requests == scenario.workload.requests or took_s > 10.0
+
+
+@pytest.mark.slow
+def test_a_shipped_fleet_runs_and_is_judged(tmp_path: Path) -> None:
+    row = shipped.fleet_row("star", 3.0, NOTHING, tmp_path)
+    assert row["log replays"]
+    assert row["tokens/s"] > 0
+    assert abs(row["mechanism, %"]) < 10 * MECHANISM_AIM, "however busy this host is"
+    assert (tmp_path / "engine.parquet").exists()
+
+
+@pytest.mark.slow
+def test_replayed_fleets_run_and_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replayed, "DRAFTERS", (1,))
+    monkeypatch.setattr(replayed, "RATIOS", (4.0,))
+    monkeypatch.setattr(hosts, "RATIOS", (4.0,))
+    monkeypatch.setattr(hosts, "SMALL_FLEETS", {1: (3,), 2: (3,)})
+    report = replayed.study(argparse.Namespace(seconds=0.5, passes=1, counts=[2], seeds=2))
+    for quantity in replayed.JUDGED:
+        (row,) = report.tables[f"{quantity}: simulated, and as processes"]
+        assert row["measured"] > 0
+    assert len(report.aims) == 8
+
+
+def test_all_ways_to_decode_take_their_turn() -> None:
+    small, large = (load_model("demo", role) for role in ("drafter", "target"))
+    prompts = [prompt[:16] for prompt in read_prompts("evaluation")[:1]]
+    given: tuple[Any, ...] = (prompts, small, large, 3, Sampling())
+    rows = contest(ours(*given, new_tokens=4) | theirs(*given, new_tokens=4), 1, "tokens/s", "ours, chain")
+    assert len(rows) == 11
+    assert all(row["tokens/s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("work", [lambda: speed.bare_rounds(2, 20), lambda: speed.measured_rounds(speed.star(2, 2))])
+def test_contestants_of_the_simulator_complete_rounds(work: Any) -> None:
+    assert work() >= 20
+    assert speed.rate_of(work)["rounds/s"] > 0
+
+
+LAWS_ALONE = """
+import sys
+sys.modules.update(dict.fromkeys({absent}))
+from bench.harness import main
+print(main("laws", {arguments}))
+"""
+
+
+@pytest.mark.slow
+def test_laws_hold_where_only_torch_is_installed(tmp_path: Path) -> None:
+    absent = ["msgspec", "rich", "typer", "simpy", "joblib", "matplotlib", "zmq", "hypothesis"]
+    arguments = ["--device", "cpu", "--short", "-o", str(tmp_path)]
+    program = LAWS_ALONE.format(absent=absent, arguments=arguments)
+    command, env = [sys.executable, "-c", program], os.environ | {"OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines()[-1] == "0", ended.stderr

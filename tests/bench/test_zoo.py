@@ -1,0 +1,203 @@
+"""The zoo as a law: admitted types compute what transformers computes, and decode the same, in every mode."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from transformers import CONFIG_MAPPING, PretrainedConfig
+
+from bench.tiny_models import POSITIONS, VARIANTS, WINDOW, network_of, tiny_config
+from bench.zoo import DEPTH, TOLERANCE, largest_difference, modes_equal, names_of, refused, tried
+from engine.decoding import models
+from engine.decoding.admitted import ADMITTED, KNOWN, NAMES, config_of, longest_row, refusal
+from engine.decoding.draft import Drafter
+from engine.decoding.feed import Feed
+from engine.decoding.models import CausalLM, load_model
+from fleet.errors import InputError
+from tests.helpers.marks import slow
+
+IN_ALL_MODES = {"gpt2", "mistral"}  # in the quick loop; the numbers of these beside them
+IN_NUMBERS = [
+    "cohere2", "gemma2", "gemma3_text", "gpt_bigcode", "gpt_oss", "granite_swa", "llama", "mixtral", "nemotron",
+    "modernbert-decoder", "opt", "qwen2_moe", "llama, llama3 rope", "llama, biased attention", "phi3, longrope",
+    "opt, projected",
+]  # fmt: skip
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> object:
+    """Tiny models lose by more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", [kind if kind in IN_ALL_MODES else slow(kind) for kind in sorted(ADMITTED)])
+def test_admitted_types_decode_as_transformers_does(kind: str) -> None:
+    row = tried(kind)
+    assert row["difference"] < TOLERANCE
+    assert row["other texts"] == ""
+
+
+@pytest.mark.parametrize("name", [slow(name) for name in VARIANTS])
+def test_variants_of_admitted_types_decode_as_transformers_does(name: str) -> None:
+    row = tried(name)
+    assert row["difference"] < TOLERANCE
+    assert row["other texts"] == ""
+
+
+@pytest.mark.parametrize("name", IN_NUMBERS)
+def test_next_token_probabilities_are_those_of_transformers(name: str) -> None:
+    assert largest_difference(network_of(tiny_config(name))) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [("granite", 0.1), ("cohere", 0.1), ("gemma3_text", 0.1), ("nanochat", 0.1), ("hyperclovax", 0.1)],
+)
+def test_a_head_without_its_final_scaling_is_noticed(kind: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "head_of", lambda model: model.get_output_embeddings())
+    assert largest_difference(network_of(tiny_config(kind))) > least
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gpt_oss", "cohere2"])
+def test_a_window_by_places_of_a_tree_is_noticed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert WINDOW < DEPTH  # a draft is deeper than the window
+
+    def by_place(feed: Feed, window: int) -> torch.Tensor | None:
+        seen = feed.visible
+        newest = feed.positions if feed.gather is None else feed.positions[feed.gather]
+        return None if seen is None else seen & (feed.places > newest.view(feed.batch, -1, 1) - window)
+
+    monkeypatch.setattr(Feed, "within", by_place)
+    assert largest_difference(network_of(tiny_config(kind))) > 0.01
+
+
+def test_a_wrong_cache_of_a_drafter_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(tiny_config("hyperclovax"))
+    assert modes_equal(network, ["own drafts accepted"]) == {"own drafts accepted": True}
+
+    @torch.inference_mode()
+    def forget(drafter: Drafter, *_: object) -> None:
+        drafter.cache.storage.zero_()
+
+    monkeypatch.setattr(Drafter, "_keep", forget)
+    assert modes_equal(network, ["own drafts accepted"]) == {"own drafts accepted": False}
+
+
+def test_every_known_type_is_admitted_or_refused_with_a_reason() -> None:
+    types = set(names_of()) - set(VARIANTS)
+    assert types >= ADMITTED
+    for kind in types - ADMITTED:
+        reason = refused(kind)
+        assert reason
+        assert "\n" not in reason
+        if transformers.__version__.startswith("5.23."):  # later ones may know types that were not tried
+            assert "nobody has proved" not in reason, kind
+    assert not ADMITTED & KNOWN.keys()
+    assert len(ADMITTED) == len(NAMES.split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("deepseek_v2", "MLA"),
+        ("deepseek_v3", "MLA"),
+        ("mamba", "rolled back"),
+        ("qwen3_next", "rolled back"),
+        ("bart", "encoder-decoder"),
+        ("gptj", "attention interface"),
+        ("codegen", "attention interface"),
+        ("gpt_neo", "attention interface"),
+        ("falcon", "attention interface"),
+        ("bloom", "attention interface"),
+        ("mpt", "attention interface"),
+        ("roberta", "positions"),
+        ("llava", "no causal language model"),
+    ],
+)
+def test_a_refused_folder_is_one_line_with_its_reason(kind: str, reason: str, tmp_path: Path) -> None:
+    config = CONFIG_MAPPING[kind]()
+    config.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=reason) as refusal_:
+        load_model(str(tmp_path), "target")
+    assert f"model type '{kind}' is refused" in str(refusal_.value)
+    assert "\n" not in str(refusal_.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"model_type": "deepseek_mtp", "architectures": ["DeepSeekMTPModel"]}', r"multi-token prediction \(MTP\)"),
+        ('{"model_type": "llama", "architectures": ["LlamaForCausalLMNextN"]}', r"multi-token prediction \(MTP\)"),
+        ('{"model_type": "not_yet_invented"}', "not the configuration of a model that transformers knows"),
+    ],
+)
+def test_multi_token_heads_and_unknown_types_are_refused_by_name(content: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match=reason) as refusal_:
+        config_of(tmp_path)
+    assert "\n" not in str(refusal_.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        ("bert", {"is_decoder": False}, "is_decoder"),
+        ("gemma3_text", {"use_bidirectional_attention": True}, "look ahead"),
+        ("minimax_m3_vl_text", {"layer_types": ["minimax_m3_sparse", "full_attention"]}, "minimax_m3_sparse"),
+        ("granitemoehybrid", {"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),
+    ],
+)
+def test_some_configurations_of_admitted_types_are_refused(kind: str, changes: dict[str, object], reason: str) -> None:
+    config = tiny_config(kind)
+    assert refusal(config) == ""
+    for name, value in changes.items():
+        setattr(config, name, value)
+    assert reason in refusal(config)
+
+
+def test_an_unknown_rotary_embedding_is_refused_with_the_known_ones() -> None:
+    config = PretrainedConfig()
+    config.model_type, config.rope_parameters = "llama", {"full_attention": {"rope_type": "novel"}}
+    reason, _, known = refusal(config).partition("; the engine knows ")
+    assert reason == "rotary embedding of type novel"
+    assert known.split(", ") == ["default", "dynamic", "linear", "llama3", "longrope", "yarn"]
+    for kind in known.split(", "):
+        config.rope_parameters = {"full_attention": {"rope_type": kind}}
+        assert refusal(config) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "longest"),
+    [
+        ("phi3, longrope", {}, POSITIONS // 2),
+        ("llama, dynamic rope", {}, POSITIONS),
+        ("phimoe", {"sliding_window": 20}, 20),
+        ("llama", {}, 0),
+        ("mistral", {}, 0),
+    ],
+)
+def test_rows_end_before_numbers_depend_on_the_batch(kind: str, changes: dict[str, object], longest: int) -> None:
+    config = tiny_config(kind)
+    for name, value in changes.items():
+        setattr(config, name, value)
+    assert longest_row(config) == longest
+    if longest == 0:
+        return
+    model = CausalLM(network_of(config))
+    cache = model.new_cache(1, longest + 1)
+    cache.open(0)
+    model.prefill(cache, 0, [5] * longest)
+    with pytest.raises(InputError, match=f"a row of {longest + 1} tokens, and the model knows {longest} positions"):
+        model.prefill(cache, 0, [5])
+
+
+def test_the_page_names_all_admitted_types() -> None:
+    named = {word for line in PAGE.read_text().splitlines() if line.startswith("|") for word in line.split("`")[1::2]}
+    assert named == ADMITTED

@@ -1,0 +1,39 @@
+"""Verdicts on plans: what a full grid says of the fleet that a plan chose."""
+
+from experiments.plan.answer import Reached
+from experiments.plan.doubt import Range
+from experiments.plan.goals import parse_slo
+from experiments.plan.question import PLAIN, Shape
+from experiments.plan.trials import Entrant, Trial, entrants_of
+from tests.helpers.grids import verdict_of
+
+GOAL = parse_slo(["tpot_p99=40ms"])
+
+
+def fleet(N: int, cost: float, *tpots_s: float) -> Entrant:
+    shape = Shape(PLAIN, 0, N)
+    values = [{"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s} for tpot_s in tpots_s]
+    trials = [Trial(shape, seed, each) for seed, each in enumerate(values)]
+    return entrants_of(trials, {shape.title: cost})[shape.title]
+
+
+def test_a_plan_is_as_good_as_the_grids_best_within_a_hundredth_or_where_it_says_so() -> None:
+    best, near, dear = fleet(1, 1.0, 0.03, 0.03), fleet(2, 1.009, 0.03, 0.03), fleet(3, 1.2, 0.03, 0.03)
+    assert verdict_of(best, best, (), GOAL) == "best"
+    assert verdict_of(near, best, (), GOAL) == "as good"
+    assert verdict_of(dear, best, (), GOAL) == "WORSE"
+    assert verdict_of(dear, best, (best.title,), GOAL) == "as good"
+
+
+def test_chance_may_decide_only_where_a_goal_is_at_its_edge_in_the_grid() -> None:
+    unsure, missing = fleet(1, 1.0, 0.039, 0.0405, 0.0402), fleet(2, 0.9, 0.05, 0.0501, 0.0502)
+    dear = fleet(3, 1.2, 0.03, 0.03)
+    assert verdict_of(dear, unsure, (), GOAL) == "edge"
+    assert verdict_of(missing, dear, (), GOAL) == "WORSE"
+    ranges = [Range(0.0395, 0.02, 0.06, chance) for chance in (0.3, 0.1)]
+    said = [Reached(GOAL[0].text, "tpot_p99_s", 0.04, one, "at its edge") for one in ranges]
+    assert [verdict_of(missing, dear, (), GOAL, [one]) for one in said] == ["edge", "WORSE"]
+    assert verdict_of(unsure, None, (), GOAL) == "edge"
+    assert verdict_of(missing, None, (), GOAL) == "WORSE"
+    assert verdict_of(None, dear, (), GOAL) == "WORSE"
+    assert verdict_of(None, None, (), GOAL) == "best"

@@ -1,0 +1,159 @@
+"""A network in memory and in virtual time, for tests of what may go wrong: the same servers and clients, no sockets.
+
+Frames take a stated time, and the faults of a scenario may drop, repeat, delay and reorder them. Nodes can be stalled,
+killed and started again. Runs with the same seed are the same, event by event.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+
+import numpy as np
+
+from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
+from fleet.scenario.faults import Fault, LinkFaults, Way
+from tests.fakes.node import FakeNode
+
+
+class FakeWay:
+    """One direction of a connection: frames arrive after `way_s`, in the order of sending, but for faults."""
+
+    def __init__(self, way_s: float, faults: LinkFaults | None) -> None:
+        self.way_s = way_s
+        self.faults = faults
+        self.last_s = 0.0
+
+    def arrivals_s(self, now_s: float) -> Iterator[float]:
+        """When a frame that is sent now arrives: once, never, or more often."""
+        if self.faults is None:
+            yield now_s + self.way_s
+            return
+        for late_s, in_order in self.faults.copies(now_s):
+            arrives_s = now_s + self.way_s + late_s
+            if in_order:
+                arrives_s = self.last_s = max(self.last_s, arrives_s)
+            yield arrives_s
+
+
+class FakeNetwork:
+    """Nodes by the names of their stations, what is under way between them, and the virtual time.
+
+    - `faults`: of links; they hit frames of every kind, greetings too.
+    - `told`: whether a server learns that a connection has ended, as from the kernel of a running host.
+
+    `connect` connects a client to the server of another node. A connection ends, and a new one begins, when one of its
+    nodes is killed or its server cuts it.
+    """
+
+    def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), told: bool = True) -> None:
+        self.seed = seed
+        self.told = told
+        self.way_s = way_s
+        self.faults = faults
+        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by the client and its direction
+        self.now_s = 0.0
+        self.nodes: dict[str, FakeNode] = {}
+        self.servers: dict[tuple[str, int], str] = {}  # node and port of a client: whose server it reaches
+        self.lives: dict[tuple[str, int], int] = {}  # how many connections a client has had
+        self.stalled: dict[str, list[Callable[[], None]]] = {}  # what nodes have to do that stand still
+        self.due: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = count()
+
+    def connect(self, name: str, port: int, server: str) -> None:
+        """Let the client `port` of a node reach the server of another."""
+        self.servers[name, port] = server
+        self.lives[name, port] = 0
+
+    def start(self, node: FakeNode) -> None:
+        """Start a node, or one of the same name again."""
+        self.kill(node.name)
+        self.nodes[node.name] = node
+        node.start()
+
+    def kill(self, name: str) -> None:
+        """End a node without a last message; its peers see that by their next frame at the earliest."""
+        self.stalled.pop(name, None)
+        if self.nodes.pop(name, None) is not None:
+            for (client, port), server in self.servers.items():
+                if name == client and server in self.nodes and self.told:
+                    self.nodes[server].left.append(_peer(client, port, self.lives[client, port]))
+                if name in (client, server):
+                    self.lives[client, port] += 1
+
+    def stall(self, name: str) -> None:
+        """Let a node do nothing until it is resumed; what reaches it waits."""
+        if name in self.nodes:
+            self.stalled.setdefault(name, [])
+
+    def resume(self, name: str) -> None:
+        """Let a node go on that stalls: what has reached it meanwhile, and was to be done, is done now, in order."""
+        for work in self.stalled.pop(name, []):
+            self.at(self.now_s, work)
+
+    def cut(self, server: str, peer: bytes) -> None:
+        """Close a connection of a server."""
+        for (client, port), life in self.lives.items():
+            if self.servers[client, port] == server and _peer(client, port, life) == peer:
+                self.lives[client, port] += 1
+
+    def at(self, time_s: float, work: Callable[[], None]) -> None:
+        """Have something done at a time; what is due at once is done in the order in which it was asked for."""
+        heapq.heappush(self.due, (time_s, next(self.numbers), work))
+
+    def for_node(self, node: FakeNode, time_s: float, work: Callable[[], None]) -> None:
+        """Have a node do something at a time, or when it does not stall any more; not if it is dead by then."""
+
+        def when_it_can() -> None:
+            if self.nodes.get(node.name) is not node:
+                return
+            if node.name in self.stalled:
+                self.stalled[node.name].append(when_it_can)
+            else:
+                work()
+
+        self.at(time_s, when_it_can)
+
+    def send(self, name: str, send: Send) -> bool:
+        """Carry a frame from a node; False if the connection is gone."""
+        if send.port == SERVER_PORT:
+            ends = [(key, life) for key, life in self.lives.items() if _peer(*key, life) == send.peer]
+            if not ends or self.servers[ends[0][0]] != name:
+                return False
+            key, life = ends[0]
+            (to, port), way = key, self._way(key, "down")
+            arrived = ReceivedFrame(port, NO_PEER, send.frame, 0.0)
+        else:
+            key = name, send.port
+            life, to, way = self.lives[key], self.servers[key], self._way(key, "up")
+            arrived = ReceivedFrame(SERVER_PORT, _peer(*key, life), send.frame, 0.0)
+        receiver = self.nodes.get(to)
+        if receiver is None:
+            return False
+        for arrives_s in way.arrivals_s(self.now_s):
+            self.for_node(receiver, arrives_s, lambda: receiver.arrive(arrived))
+        return True
+
+    def run(self, until_s: float, finished: Callable[[], bool]) -> bool:
+        """Let virtual time pass until a condition holds; False if it does not by `until_s`."""
+        while not finished():
+            if not self.due or self.due[0][0] > until_s:
+                return False
+            self.now_s, _, work = heapq.heappop(self.due)
+            work()
+        return True
+
+    def _way(self, client: tuple[str, int], way: Way) -> FakeWay:
+        """One direction of a client, with the faults of its link."""
+        found = self.ways.get((*client, way))
+        if found is None:
+            number, faults = len(self.ways), None
+            if self.faults:
+                rng = np.random.default_rng([self.seed, 3, number])
+                faults = LinkFaults(self.faults, self.servers[client], client[0], rng)
+            found = self.ways[*client, way] = FakeWay(self.way_s, faults)
+        return found
+
+
+def _peer(client: str, port: int, life: int) -> bytes:
+    """The routing id of a client's connection, as its server sees it."""
+    return f"{client}/{port}/{life}".encode()

@@ -1,0 +1,247 @@
+"""Counters of a growing log are what the tables of the whole log say, and its recent metrics are those of a run."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.recent import MAX_EVENTS, SPAN_S
+from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
+from fleet.records.recorder import Log, Report
+from fleet.records.run import Run
+from fleet.records.schema import WIDTH
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from sim.run import simulate
+from tests.helpers.logs import log_of_run
+from tests.helpers.stars import repeatable, star
+
+SHORT = {"requests": 12, "new_tokens": 30}
+KINDS: dict[str, dict[str, Any]] = {
+    "a star": {},
+    "fifo of eight": {"verifiers": {"count": 8}},
+    "trees": {"drafters": {"depth": 3, "shape": {"kind": "tree", "branching": [2, 2, 1]}}},
+    "drafting ahead": {"drafters": {"overlap": "ahead"}},
+    "two drafters": {"drafters": {"count": 2}},
+    "a router": {"drafters": {"count": 2, "route": "least-work"}},
+    "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
+    "several streams a target": {"workload": SHORT | {"streams": 6}},
+    "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "slots", "size": 3}}},
+    "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}},
+}
+
+
+def counted(scenario: Scenario, run: Run) -> Counters:
+    counters = Counters(resolve(scenario))
+    counters.take(Report(0.0, log_of_run(run)))
+    return counters
+
+
+def sums(targets: dict[int, TargetCounters], name: str) -> int:
+    return sum(getattr(one, name) for one in targets.values())
+
+
+def accepted(targets: Iterable[TargetCounters]) -> list[int]:
+    """Drafts by how many of their tokens were accepted."""
+    lengths = [length for one in targets for length in one.accepted.elements()]
+    return np.bincount(np.array(lengths, dtype=int)).tolist() if lengths else []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_targets_counts_are_sums_of_the_tables_of_the_whole_log(kind: str, seed: int) -> None:
+    scenario = star(**({"workload": SHORT, "seed": seed} | KINDS[kind]))
+    run = simulate(scenario)
+    rows, counts = run.frame(), counted(scenario, run)
+    commits, verified = commits_of(run.columns()).frame(), verifications_of(run.columns()).frame()
+    assert sums(counts.verifying, "committed") == commits.committed.sum()
+    assert sums(counts.verifying, "rounds") == len(verified)
+    assert sums(counts.verifying, "drafted") == verified.draft_tokens.sum()
+    assert sums(counts.verifying, "accepted_tokens") == verified.acceptance_length.sum()
+    drafts = verified[verified.draft_tokens > 0]
+    assert sums(counts.verifying, "drafts") == len(drafts)
+    assert accepted(counts.verifying.values()) == np.bincount(drafts.acceptance_length).tolist()
+    assert sums(counts.verifying, "finished") == sums(counts.verifying, "opened") == scenario.workload.requests
+    joins = rows[rows.event == "join"].set_index("request").time_s
+    ends = commits.groupby("request").time_s.agg(["min", "max"])
+    assert counts.first.sum_s == pytest.approx((ends["min"] - joins).sum())
+    assert counts.latency.sum_s == pytest.approx((ends["max"] - joins).sum())
+    per_target = commits.groupby(commits.tag.map(resolve(scenario).target_of)).committed.sum()
+    assert {target: one.committed for target, one in counts.verifying.items()} == per_target.to_dict()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("a batch", "no drafter")])
+def test_what_drafters_saw_is_what_targets_did_but_for_the_first_and_last_tokens_of_texts(kind: str) -> None:
+    scenario = star(**({"workload": SHORT} | KINDS[kind]))
+    fleet = resolve(scenario)
+    run = simulate(scenario)
+    rows, counts = run.frame(), counted(scenario, run)
+    if fleet.routed:  # of a session that moves the drafters learn less
+        assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")
+        return
+    verified = verifications_of(run.columns()).frame()
+    last = verified.groupby(["tag", "request"]).base.transform("max") == verified.base
+    told = verified[~last]
+    bases = rows[(rows.event == "draft-request") & rows.station.str.startswith("drafter")].groupby("request").base
+    assert sums(counts.drafting, "committed") == (bases.max() - bases.min()).sum()
+    if fleet.in_turn:
+        assert sums(counts.drafting, "rounds") == len(told)
+        assert sums(counts.drafting, "drafted") == told.draft_tokens.sum()
+        assert sums(counts.drafting, "accepted_tokens") == told.acceptance_length.sum()
+        waits_s = rounds_of(run.columns()).frame().wait_s
+        assert counts.waits.sum_s == pytest.approx(waits_s.sum())
+        assert sum(counts.waits.numbers) == len(waits_s)
+
+
+def test_busy_time_and_steps_of_a_station_are_those_of_its_rows() -> None:
+    scenario = star(workload=SHORT)
+    run = simulate(scenario)
+    rows, counts = run.frame(), counted(scenario, run)
+    for name, station in counts.stations.items():
+        own = rows[(rows.station == name) & (rows.event == "done")].drop_duplicates("step")
+        begun = rows[(rows.station == name) & (rows.event == "start")].drop_duplicates("step")
+        assert station.busy_until_s(1e9) == pytest.approx(own.time_s.sum() - begun.time_s.sum())
+        for kind, of_kind in own.groupby("kind"):
+            assert station.steps[str(kind)] == (len(of_kind), pytest.approx(of_kind.duration_s.sum()))
+
+
+def test_a_running_step_counts_as_busy_time() -> None:
+    rows = RUN.frame()
+    first = int(rows[(rows.event == "start") & (rows.station == "drafter")].index[0])
+    counters = Counters(FLEET)
+    counters.take(Report(0.0, log_of_run(RUN)[: (first + 1) * WIDTH]))
+    assert counters.stations["drafter"].busy_until_s(float(rows.time_s[first]) + 0.25) == pytest.approx(0.25)
+
+
+@given(pieces=st.lists(st.integers(1, 200), max_size=20))
+@repeatable
+def test_pieces_of_a_log_count_like_the_whole(pieces: list[int]) -> None:
+    log, whole, growing = log_of_run(RUN), Counters(FLEET), Counters(FLEET)
+    whole.take(Report(5.0, log))
+    place = 0
+    for piece in [*pieces, len(log)]:
+        before = growing.committed
+        growing.take(Report(5.0, log[place : place + piece * WIDTH]))
+        assert growing.committed >= before
+        place += piece * WIDTH
+    for name in ("drafting", "verifying", "stations", "waits", "first", "latency"):
+        assert getattr(growing, name) == getattr(whole, name)
+    assert growing.recent_metrics([0]) == whole.recent_metrics([0])
+
+
+SCENARIO = star(workload=SHORT)
+RUN = simulate(SCENARIO)
+FLEET = resolve(SCENARIO)
+
+
+def test_a_time_is_counted_under_the_first_edge_that_is_not_below_it() -> None:
+    times = Histogram()
+    for time_s in (0.0005, 0.001, 0.002, 400.0):
+        times.add(time_s)
+    numbers = dict(zip((*EDGES_S, "longer"), times.numbers, strict=True))
+    assert numbers[0.001] == 2
+    assert numbers[0.0025] == numbers["longer"] == 1
+    assert times.sum_s == pytest.approx(400.0035)
+
+
+# --- the last minute ---
+
+FAST = {"draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}  # a run of less than a minute
+
+
+@pytest.mark.parametrize("side", ["targets", "drafters alone"])
+def test_recent_metrics_of_a_short_run_are_its_metrics(side: str) -> None:
+    scenario = star(profile=FAST, measure={"warm_up_share": 0.0}, verifiers={"count": 1}, workload={"requests": 4})
+    run = simulate(scenario)
+    rows, log = run.frame(), log_of_run(run)
+    end_s = float(rows.time_s.max())
+    assert end_s < SPAN_S
+    if side == "drafters alone":
+        log = [value for row in log_rows(log) if row[1] == "drafter" for value in row]
+    counters, measured = Counters(resolve(scenario)), measure(run)
+    counters.take(Report(end_s, log))
+    (recent,) = counters.recent_metrics()
+    assert recent["load"] == pytest.approx(measured["load"].value)
+    assert recent["service_s"] == pytest.approx(measured["service_s"].value)
+    median = measured["wait_s"].p50
+    assert median is not None
+    assert recent["wait_p50_s"] == pytest.approx(median.value)
+    if side == "targets":
+        assert recent["throughput"] == pytest.approx(measured["throughput"].value)
+        assert recent["acceptance_rate"] == pytest.approx(measured["acceptance_rate"].value)
+    else:
+        assert recent["throughput"] == pytest.approx(counters.committed / end_s)
+
+
+def log_rows(log: Log) -> list[Log]:
+    return [log[place : place + WIDTH] for place in range(0, len(log), WIDTH)]
+
+
+def test_recent_metrics_forget_what_is_older_than_a_minute() -> None:
+    counters = Counters(FLEET)
+    for time_s, tokens in ((100.0, 60), (200.0, 30), (230.0, 12)):
+        counters.recent.rounds.append((time_s, 0, tokens, 2 * tokens, tokens // 2))
+    counters.recent.waits.append((150.0, 0, 7.0))
+    counters.time_s = 240.0
+    of_all, own = counters.recent_metrics([0])
+    assert of_all["throughput"] == pytest.approx(42 / SPAN_S)
+    assert of_all["acceptance_rate"] == own["acceptance_rate"] == pytest.approx(0.25)
+    assert math.isnan(own["wait_p50_s"])
+
+
+def test_a_full_ring_shortens_the_time_that_metrics_cover() -> None:
+    counters = Counters(FLEET)
+    counters.time_s = 0.001 * 2 * MAX_EVENTS
+    for number in range(2 * MAX_EVENTS):
+        counters.recent.rounds.append((0.001 * (number + 1), 0, 3, 4, 2))
+    (recent,) = counters.recent_metrics()
+    assert recent["throughput"] == pytest.approx(3000.0, rel=0.01)
+
+
+def test_recent_metrics_of_targets_add_up_to_those_of_all() -> None:
+    counters = counted(SCENARIO, RUN)
+    counters.time_s = float(RUN.frame().time_s.max())
+    of_all, *own = counters.recent_metrics(range(FLEET.verifiers.count))
+    assert of_all["throughput"] > 0
+    assert sum(one["throughput"] for one in own) == pytest.approx(of_all["throughput"])
+
+
+def test_without_events_rates_are_zero_and_shares_unknown() -> None:
+    counters = Counters(FLEET)
+    counters.time_s = 5.0
+    (recent,) = counters.recent_metrics()
+    assert recent["throughput"] == 0.0
+    assert all(math.isnan(recent[name]) for name in ("acceptance_rate", "load", "service_s", "wait_p50_s"))
+
+
+def test_a_killed_station_has_nothing_open_and_counts_on() -> None:
+    scenario = star(
+        profile={"decode": {"base_s": 4.0}},
+        drafters={"lease_s": 9.0},
+        verifiers={"patience_s": 8.0, "rejoin_s": 3.0},
+        faults=[{"what": "kill", "node": "drafter", "at_s": 100.0, "for_s": 60.0}],
+    )
+    run = simulate(scenario)
+    counts = counted(scenario, run)
+    assert sums(counts.verifying, "committed") == commits_of(run.columns()).committed.sum()
+    assert sums(counts.verifying, "finished") == scenario.workload.requests
+    assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")
+
+
+def test_a_restarted_station_has_nothing_open() -> None:
+    log = log_of_run(RUN)
+    rows = RUN.frame()
+    opened = int(rows[(rows.event == "draft-request") & rows.flag].index[0]) + 1
+    counters = Counters(FLEET)
+    counters.take(Report(0.0, log[: opened * WIDTH]))
+    assert counters.stations["drafter"].texts
+    restart = list(log[:WIDTH])
+    restart[1], restart[3] = "drafter", "restart"
+    counters.take(Report(0.0, restart))
+    assert not counters.stations["drafter"].texts

@@ -1,0 +1,44 @@
+"""Files say which format they are of; one of another format is refused in a line that says what to do."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from fleet.data.shipped import shipped_profiles
+from fleet.errors import InputError
+from fleet.inputs.format import FORMAT
+from fleet.records.run import read_run, write_run
+from fleet.scenario.reading import make_scenario
+from fleet.times.profile import read_profile
+from sim.run import simulate
+from tests.helpers.stars import star
+
+OLD = f"written by specfleet format {FORMAT - 1}, this is {FORMAT}: "
+
+
+def test_a_run_of_another_format_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.parquet"
+    write_run(simulate(star(workload={"requests": 1})), file)
+    table = pq.read_table(file)
+    header = msgspec.json.decode(table.schema.metadata[b"specfleet"])
+    assert header.pop("version") == FORMAT  # runs of the format before have none
+    metadata = table.schema.metadata | {b"specfleet": msgspec.json.encode(header)}
+    pq.write_table(table.replace_schema_metadata(metadata), file)
+    with pytest.raises(InputError, match=f"{OLD}run it again"):
+        read_run(file)
+
+
+def test_a_profile_of_another_format_is_refused(tmp_path: Path) -> None:
+    content = json.loads(shipped_profiles()["a100"].read_text())
+    (tmp_path / "old.json").write_text(json.dumps(content | {"version": FORMAT - 1, "turnaround_s": 0.1}))
+    with pytest.raises(InputError, match=f"{OLD}calibrate again"):
+        read_profile("old.json", tmp_path)
+
+
+def test_a_scenario_of_another_format_is_refused() -> None:
+    assert make_scenario({}) == make_scenario({"version": FORMAT})
+    with pytest.raises(InputError, match=f"{OLD}bring its keys up to date"):
+        make_scenario({"version": FORMAT - 1, "old": 1})

@@ -1,0 +1,33 @@
+"""The commands of `specfleet` by name; those of a group have its name before theirs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import typer.main
+from typer.models import CommandInfo
+
+from specfleet.cli.entry import app
+
+
+def all_commands() -> dict[str, Any]:
+    return _commands(typer.main.get_command(app))
+
+
+def all_functions() -> dict[str, Callable[..., Any]]:
+    return {name: info.callback for name, info in registered(app).items() if info.callback}
+
+
+def registered(typed: typer.Typer, before: str = "") -> dict[str, CommandInfo]:
+    found = {f"{before}{one.name or getattr(one.callback, '__name__', '')}": one for one in typed.registered_commands}
+    for group in typed.registered_groups:
+        if group.typer_instance is not None:
+            found |= registered(group.typer_instance, f"{before}{group.name} ")
+    return found
+
+
+def _commands(group: Any, before: str = "") -> dict[str, Any]:
+    listed: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        within = hasattr(command, "commands")
+        listed |= _commands(command, f"{before}{name} ") if within else {f"{before}{name}": command}
+    return listed

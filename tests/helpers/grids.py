@@ -1,0 +1,72 @@
+"""A plan held against its full grid: every fleet of its question, simulated with seeds that the plan has not seen."""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from experiments.jobs import side_by_side
+from experiments.plan.answer import Reached
+from experiments.plan.goals import Goal
+from experiments.plan.make import make_plan
+from experiments.plan.question import Question, Shape
+from experiments.plan.screen import screen
+from experiments.plan.trials import INDIFFERENT, Entrant, Trial, entrants_of, leader_of, try_out, unsettled
+
+FRESH = 1000  # seeds of the grid begin here
+GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of those among which the grid's best is: a plan takes 8 at most
+
+
+def held(question: Question) -> str:
+    """Answer a question by a plan, and by simulating every fleet of it that can carry its load; return the verdict."""
+    found = make_plan(question, jobs=1)
+    screened = [one for one in screen(question) if math.isfinite(one.tpot_s)]
+    costs = {one.shape.title: one.cost_per_hour for one in screened}
+    open_loop = bool(question.arrivals_per_s)
+
+    def simulated(shapes: Iterable[Shape], seeds: range) -> list[Trial]:
+        pairs = [(question, shape, FRESH + seed) for shape in shapes for seed in seeds]
+        return list(side_by_side(try_out, pairs, 1))
+
+    trials = simulated([one.shape for one in screened], range(GRID_SEEDS))
+    entrants = entrants_of(trials, costs)
+    best = leader_of(entrants.values(), question.goals, open_loop)
+    near = [] if best is None else [best, *unsettled(best, entrants.values(), question.goals, open_loop, True)]
+    names = {one.title for one in near} | ({found.chosen.title} if found.chosen is not None else set())
+    trials += simulated([one.shape for one in screened if one.shape.title in names], range(GRID_SEEDS, MORE_SEEDS))
+    entrants = entrants_of(trials, costs)
+    best = leader_of(entrants.values(), question.goals, open_loop)
+    ours = entrants[found.chosen.title] if found.chosen is not None else None
+    return verdict_of(ours, best, found.level, question.goals, found.goals)
+
+
+def verdict_of(
+    ours: Entrant | None, best: Entrant | None, level: Collection[str], goals: Sequence[Goal],
+    stated: Sequence[Reached] = (),
+) -> str:  # fmt: skip
+    """Say how a plan's fleet stands beside the grid's best.
+
+    Args:
+        ours: The plan's fleet in the grid, if the plan found one.
+        best: The grid's best fleet, if one meets the goals.
+        level: Titles of fleets that the plan does not tell from its own.
+        goals: The goals of the question.
+        stated: What the plan says that its fleet makes of the goals.
+
+    Returns:
+        "best"; "as good" within a hundredth, or if the plan names the best one as level; "edge" where chance decides,
+        in the grid, too, whether a goal is met, or the fleet misses it within the plan's own interval; or "WORSE".
+    """
+    if ours is None or best is None:
+        one = ours or best
+        if one is None:
+            return "best"
+        return "edge" if one.is_at_the_edge(goals) else "WORSE"
+    if ours.title == best.title:
+        return "best"
+    excess, miss = ours.mean("cost_per_million") / best.mean("cost_per_million") - 1, ours.worst_miss(goals)
+    if (excess <= INDIFFERENT and miss <= 0) or best.title in level:
+        return "as good"
+    by_chance = best.is_at_the_edge(goals) or (miss > 0 and not ours.misses_clearly(goals))
+    as_stated = bool(stated) and all(
+        one.range.holds_by_chance(ours.mean(one.metric), ours.half_width(one.metric)) for one in stated
+    )
+    return "edge" if by_chance or (miss > 0 and as_stated) else "WORSE"

@@ -1,0 +1,109 @@
+"""Overhead around steps: what a profile states is what is read back from the simulated log, and its effects add up."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import Metric
+from fleet.records.overheads import delays_in, late_starts
+from fleet.records.run import Run
+from fleet.scenario.names import DRAFTER, verifier_name
+from fleet.times.step_time import Exponential
+from sim.run import simulate
+from tests.helpers.stars import star
+
+EXPONENTIAL = {"spread": "exponential"}
+OVERHEAD: dict[str, Any] = {
+    "drafter": {
+        "queued": {"mean_s": 0.07, "spread": EXPONENTIAL}, "woken": {"mean_s": 0.03, "spread": EXPONENTIAL},
+        "after": {"mean_s": 0.02, "spread": EXPONENTIAL},
+    },
+    "target": {"woken": {"mean_s": 0.05}},
+}  # fmt: skip
+PROFILE: dict[str, Any] = {
+    "draft": {"base_s": 1.0, "spread": EXPONENTIAL}, "verify": {"base_s": 4.0, "spread": EXPONENTIAL},
+    "draft_prefill": {"base_s": 0.5}, "verify_prefill": {"base_s": 0.5},
+}  # fmt: skip
+SHARED: dict[str, Any] = {
+    "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"}, "verifiers": {"device": "host"},
+}  # fmt: skip
+
+
+def run_with(overhead: dict[str, Any], **tables: Any) -> Run:
+    profile = PROFILE | {"overhead": overhead}
+    return simulate(star(**{"profile": profile, "workload": {"requests": 240, "new_tokens": 60}} | tables))
+
+
+@pytest.mark.parametrize("tables", [{}, SHARED], ids=["own devices", "time-sliced"])
+def test_drawn_delays_are_read_back_from_the_log(tables: dict[str, Any]) -> None:
+    """Mean and quartiles of exponential delays; the mean within five standard errors."""
+    delays = delays_in(run_with({"own": OVERHEAD, "time_sliced": OVERHEAD}, **tables))
+    drafter, target = delays[DRAFTER], delays[verifier_name(0)]
+    for times_s, mean_s in ((drafter.queued_s, 0.07), (drafter.woken_s, 0.03), (drafter.after_s, 0.02)):
+        assert len(times_s) > 20
+        assert abs(np.mean(times_s) / mean_s - 1) < 5 / np.sqrt(len(times_s))
+        quartiles = Exponential().ratios(np.array([0.25, 0.75])) * mean_s
+        np.testing.assert_allclose(np.quantile(times_s, [0.25, 0.75]), quartiles, rtol=0.5)
+    np.testing.assert_allclose(target.woken_s, 0.05)
+    np.testing.assert_allclose(target.after_s, 0.0, atol=1e-9)
+
+
+def test_a_mean_of_0_changes_nothing() -> None:
+    zero = {"mean_s": 0.0, "spread": EXPONENTIAL}
+    nothing = {side: {"queued": zero, "woken": zero, "after": zero} for side in ("drafter", "target")}
+    assert run_with({"own": nothing}).digest() == run_with({}).digest()
+
+
+@pytest.mark.parametrize(
+    ("sharing", "key"), [("turns", "time_sliced"), ("one-process", "in_process"), ("contended", "own")]
+)
+def test_each_way_of_sharing_has_its_own_overhead(sharing: str, key: str) -> None:
+    shared = SHARED | {"devices": {"host": {"sharing": sharing}}}
+    others = {"own": {}, "time_sliced": {}, "in_process": {}}
+    without, elsewhere, here = (
+        run_with(overhead, **shared).digest()
+        for overhead in (others, dict.fromkeys(others, OVERHEAD) | {key: {}}, others | {key: OVERHEAD})
+    )
+    assert without == elsewhere != here
+
+
+def measured(count: int, **overhead: Any) -> dict[str, Metric]:
+    """A star that accepts all of every draft, of one long request a target."""
+    times = {"draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}}
+    scenario = star(
+        profile=times | {"overhead": {"own": overhead}}, acceptance={"model": "geometric", "beta": 1.0},
+        verifiers={"count": count}, workload={"requests": count, "new_tokens": 1200},
+    )  # fmt: skip
+    return measure(simulate(scenario))
+
+
+def test_the_delay_after_a_step_keeps_its_station() -> None:
+    after = {"after": {"mean_s": 0.25}}
+    busy, alone = (measured(count, drafter=after, target=after) for count in (8, 1))
+    assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
+    assert alone["rounds_per_s"].value == pytest.approx(1 / 5.5, rel=0.01)
+    assert busy["service_s"].value == pytest.approx(1.0)
+
+
+def test_delays_that_spread_keep_their_mean() -> None:
+    spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.2, 1.8]}
+    busy = measured(8, drafter={"queued": {"mean_s": 0.25, "spread": spread}})
+    assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
+
+
+def test_late_starts_are_those_far_beyond_the_median() -> None:
+    """A tenth of the drafter's steps starts 0.3 s later; the limit is 5 times the median, 0.1 s."""
+    run = run_with({"own": {"drafter": {"woken": {"mean_s": 0.02}, "queued": {"mean_s": 0.02}}}})
+    assert late_starts(run) == 0.0
+    rows = run.frame()
+    begun = rows.index[(rows.station == DRAFTER) & (rows.event == "start")]
+    late = begun[::10]
+    moved_s = rows.time_s.to_numpy().copy()
+    moved_s[late] += 0.3
+    column = run.table.schema.get_field_index("time_s")
+    slower = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(moved_s)))
+    assert late_starts(slower) == pytest.approx(len(late) / (rows.event == "start").sum(), rel=0.05)

@@ -1,0 +1,222 @@
+"""Train the demo pair on this machine: tokenizer, target, then a drafter distilled from the target.
+
+`python -m tools.demo_pair.train` takes about three quarters of an hour on two cores. Budgets are minutes, not steps,
+so a faster machine trains a better pair; what was done is written to `training.json` beside the weights.
+"""
+
+import argparse
+import hashlib
+import json
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine.demo_pair.corpus import FOLDER
+from fleet.files import write_file
+from tools.demo_pair.corpus import END_OF_TEXT, token_stream, train_tokenizer, write_prompts
+from tools.demo_pair.muon import Muon
+
+VOCABULARY = 512  # a small one spends the parameters on layers
+LENGTH = 256  # tokens of a training sequence
+BATCH = 16  # sequences of a step
+PROMPTS, PROMPT_TOKENS = 384, 256
+TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 384}
+DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
+Batches = Iterator[torch.Tensor]
+Loss = Callable[[torch.Tensor], torch.Tensor]
+
+
+def llama(shape: dict[str, int]) -> LlamaForCausalLM:
+    """Build an untrained model; deep and narrow, so that a step costs enough to be worth speculating on."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        num_key_value_heads=1,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        **shape,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batches(stream: np.ndarray, seed: int) -> Batches:
+    """Yield random windows of the text for ever: (BATCH, LENGTH + 1) token ids."""
+    rng = np.random.default_rng(seed)
+    while True:
+        starts = rng.integers(len(stream) - LENGTH - 1, size=BATCH)
+        yield torch.from_numpy(np.stack([stream[start : start + LENGTH + 1] for start in starts]))
+
+
+def next_token_loss(model: LlamaForCausalLM) -> Loss:
+    """Cross entropy of the next token, in nats."""
+
+    def loss(batch: torch.Tensor) -> torch.Tensor:
+        logits = model(input_ids=batch[:, :-1]).logits
+        return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+
+    return loss
+
+
+def distillation_loss(student: LlamaForCausalLM, teacher: LlamaForCausalLM) -> Loss:
+    """KL(teacher || student) a token, in nats."""
+
+    def loss(batch: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            wanted = functional.log_softmax(teacher(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+        given = functional.log_softmax(student(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+        return functional.kl_div(given, wanted.clone(), log_target=True, reduction="batchmean")
+
+    return loss
+
+
+def train(
+    model: torch.nn.Module, source: Batches, loss: Loss, minutes: float, lr: float, name: str
+) -> dict[str, object]:
+    """Train for `minutes` of wall time: warm up, then decay to zero. Return what was done."""
+    by_name = dict(model.named_parameters())
+    tables = {key for key, weight in by_name.items() if weight.ndim != 2 or "embed" in key or "lm_head" in key}
+    hidden = [weight for key, weight in by_name.items() if key not in tables]
+    others = [weight for key, weight in by_name.items() if key in tables]
+    optimisers = [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0)]
+    rates = [optimiser.param_groups[0]["lr"] for optimiser in optimisers]
+    started_s, steps, tokens, curve, smooth = time.monotonic(), 0, 0, [], None
+    while (progress := (time.monotonic() - started_s) / (60 * minutes)) < 1:
+        for optimiser, rate in zip(optimisers, rates, strict=True):
+            optimiser.param_groups[0]["lr"] = rate * min(1, (steps + 1) / 50, 1.25 * (1 - progress))
+        batch = next(source)
+        value = loss(batch)
+        value.backward()
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        steps += 1
+        tokens += batch[:, 1:].numel()
+        smooth = value.item() if smooth is None else 0.95 * smooth + 0.05 * value.item()
+        if steps % 25 == 0:
+            curve.append([steps, round(smooth, 4)])
+            sys.stderr.write(f"{name}: step {steps}, {100 * progress:.0f} %, loss {smooth:.3f}\n")
+    return {"minutes": minutes, "steps": steps, "tokens": tokens, "lr": lr, "loss_curve": curve}
+
+
+@torch.inference_mode()
+def own_text(teacher: LlamaForCausalLM, stream: np.ndarray, minutes: float, seed: int) -> np.ndarray:
+    """Let the target continue training text by itself, half greedily, half at temperature 1: (sequences, LENGTH + 1).
+
+    A drafter speculates on the target's continuations, not on people's text, so it should learn from them too.
+    """
+    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+    sequences, prefix, started_s = [], 128, time.monotonic()
+    while time.monotonic() - started_s < 60 * minutes:
+        starts = rng.integers(len(stream) - prefix, size=64)
+        text = torch.from_numpy(np.stack([stream[start : start + prefix] for start in starts]))  # (64, prefix)
+        cache, fed = None, text
+        while text.shape[1] < LENGTH + 1:
+            output = teacher(input_ids=fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache, logits = output.past_key_values, output.logits[:, -1]
+            sampled = torch.multinomial(torch.softmax(logits, -1), 1, generator=generator)
+            fed = torch.where(torch.arange(64)[:, None] % 2 == 0, logits.argmax(-1, keepdim=True), sampled)
+            text = torch.cat([text, fed], dim=1)
+        sequences.append(text.numpy())
+    return np.concatenate(sequences)
+
+
+def mixed(stream: np.ndarray, own: np.ndarray, seed: int) -> Batches:
+    """Yield batches that are half people's text, half the target's own."""
+    rng = np.random.default_rng(seed)
+    for people in batches(stream, seed):
+        chosen = torch.from_numpy(own[rng.integers(len(own), size=BATCH // 2)])
+        yield torch.cat([people[: BATCH // 2], chosen])
+
+
+@torch.inference_mode()
+def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM | None, stream: np.ndarray) -> dict[str, float]:
+    """Teacher-forced figures on held-out text: perplexities, agreement of the best tokens, acceptance sum min(p, q)."""
+    windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
+    figures: dict[str, list[float]] = {}
+    for batch in windows.split(8):
+        wanted = batch[:, 1:].flatten()
+        p = functional.log_softmax(target(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+        figures.setdefault("target_nats", []).append(functional.nll_loss(p, wanted).item())
+        if drafter is not None:
+            q = functional.log_softmax(drafter(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+            figures.setdefault("drafter_nats", []).append(functional.nll_loss(q, wanted).item())
+            figures.setdefault("top1_agreement", []).append((p.argmax(-1) == q.argmax(-1)).float().mean().item())
+            figures.setdefault("acceptance", []).append(torch.minimum(p.exp(), q.exp()).sum(-1).mean().item())
+    means = {name: float(np.mean(values)) for name, values in figures.items()}
+    return {
+        (name.replace("nats", "perplexity")): round(float(np.exp(mean)) if "nats" in name else mean, 4)
+        for name, mean in means.items()
+    }
+
+
+def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write a Hugging Face folder with weights in half precision."""
+    with tempfile.TemporaryDirectory() as draft:
+        model.half().save_pretrained(draft)
+        model.float()
+        tokenizer.save_pretrained(draft)
+        for file in Path(draft).iterdir():
+            if file.name != "generation_config.json":
+                write_file(folder / file.name, file.read_bytes())
+
+
+def main() -> None:
+    """Train everything and write it to the output folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes-target", type=float, default=28)
+    parser.add_argument("--minutes-drafter", type=float, default=14)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(options.seed)
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
+    del settings["out"]
+    report: dict[str, object] = {
+        "settings": settings | {"batch": BATCH, "length": LENGTH, "vocabulary": VOCABULARY},
+        "versions": {
+            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__
+        },
+    }  # fmt: skip
+
+    raw = train_tokenizer(VOCABULARY)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=END_OF_TEXT, clean_up_tokenization_spaces=False)
+    stream, held_out = token_stream(raw, "train"), token_stream(raw, "held-out")
+    report["training_tokens_available"] = len(stream)
+    write_prompts(raw, options.out / "prompts", PROMPTS, PROMPT_TOKENS)
+
+    target, drafter = llama(TARGET), llama(DRAFTER)
+    text = batches(stream, options.seed)
+    report["target"] = train(target, text, next_token_loss(target), options.minutes_target, 0.02, "target")
+    save(target, tokenizer, options.out / "target")
+    target.eval()
+    drafter_minutes = options.minutes_drafter
+    report["drafter_on_text"] = train(drafter, text, next_token_loss(drafter), 0.15 * drafter_minutes, 0.02, "drafter")
+    own = own_text(target, stream, 0.25 * drafter_minutes, options.seed)
+    report["own_text_tokens"] = int(own.size)
+    report["drafter_distilled"] = train(
+        drafter, mixed(stream, own, options.seed + 1), distillation_loss(drafter, target), 0.6 * drafter_minutes, 0.02,
+        "distillation",
+    )  # fmt: skip
+    save(drafter, tokenizer, options.out / "drafter")
+    report["held_out"] = evaluate(target, drafter.eval(), held_out)
+    report["sha256"] = {
+        role: hashlib.sha256((options.out / role / "model.safetensors").read_bytes()).hexdigest()
+        for role in ("target", "drafter")
+    }
+    write_file(options.out / "training.json", json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
