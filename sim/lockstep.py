@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleet.chance.places import walk
+from fleet.acceptance.places import walk
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 

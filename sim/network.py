@@ -8,14 +8,14 @@ import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
-from fleet.chance.sources import of_each, sources_of
+from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.records.playback import NOTHING_PLAYED, Playback
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.faults import Change, LinkFaults, moments
 from fleet.scenario.links import linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet, SettledDevice
+from fleet.scenario.resolved import Fleet, ResolvedDevice
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import (
     batch_station,
@@ -270,7 +270,7 @@ class Network:
         self.owner[tag].deliver(join_of(self.fleet, tag, request))
 
 
-def _shared_device(name: str, device: SettledDevice, playback: Playback) -> Device:
+def _shared_device(name: str, device: ResolvedDevice, playback: Playback) -> Device:
     """Build a device that stations share; what is played back of it holds what sharing it cost already."""
     if device.sharing == "contended":
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)

@@ -2,18 +2,18 @@
 
 import msgspec
 
-from fleet.chance.acceptance import survival
-from fleet.chance.tokens import TokenModel
+from fleet.acceptance.models import survival
+from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.admit import SettledAdmission, WithinMemory
+from fleet.policies.admit import ResolvedAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.warm_up import NoWarmUp
 from fleet.scenario.facts import middle_context, plain_step_s
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
@@ -111,7 +111,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
     return next((key for key, asked in star_only.items() if asked), None)
 
 
-def _admits(rule: SettledAdmission, sessions: int) -> bool:
+def _admits(rule: ResolvedAdmission, sessions: int) -> bool:
     """Whether a drafter serves that many sessions at a time without refusing one."""
     return not isinstance(rule, WithinMemory) and rule.refusal(sessions - 1) is None
 
@@ -128,11 +128,11 @@ def predict(scenario: Scenario) -> Prediction:
 
     Raises InputError where the scenario is no star, or its drafts take no time.
     """
-    return predict_fleet(settle(scenario))
+    return predict_fleet(resolve(scenario))
 
 
 def predict_fleet(fleet: Fleet) -> Prediction:
-    """Return the analytic model of a settled fleet; raises as `predict` does."""
+    """Return the analytic model of a resolved fleet; raises as `predict` does."""
     key = not_of_a_star(fleet)
     if key is not None:
         raise InputError(

@@ -3,13 +3,13 @@
 import msgspec
 from simpy import Environment
 
-from fleet.records.findings import Findings, findings_of, needs_rows
+from fleet.records.metrics.findings import Findings, findings_of, needs_rows
 from fleet.records.playback import Playback
 from fleet.records.run import Run, make_header, make_run
 from fleet.scenario.names import SimPath
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from sim.fast.choice import chosen
 from sim.network import Network
 
@@ -25,7 +25,7 @@ def simulate(
     Raises InputError where the scenario names no profile or no acceptance model, or the path does not know it,
     RuntimeError if the fleet stalls.
     """
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     if chosen(fleet, path, playback is not None) == "fast":
         return _compiled(scenario, fleet)
     env = Environment()
@@ -48,7 +48,7 @@ def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     That is where the compiled loop applies and no metric needs rows (`needs_rows`); metrics are the same. Arguments and
     errors as `simulate`.
     """
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     if needs_rows(fleet) or chosen(fleet, path) != "fast":
         return findings_of(simulate(scenario, path=path))
     from sim.fast.run import told_by  # noqa: PLC0415 (it imports numba)

@@ -16,7 +16,7 @@ from simpy import Environment
 from simpy.events import Event
 
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Start
 from fleet.times.durations import Duration, delays_s

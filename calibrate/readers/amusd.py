@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from calibrate.readers.laws import rounds_to
 from calibrate.readers.recording import Recording
-from fleet.chance.tokens import Agreement
+from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import named, read_json

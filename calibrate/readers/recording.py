@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fleet.chance.places import ByPlace, Text
+from fleet.acceptance.places import ByPlace, Text
 from fleet.scenario.scenario import Acceptance, DraftKind
 from fleet.times.profile import HardwareProfile
 

@@ -16,7 +16,7 @@ from msgspec import Meta
 from calibrate.readers.entries import entries_of, table_of
 from calibrate.readers.laws import at_most, same
 from calibrate.readers.recording import Recording
-from fleet.chance.places import ByPlace, walk
+from fleet.acceptance.places import ByPlace, walk
 from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert

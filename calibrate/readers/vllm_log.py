@@ -8,7 +8,7 @@ from typing import NamedTuple
 from calibrate.readers.laws import at_most, falls
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
-from fleet.chance.acceptance import PerPosition
+from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines, shortened
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from engine.decoding.draft import Drafter
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
-from fleet.policies.reach import reach
+from fleet.policies.clip import reach
 
 TAG = 0
 

@@ -8,7 +8,7 @@ import torch
 from engine.decoding.grow import Drafts
 from engine.decoding.rules import normalised
 from engine.decoding.sampling import Sampling, distributions, warmed, widened
-from fleet.chance.token import Token
+from fleet.acceptance.token import Token
 
 LEAST = math.log(torch.finfo(torch.float64).tiny)  # of a probability's logarithm
 

@@ -16,7 +16,7 @@ from engine.decoding.rules import Rule, decided_at, decisions, normalised
 from engine.decoding.rules import verify as walk_down
 from engine.decoding.sampling import GREEDY, Sampling, distributions, uniforms, widened
 from engine.decoding.signals import signals_of
-from fleet.chance.token import Token
+from fleet.acceptance.token import Token
 from fleet.errors import InputError
 
 

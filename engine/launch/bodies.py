@@ -13,7 +13,7 @@ from engine.node.observer import Observed, Stations, observed
 from engine.node.power import meter_of
 from engine.node.worker import Worker
 from engine.replayed.targets import ReplayedFleet
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 
 PATIENCE_S = 60.0  # for nodes of one host to connect
 

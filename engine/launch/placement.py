@@ -13,7 +13,7 @@ import torch
 from engine.node.power import Device, meter_of
 from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

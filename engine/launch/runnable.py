@@ -6,7 +6,7 @@ from fleet.errors import InputError
 from fleet.policies.group import One
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 def check_can_run(fleet: Fleet) -> None:

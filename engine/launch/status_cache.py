@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from engine.net.status import ROWS, Status, StatusRow
-from fleet.records.counters import Counters
+from fleet.records.metrics.counters import Counters
 
 
 class StatusCache:

@@ -14,7 +14,7 @@ import msgspec
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
 from engine.node.write_ahead_log import FIRST, Life, Recovered, read_log
-from fleet.records.recorded import Log, Origin
+from fleet.records.recorder import Log, Origin
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, Fault, Kill, moments
 

@@ -7,9 +7,9 @@ import msgspec
 
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S
-from fleet.records.counters import Counters
-from fleet.records.recorded import Report
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.counters import Counters
+from fleet.records.recorder import Report
+from fleet.scenario.resolved import Fleet
 
 Watch = Callable[[Counters], None]
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from fleet.errors import InputError
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 def addresses_of(option: str, text: str) -> list[str]:

@@ -13,11 +13,11 @@ import numpy as np
 from engine.net.actions import Action, Deliver, Send
 from engine.net.frames import payload_of, stamped
 from engine.net.handshake import Ping
-from fleet.chance.sources import sources_of
+from fleet.acceptance.sources import sources_of
 from fleet.scenario.faults import LinkFault, LinkFaults, Way
 from fleet.scenario.links import Pair, holds_messages, linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 from fleet.times.durations import one_way_s

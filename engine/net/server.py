@@ -32,7 +32,7 @@ from engine.net.limits import bounds_of
 from engine.net.sessions import Sessions
 from engine.net.status import Ask, Status
 from engine.net.token_bucket import TokenBucket, TokenBuckets, full
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 
 MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut

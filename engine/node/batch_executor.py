@@ -13,7 +13,7 @@ from engine.decoding.grow import Drafts
 from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content
 from engine.node.build import AnyDrafter, Streams
-from fleet.chance.token import Token
+from fleet.acceptance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
 from fleet.stations.messages import Join, Message, StationEvent

@@ -1,4 +1,4 @@
-"""Drafters, targets, and how executors open streams on them, as a settled fleet describes it."""
+"""Drafters, targets, and how executors open streams on them, as a resolved fleet describes it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from fleet.policies.ragged import BatchRule
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Join
 
 AnyDrafter = Drafter | LookupDrafter

@@ -16,7 +16,7 @@ from engine.decoding.models import PRECISIONS, folder_of, known_positions
 from engine.node.build import head_folder
 from fleet.errors import InputError
 from fleet.policies.admit import CacheRoom, WithinMemory
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 class Account(msgspec.Struct, frozen=True):

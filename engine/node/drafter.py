@@ -19,7 +19,7 @@ from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor
 from engine.node.node import LOOPBACK, Node
 from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.build import drafter_station
 
 

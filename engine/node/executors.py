@@ -165,13 +165,13 @@ class VerifyExecutor:
                 self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
         return tuple([self._outcome(tag) for tag in tags])
 
-    def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Say where the drafter has gone on with just the token that the target chose."""
         if step.kind != "verify":
             return outcomes
         return tuple(
             [
-                self.pending.settled(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
+                self.pending.resolved(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
                 for member, outcome in zip(step.members, outcomes, strict=True)
             ]
         )

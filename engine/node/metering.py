@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S
 from engine.node.power import Meter
-from fleet.records.recorded import Report
+from fleet.records.recorder import Report
 from fleet.records.samples import PowerSample
 from fleet.times.step import Step
 

@@ -18,8 +18,8 @@ from engine.net.sockets import Sockets
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
 from engine.node.write_ahead_log import FIRST, Life
-from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted
 
 LOOPBACK = "tcp://127.0.0.1"

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from engine.net.clock import now_s
 from engine.node.worker import Worker
-from fleet.records.recorded import RecordedStation, Report
+from fleet.records.recorder import RecordedStation, Report
 from fleet.records.schema import WIDTH
 
 LOOK_S = 0.5  # between two looks

@@ -7,7 +7,7 @@ import numpy as np
 
 from engine.net.content import NOTHING, Content
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 class PendingDrafts:
@@ -29,7 +29,7 @@ class PendingDrafts:
         """Remove all drafts of a tag, and return them as one."""
         return joined(self.drafts.pop(tag, []))
 
-    def settled(self, tag: int, drafted: int, outcome: Outcome, token: int) -> Outcome:
+    def resolved(self, tag: int, drafted: int, outcome: Outcome, token: int) -> Outcome:
         """Return the outcome of a verification of `drafted` tokens, given the drafts that arrived during it.
 
         After full acceptance the drafter may have gone on with the target's own `token`: then those drafts stay, and

@@ -17,7 +17,7 @@ from fleet.inputs.text import read_json_lines, shortened
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.lengths import Between
 from fleet.scenario.named_files import DEMO_PROMPTS
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 
 OWN_TOKENIZER = FOLDER / "target" / "tokenizer.json"

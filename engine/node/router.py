@@ -19,8 +19,8 @@ from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK, Node
 from engine.node.write_ahead_log import FIRST, Life
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
 from fleet.stations.build import router_station
 from fleet.stations.messages import Draft, DraftRequest, Instruction, Leave, Message, Routed, StationEvent, StepDone
 from fleet.stations.station import Start

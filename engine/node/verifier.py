@@ -18,7 +18,7 @@ from engine.node.executors import VerifyExecutor
 from engine.node.node import Node
 from engine.node.pending import Retransmit
 from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, recorded_station, unfinished
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import joins_of, verifier_station
 

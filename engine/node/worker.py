@@ -21,7 +21,7 @@ from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
 from engine.node.device_lock import DeviceLock, no_lock
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.messages import (
     Draft,
     DraftRequest,
@@ -46,7 +46,7 @@ TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
 class Following(Protocol):
     """An executor whose outcomes depend on what arrived while the step ran."""
 
-    def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Return the outcomes of a step that has just ended, once everything that arrived before its end is known."""
 
 
@@ -105,7 +105,7 @@ class Worker:
         self.timed = timed
         self.lock = lock
         self.zero_s = zero_s
-        self.settled = executor.settled if isinstance(executor, Following) else _as_they_are
+        self.resolved = executor.resolved if isinstance(executor, Following) else _as_they_are
         self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
@@ -144,7 +144,7 @@ class Worker:
             outcomes, duration_s = self.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
             stop |= self._drain(by_s=ended_s)  # arrivals during the step happened before its end, later ones after it
-            outcomes = self.settled(plan.step, outcomes)
+            outcomes = self.resolved(plan.step, outcomes)
             # Results go out before the device does: whoever has it next may take the core that would send them.
             self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:

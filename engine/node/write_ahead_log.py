@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.net.clock import now_s
-from fleet.records.recorded import Log, Origin, RecordedStation
+from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.workload import Request
 from fleet.stations.station import Station
 

@@ -18,7 +18,7 @@ from engine.node.prompts import prompts_of
 from engine.replayed.answers import Continuation
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 BATCH = 16  # prompts decoded side by side
 

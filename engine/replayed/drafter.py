@@ -15,10 +15,10 @@ from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK, Node
 from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station
-from fleet.chance.sources import of_each, sources_of
+from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import Draft, Message, StationEvent
 from fleet.times.durations import draft_durations

@@ -8,9 +8,9 @@ from engine.net.content import NOTHING, Content
 from engine.node.pending import PendingDrafts, Retransmit
 from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
 from engine.replayed.answers import Answers
-from fleet.chance.sources import sources_of
-from fleet.records.recorded import Log
-from fleet.scenario.settled import Fleet
+from fleet.acceptance.sources import sources_of
+from fleet.records.recorder import Log
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import (

@@ -28,8 +28,8 @@ from engine.node.write_ahead_log import FIRST, Life, open_log
 from engine.replayed.answers import Answers, Continuation, Continued, Drawn
 from engine.replayed.target import ReplayedTarget
 from fleet.errors import InputError
-from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import (
     DraftRequest,

@@ -12,8 +12,8 @@ from experiments.plan.screen import Screened
 from experiments.plan.search import Choice
 from experiments.plan.trials import Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.analytic import N_full
 from sim.predict import star_inputs
 
@@ -155,7 +155,7 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
     """Return the rule of thumb for a fleet with drafters apart."""
     if shape.kind != APART:
         return None
-    inputs = star_inputs(settle(question.scenario(shape)))
+    inputs = star_inputs(resolve(question.scenario(shape)))
     S, Z = inputs.service_s, inputs.return_s
     most = N_max(S, Z, inputs.accepted_per_round + 1, inputs.standalone_tokens_per_s)
     return Rule(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)

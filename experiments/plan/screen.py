@@ -15,8 +15,8 @@ import numpy as np
 from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Kind, Pair, Question, Shape, with_levers
 from fleet.policies.group import One
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.times.step_time import Spread, StepTime
 from sim.approximate import rounds_per_s
@@ -86,9 +86,9 @@ def _decoding(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]
         return
     if kind == COLOCATED:
         assert pair.colocated is not None
-        tokens_per_s = star_inputs(settle(with_levers(pair.colocated, levers))).colocated_tokens_per_s
+        tokens_per_s = star_inputs(resolve(with_levers(pair.colocated, levers))).colocated_tokens_per_s
     else:
-        tokens_per_s = star_inputs(settle(pair.base)).standalone_tokens_per_s
+        tokens_per_s = star_inputs(resolve(pair.base)).standalone_tokens_per_s
     yield _busy(pair, pair.shape(kind, 0, 1, levers), tokens_per_s, 0.0, 1.0)
 
 
@@ -100,7 +100,7 @@ def _busy(pair: Pair, shape: Shape, tokens_per_s: float, drafter: float, target:
 
 def _stars(question: Question, pair: Pair, levers: dict[str, Any]) -> Iterator[Screened]:
     """Drafters apart, each with its share of the targets: a star of its own."""
-    fleet = settle(with_levers(pair.base, levers))
+    fleet = resolve(with_levers(pair.base, levers))
     inputs = star_inputs(fleet)
     shapes = [(M, N) for M in question.drafters for N in question.targets if M <= N]
     if not shapes or inputs.service_s <= 0:
@@ -135,7 +135,7 @@ def _serving(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any])
     """Fleets for requests that come by themselves."""
     base = pair.colocated if kind == COLOCATED else pair.base
     assert base is not None
-    fleet = settle(with_levers(base, levers) if levers else base)
+    fleet = resolve(with_levers(base, levers) if levers else base)
     load = _Load(fleet, star_inputs(fleet), question.arrivals_per_s)
     tokens_per_s = question.arrivals_per_s * load.new_tokens
     if kind == APART:

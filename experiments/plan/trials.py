@@ -16,8 +16,8 @@ from experiments.plan.goals import Goal
 from experiments.plan.question import Question, Shape
 from experiments.worlds import with_seed
 from fleet.errors import InputError
-from fleet.records.metrics import assess
-from fleet.records.window import with_percentiles
+from fleet.records.metrics.measure import assess
+from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from experiments.console.printing import interval
 from experiments.report.page import Cell, Grid, grid
-from experiments.terminal.printing import interval
-from fleet.records.glossary import METRICS, PERCENTILES
+from fleet.records.metrics.glossary import METRICS, PERCENTILES
+from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import RunHeader
-from fleet.records.window import Metric, percentile_values
 from fleet.scenario.changes import flat
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.times.labels import label_of, warning_of
 from fleet.times.profile import HardwareProfile

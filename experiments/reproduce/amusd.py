@@ -30,13 +30,13 @@ from calibrate.readers.amusd_clocks import (
     token_s,
 )
 from experiments.reproduce.rows import PAPER, Inputs, Kind, Line, Picture, Reproduction, Row, line, row
-from fleet.chance.acceptance import Geometric, committed_closed_form
-from fleet.chance.tokens import Agreement
+from fleet.acceptance.models import Geometric, committed_closed_form
+from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
-from fleet.records.metrics import combine, measure
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.tables import commits_of
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Acceptance, Scenario
 from fleet.times.profile import HardwareProfile

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from fleet.chance.acceptance import committed_closed_form
+from fleet.acceptance.models import committed_closed_form
 from fleet.files import write_file
-from fleet.records.metrics import combine, measure
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.tables import verifications_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.tables import verifications_of
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 

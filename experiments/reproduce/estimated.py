@@ -17,8 +17,8 @@ from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed, roofline_of
-from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.hardware.passes import Placed, roofline_of
+from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime

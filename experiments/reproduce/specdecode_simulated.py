@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
-from fleet.chance.places import Text
+from fleet.acceptance.places import Text
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, row
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.measured import AfterIdle, AfterWarmUp, after_idle, after_warm_up

@@ -6,15 +6,14 @@ sampled from, never at the token, so it cannot bias what is accepted; the token 
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from fleet.policies.allocate import Needs, Rule
 from fleet.policies.outcome import Outcome
 
+BASE = 7  # tokens of the longest draft; of this table DSDE prints only this number
 GAMMA = 0.2  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)
 FIRST_THRESHOLD = 0.4  # lambda at the beginning of a sequence
 TARGET_SHARE = 0.9  # of accepted tokens, which lambda steers to; the smoothed share begins there
@@ -31,17 +30,12 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
-    """AdaEDL: draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
+    """AdaEDL: draft up to 7 tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
     smoothed share of accepted tokens is below its target, and falls while it is above, as in Draft & Verify (Zhang et
     al. 2024).
-
-    Keys:
-        base (tokens): The longest draft.
     """
-
-    base: Annotated[int, Meta(ge=1, le=4096)] = 7
 
     @property
     def watches(self) -> bool:
@@ -56,7 +50,7 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
     @property
     def longest(self) -> int:
         """The longest draft that can come out."""
-        return self.base
+        return BASE
 
     def start(self) -> Threshold:
         """Return the state of a new sequence."""
@@ -73,7 +67,7 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
 
     def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
         """Return one length a sequence: the most that it may draft."""
-        return [self.base] * len(states)
+        return [BASE] * len(states)
 
     def stops(self, state: Threshold, entropy: float) -> bool:
         """Whether to stop after a token of a draft distribution with that entropy."""

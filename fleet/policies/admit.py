@@ -57,7 +57,7 @@ class CacheRoom(msgspec.Struct, frozen=True, tag="cache-room", tag_field="policy
 
 
 Admission = Everyone | AtMost | WithinMemory
-SettledAdmission = Everyone | AtMost | WithinMemory | CacheRoom
+ResolvedAdmission = Everyone | AtMost | WithinMemory | CacheRoom
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:

@@ -17,7 +17,7 @@ from fleet.policies.outcome import Outcome
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import station_named, stations
 from fleet.stations.messages import (

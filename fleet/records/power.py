@@ -8,15 +8,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fleet.files import write_file
 from fleet.records.samples import PowerSample
-from fleet.records.window import Floats, Metric, Window
 
 MOST_POINTS = 1000  # of a curve in a run's header
 
 _STORED = {float: pa.float64(), str: pa.string(), int: pa.int64()}
 SAMPLES = pa.schema([(name, _STORED[kind]) for name, kind in PowerSample.__annotations__.items()])
+
+
+Floats = NDArray[np.float64]
 
 
 class EnergyCurve(msgspec.Struct, frozen=True):
@@ -51,21 +54,6 @@ def curves_of(samples: Iterable[PowerSample]) -> tuple[EnergyCurve, ...]:
                 EnergyCurve(device, tuple(own[k].time_s for k in chosen), tuple(float(energy_j[k]) for k in chosen))
             )
     return tuple(curves)
-
-
-def measured_energy(window: Window, curves: Sequence[EnergyCurve], tokens: Floats) -> dict[str, Metric]:
-    """Return power and energy a token over the window; nothing where a device was not measured all the while.
-
-    `tokens`: that were committed in each batch of the window.
-    """
-    edges_s = window.edges_s
-    if not curves or any(one.times_s[0] > edges_s[0] or one.times_s[-1] < edges_s[-1] for one in curves):
-        return {}
-    energy_j = np.diff(np.sum([np.interp(edges_s, one.times_s, one.energy_j) for one in curves], axis=0))
-    return {
-        "measured_power_w": window.rate(energy_j, "W"),
-        "measured_energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
-    }
 
 
 def write_samples(samples: Iterable[PowerSample], path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import EVENT_OF
+from fleet.records.recorder import EVENT_OF
 from fleet.records.run import Run
 from fleet.records.schema import Row
 from fleet.stations.build import station_named, stations

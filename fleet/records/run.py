@@ -24,12 +24,12 @@ from fleet.inputs.text import reason
 from fleet.records.arrow import array_of, numbers_of
 from fleet.records.columns import Table
 from fleet.records.power import EnergyCurve
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.times.labels import warning_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RunHeader(msgspec.Struct, frozen=True):
 
     Keys:
         scenario: The scenario as it ran, its profile's numbers included.
-        fleet: What the scenario was settled to: stations, devices, links and times; `specfleet show` prints it.
+        fleet: What the scenario was resolved to: stations, devices, links and times; `specfleet show` prints it.
         scenario_digest: Fingerprint of the scenario.
         profile_digest: Fingerprint of the profile's numbers; empty where there was none.
         world: "sim" for simulated time, "engine" for a run of the models.
@@ -110,7 +110,7 @@ class Run(msgspec.Struct, frozen=True):
 def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None, gpus: int = 0) -> Run:
     """Assemble a run from the log of all stations: by time, and within a station as things happened.
 
-    `fleet`: what the scenario was settled to, where that is known already. `gpus`: how many the run could use.
+    `fleet`: what the scenario was resolved to, where that is known already. `gpus`: how many the run could use.
     """
     width = len(SCHEMA)
     arrays = [array_of(log[number::width], field.type) for number, field in enumerate(SCHEMA)]
@@ -119,7 +119,7 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, fleet or settle(scenario), world, counts, gpus), table)
+    return Run(make_header(scenario, fleet or resolve(scenario), world, counts, gpus), table)
 
 
 def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:

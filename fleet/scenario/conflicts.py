@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fleet.chance.signals import Regional, SignalFile
+from fleet.acceptance.signals import Regional, SignalFile
 from fleet.policies.allocate import Needs
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Central

@@ -1,11 +1,11 @@
 """Facts of a scenario that several rooms tell: its acceptance, its models, its devices, its plain step in numbers."""
 
-from fleet.chance.acceptance import Geometric, LengthModel, Recorded, expected_accepted
-from fleet.chance.signals import SignalFile
-from fleet.chance.tokens import TokenModel
+from fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
+from fleet.acceptance.signals import SignalFile
+from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Acceptance, Scenario, needs_of
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
 

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.chance.lengths import lognormal_at, lognormal_of, mean_tokens_of
+from fleet.acceptance.lengths import lognormal_at, lognormal_of, mean_tokens_of
 
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # of a text: no model reads more
 

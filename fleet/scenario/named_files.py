@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from fleet.chance.places import ByPlace
-from fleet.chance.signals import SignalFile
+from fleet.acceptance.places import ByPlace
+from fleet.acceptance.signals import SignalFile
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.scenario import Scenario

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from fleet.chance.acceptance import LengthModel
-from fleet.chance.tokens import TokenModel
+from fleet.acceptance.models import LengthModel
+from fleet.acceptance.tokens import TokenModel
 from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
@@ -77,13 +77,13 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
         profile: The drafters' machine, where it is another than the targets': a profile as the scenario's `profile`. It
-            tells drafts, their prefill and their overhead; links and acceptance stay the scenario's, or its
-            `profile`'s. Empty: `profile` tells these, too.
+            has the times of drafts, their prefill and their overhead; links and acceptance stay the scenario's, or its
+            `profile`'s. Empty: `profile` has these, too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
         warm_up: Whether a drafter runs throw-away tokens after it was idle, to get back to its steady speed.
-        group: Who shares a draft step: one session at a time, or a batch of those that wait.
+        group: Which sessions share a draft step: one at a time, or a batch of those that wait.
         overlap: Whether drafting goes on while a draft is verified.
         route: Which of several drafters drafts the next round of a session.
         move: How the cache of a session comes to another drafter: it prefills the text anew, fetches the cache at the
@@ -129,7 +129,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
         profile: The targets' machine, where it is another than the drafters': a profile as the scenario's `profile`. It
-            tells verifications, prefills, plain decoding and their overhead. Empty: `profile` tells these,
+            has the times of verifications, prefills, plain decoding and their overhead. Empty: `profile` has these,
             too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
         verify: Time of a step of a target, be it a verification, a prefill or a plain decoding step, in place of the
@@ -191,7 +191,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who decodes what. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
+    """The requests. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
 
     Keys:
         requests (requests): How many requests there are in all; they are dealt to the streams in turn.
@@ -233,18 +233,15 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which part of a run counts, and how its intervals are estimated.
+    """Which part of a run counts.
 
     It counts until the first stream of a closed loop has nothing left to do; with arrivals, to the end of the run.
 
     Keys:
         warm_up_share (share): What is left out at the beginning, as a share of the time until the run stops counting.
-        batches (batches): Into how many equal batches of time the counted part is cut, whose means give the 95 %
-            intervals: fewer are longer, and depend on each other less.
     """
 
     warm_up_share: Annotated[float, Meta(ge=0, lt=1)] = 0.1
-    batches: Annotated[int, Meta(ge=2, le=10**6)] = 10
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -263,7 +260,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         link: The link between every drafter and every target, in place of the profile's.
         acceptance: How many draft tokens pass verification, in the simulated world. Left out, the profile's model
             holds.
-        workload: Who decodes what.
+        workload: The requests.
         measure: Which part of a run counts.
         slo: What each request is to reach. Left out, no request is held against a goal.
         cost: What devices cost, and draw. Left out, tokens have no price.

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 from fleet.policies.shapes import Shape
 from fleet.scenario.facts import devices_of
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
-from fleet.scenario.settled import Fleet, SettledLink
+from fleet.scenario.resolved import Fleet, ResolvedLink
 from fleet.scenario.writing import changed, tag_of
 from fleet.times.describe import formula_ms
 from fleet.times.overhead import Delay
@@ -103,7 +103,7 @@ def _text(name: str, value: Any) -> str:
         case LinkTime():
             rate = f", {value.bandwidth_bytes_per_s / 1e6:.3g} MB/s" if value.bandwidth_bytes_per_s else ""
             text = f"{_time(value.latency_s)}{rate}{_spread(value)}"
-        case SettledLink():
+        case ResolvedLink():
             text = _text("", value.time) + (", stated" if value.held else "")
         case Delay():
             text = _time(value.mean_s) + _spread(value)

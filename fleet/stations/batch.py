@@ -3,10 +3,10 @@
 import msgspec
 import numpy as np
 
+from fleet.policies.clip import reach
 from fleet.policies.order import Fifo
 from fleet.policies.ragged import Row
-from fleet.policies.reach import reach
-from fleet.scenario.settled import SettledBatch
+from fleet.scenario.resolved import ResolvedBatch
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
 from fleet.stations.session import Session, commit
@@ -23,7 +23,7 @@ class BatchStation(Station):
     """
 
     def __init__(
-        self, name: str, batch: SettledBatch, rng: np.random.Generator | None = None, positions: int = 0
+        self, name: str, batch: ResolvedBatch, rng: np.random.Generator | None = None, positions: int = 0
     ) -> None:
         super().__init__(name, Fifo())
         self.positions = positions

@@ -1,4 +1,4 @@
-"""From a settled fleet to its stations, fresh and by name, and to the events that open its requests."""
+"""From a resolved fleet to its stations, fresh and by name, and to the events that open its requests."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ import numpy as np
 from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request
 from fleet.stations.batch import BatchStation
 from fleet.stations.drafter import DrafterStation

@@ -6,11 +6,11 @@ import msgspec
 
 from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed
+from fleet.policies.clip import reach
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
-from fleet.policies.reach import reach
-from fleet.scenario.settled import SettledDrafters
+from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.buffer import Work
 from fleet.stations.discipline import Discipline
 from fleet.stations.draft_cache import DraftCache
@@ -43,7 +43,7 @@ class DrafterStation(Station):
     A session may open anew, in a later epoch or request, while it is still open here: what is left of it was lost.
     """
 
-    def __init__(self, name: str, drafters: SettledDrafters, drafter: int = 0) -> None:
+    def __init__(self, name: str, drafters: ResolvedDrafters, drafter: int = 0) -> None:
         super().__init__(name, drafters.order, drafters.group)
         assert not isinstance(drafters.admit, WithinMemory)
         self.admission = drafters.admit

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from fleet.chance.acceptance import Geometric, Sampler
-from fleet.chance.places import ByPlace, PlaceSampler
-from fleet.chance.sources import sources_of
-from fleet.chance.tokens import Coin, TokenModel, TokenSampler
+from fleet.acceptance.models import Geometric, Sampler
+from fleet.acceptance.places import ByPlace, PlaceSampler
+from fleet.acceptance.sources import sources_of
+from fleet.acceptance.tokens import Coin, TokenModel, TokenSampler
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.batch import BatchStation
 from fleet.stations.station import Station
 from fleet.times.step import Member, Step

@@ -8,7 +8,7 @@ import numpy as np
 from fleet.policies.order import Fifo
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
-from fleet.scenario.settled import SettledVerifiers
+from fleet.scenario.resolved import ResolvedVerifiers
 from fleet.stations.buffer import Work
 from fleet.stations.grants import Grants
 from fleet.stations.messages import (
@@ -28,8 +28,8 @@ from fleet.stations.messages import (
     StepDone,
 )
 from fleet.stations.session import ERA, INCARNATION, Session, commit, era_of, extend, new_era
-from fleet.stations.silence import Silence
 from fleet.stations.station import Station
+from fleet.stations.timeouts import Silence
 from fleet.times.step import Member, Step, StepKind
 
 
@@ -45,7 +45,7 @@ class VerifierStation(Station):
     draft from time to time. When that comes, the drafter is back, and the session opens there anew.
     """
 
-    def __init__(self, name: str, verifiers: SettledVerifiers, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo(), verifiers.group)
         self.speculates = verifiers.speculates
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None

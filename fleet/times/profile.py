@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from fleet.chance.acceptance import AcceptanceModel
+from fleet.acceptance.models import AcceptanceModel
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import write_file

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fleet.chance.acceptance import Sampler, expected_committed
-from fleet.chance.sources import of_each, sources_of
+from fleet.acceptance.models import Sampler, expected_committed
+from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.allocate import Fixed
+from fleet.policies.clip import reach
 from fleet.policies.order import Priority
-from fleet.policies.reach import reach
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from fleet.stations.outcomes import Outcomes

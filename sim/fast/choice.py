@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from fleet.errors import InputError
 from fleet.scenario.names import SimPath
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import mean_tokens
-from fleet.scenario.settled import Fleet
 from sim.fast.plain import unknown_in
 
 # Tokens that SimPy decodes in the time in which numba and the compiled loop are loaded, about half a second. The first

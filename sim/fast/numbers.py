@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from fleet.chance.acceptance import DECK, FIRST_BLOCK, Sampler
+from fleet.acceptance.models import DECK, FIRST_BLOCK, Sampler
 from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers

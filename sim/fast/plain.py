@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from fleet.chance.acceptance import BetaGeometric, Geometric, PerPosition, Recorded
+from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
 from fleet.policies.allocate import Fixed
 from fleet.policies.order import Fifo, Priority
+from fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
 from fleet.scenario.scenario import Workload
-from fleet.scenario.settled import Fleet, SettledDrafters, SettledLink, SettledVerifiers
 from fleet.times.effects import IdleEffect
 from fleet.times.overhead import Delay, Overhead
 from fleet.times.station_times import DrafterTimes, VerifierTimes
@@ -29,8 +29,8 @@ KNOWN: dict[type, frozenset[str]] = {
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
-    SettledDrafters: _names("count targets depth kind model allocate order move view_delay_s positions profile times"),
-    SettledVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
+    ResolvedDrafters: _names("count targets depth kind model allocate order move view_delay_s positions profile times"),
+    ResolvedVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
     Workload: _names(
         "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths temperature top_k top_p"
     ),
@@ -39,7 +39,7 @@ KNOWN: dict[type, frozenset[str]] = {
     Overhead: _names("queued woken after"),
     Delay: _names("mean_s spread"),
     IdleEffect: _names("gaps_s slowdowns recoveries"),
-    SettledLink: _names("time held"),
+    ResolvedLink: _names("time held"),
     LinkTime: _names("latency_s bandwidth_bytes_per_s spread"),
 }
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # they draw a round's length whatever its place

@@ -1,10 +1,10 @@
-"""Drive the compiled loop from a settled fleet to its event table, or to its findings."""
+"""Drive the compiled loop from a resolved fleet to its event table, or to its findings."""
 
 import numpy as np
 import pyarrow as pa
 
-from fleet.records.findings import Findings
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.findings import Findings
+from fleet.scenario.resolved import Fleet
 from sim.fast.arrays import Star, star_of
 from sim.fast.compiled import ready
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, Told, run_star

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from sim.fast.kernel import COLUMNS, TIMES, Array
 
 EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `kernel.py`

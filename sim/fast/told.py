@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fleet.records.columns import Column, Integers, Table, Words
-from fleet.records.findings import Findings
-from fleet.records.tables import with_differences
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.findings import Findings
+from fleet.records.metrics.tables import with_differences
+from fleet.scenario.resolved import Fleet
 from sim.fast.arrays import Star
 from sim.fast.kernel import (
     ARRIVED_S,

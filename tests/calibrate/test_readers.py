@@ -12,7 +12,7 @@ from calibrate.readers.sglang import read_sglang
 from calibrate.readers.vllm import read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.chance.acceptance import PerPosition, Recorded
+from fleet.acceptance.models import PerPosition, Recorded
 from fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.places import repeatable

@@ -4,13 +4,13 @@ import pytest
 
 from engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
 from fleet.errors import InputError
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from tests.helpers.stars import star
 
 
 def fleet_of(drafters: int, targets: int, route: str = "affinity", kind: str = "real") -> Fleet:
-    return settle(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets, "kind": kind}))
+    return resolve(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets, "kind": kind}))
 
 
 def test_addresses_are_read_in_their_order() -> None:

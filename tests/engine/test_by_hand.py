@@ -21,11 +21,11 @@ from engine.node.verifier import VerifierNode
 from engine.replayed.drafter import ReplayedDrafterNode
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
@@ -76,7 +76,7 @@ def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
 def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
     """The target calls first, then the router, then one drafter after the other: nothing is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     drafters = [DrafterNode(fleet, number=number) for number in range(2)]
     router = RouterNode(fleet, addresses(drafters), 40)
     target = VerifierNode(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
@@ -96,7 +96,7 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     kinds = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}, "verifiers": {"kind": "replayed"}}
     times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
     scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     servers: list[Node] = [ReplayedDrafterNode(fleet, number=number) for number in range(2)]
     called = {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(servers)}  # type: ignore[attr-defined]
     if len(shares) > 1:
@@ -136,12 +136,12 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     ],
 )
 def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], told: str) -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
+    fleet = resolve(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
     assert told in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
 def test_a_drafter_behind_a_router_denies_targets() -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin"}))
+    fleet = resolve(star(drafters={"count": 2, "route": "round-robin"}))
     told = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
     assert told == "this is drafter 1; with drafters.route targets connect to the router alone"
     assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (

@@ -12,8 +12,8 @@ from engine.net.socket_thread import TICK_S
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.faults import Stall
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.stations.session import ERA, INCARNATION
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
@@ -36,7 +36,7 @@ def seconds_of(step: Step) -> float:
 def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
     """The toys of a fleet after the script of that seed; an error where they do not come to their end."""
     scenario = faulty(name, seed)
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, told=seed % 2 == 0)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
@@ -67,7 +67,7 @@ def test_faults_change_no_token_and_logs_replay(name: str, seeds: range) -> None
 def test_a_silent_target_loses_its_session_after_the_lease() -> None:
     at_s, lease_s = 2.0, 1.5
     scenario = plain_fleet("star", 0, lease_s=lease_s)
-    fleet = settle(msgspec.structs.replace(scenario, faults=(Stall("verifier.1", 60.0, at_s),)))
+    fleet = resolve(msgspec.structs.replace(scenario, faults=(Stall("verifier.1", 60.0, at_s),)))
     network = FakeNetwork(0, way_s=0.02)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()

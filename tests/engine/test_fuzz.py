@@ -15,7 +15,7 @@ from engine.net.connections import ConnectionTable
 from engine.net.limits import max_bytes
 from engine.net.sockets import Sockets
 from engine.node.node import Node
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from tests.fuzz.attack import FLEET, HONEST, Found, FuzzedDrafter, attack, check

@@ -18,8 +18,8 @@ from engine.net.sockets import Sockets
 from engine.node.node import Node
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorder import RecordedStation
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import StationEvent

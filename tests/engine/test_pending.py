@@ -30,7 +30,7 @@ def test_later_drafts_stay_only_after_full_acceptance_and_agreement(
     for drafted in meanwhile:
         tails.append(3, Content([drafted]))
     accepted = data.draw(st.integers(0, len(before)))
-    outcome = tails.settled(3, len(before), Outcome(accepted), token)
+    outcome = tails.resolved(3, len(before), Outcome(accepted), token)
     stands = accepted == len(before) and meanwhile[0] == token
     assert outcome == Outcome(accepted, matches=stands)
     assert list(tails.take(3).tokens) == (meanwhile[1:] if stands else [])

@@ -14,8 +14,8 @@ from engine.launch.launcher_pipe import LauncherPipe
 from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 
 SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
 
@@ -23,7 +23,7 @@ SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
 def fleet_of(M: int = 1, N: int = 3, **tables: Any) -> Fleet:
     sides = {"drafters": {"count": M}, "verifiers": {"count": N}}
     more = {key: sides.get(key, {}) | value for key, value in tables.items()}
-    return settle(make_scenario({"name": "placed"} | sides | more))
+    return resolve(make_scenario({"name": "placed"} | sides | more))
 
 
 def test_each_station_has_its_own_gpu_if_there_are_enough() -> None:

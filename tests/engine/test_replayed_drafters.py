@@ -13,11 +13,11 @@ from engine.net.clock import now_s
 from engine.net.content import NOTHING
 from engine.replayed.answers import Drawn
 from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
-from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, Recorded
+from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Leave
@@ -61,7 +61,7 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
 )
 def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: AcceptanceModel) -> None:
     scenario = replayed(acceptance=acceptance, verifiers={"count": 3})
-    fleet, simulated = settle(scenario), accepted_in(scenario)
+    fleet, simulated = resolve(scenario), accepted_in(scenario)
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process that has this target only
     for request in requests_of(fleet, 1):
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
@@ -82,7 +82,7 @@ def test_acceptance_of_a_request_is_independent_of_the_fleet(counts: tuple[int, 
 
 
 def test_requests_are_as_large_as_real_ones() -> None:
-    fleet = settle(replayed())
+    fleet = resolve(replayed())
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 0))
     for request in (DraftRequest(0, 0, 1, 17, opening=True), DraftRequest(0, 0, 2, 20)):
         size = payload_bytes(request, 0.0, 0) - ENVELOPE_BYTES[DraftRequest]
@@ -95,7 +95,7 @@ def test_requests_are_as_large_as_real_ones() -> None:
 def test_step_times_are_drawn_as_in_the_simulation() -> None:
     scenario = replayed()
     steps = simulate(scenario).frame().query("station == 'drafter' and event == 'done'").sort_values("seq")
-    executor = ReplayedDraftExecutor(settle(scenario))
+    executor = ReplayedDraftExecutor(resolve(scenario))
     durations_s = []
     for row in steps.itertuples():
         kind = row.kind
@@ -106,7 +106,7 @@ def test_step_times_are_drawn_as_in_the_simulation() -> None:
 
 
 def test_a_step_ends_after_its_time() -> None:
-    executor = ReplayedDraftExecutor(settle(replayed(profile={"draft": {"base_s": 0.25}})))
+    executor = ReplayedDraftExecutor(resolve(replayed(profile={"draft": {"base_s": 0.25}})))
     ends_s: list[float] = []
     executor.wait_until = ends_s.append
     before_s = now_s()
@@ -121,7 +121,7 @@ def test_drafts_have_the_simulated_size(shape: Shape, temperature: float, depth:
     keys = {"kind": shape.kind, "branching": list(shape.branching), "width": shape.width, "most": shape.most}
     read = {"chain": [], "tree": ["branching"], "dynamic": ["width", "most"]}[shape.kind]
     given = {"kind": shape.kind} | {name: keys[name] for name in read}
-    fleet = settle(
+    fleet = resolve(
         replayed(
             drafters={"shape": given, "depth": depth},
             workload={"temperature": temperature},
@@ -139,7 +139,7 @@ def test_drafts_have_the_simulated_size(shape: Shape, temperature: float, depth:
 
 
 def test_only_drafts_have_content() -> None:
-    executor = ReplayedDraftExecutor(settle(replayed()))
+    executor = ReplayedDraftExecutor(resolve(replayed()))
     assert executor.content_of(Leave(0, 0)) is NOTHING
     assert np.array_equal(executor.content_of(Draft(0, 0, 1, 10, 3)).tokens, [0, 0, 0])
 
@@ -199,7 +199,7 @@ def test_no_step_of_a_process_ends_before_its_time() -> None:
 
 
 def test_replayed_stations_import_no_torch() -> None:
-    node = NodeProcess("probe", modules_of_a_replayed_pair, settle(short_run(1)), light=True)
+    node = NodeProcess("probe", modules_of_a_replayed_pair, resolve(short_run(1)), light=True)
     try:
         imported = node.receive()
     finally:

@@ -16,16 +16,16 @@ from engine.launch.serve import serve
 from engine.net.actions import SERVER_PORT, Deliver, Send
 from engine.net.frames import due_of, pack, parse, stamped
 from engine.net.links import MAX_HELD_S, StatedLinks, stated_links
-from fleet.chance.sources import sources_of
-from fleet.records.metrics import measure
+from fleet.acceptance.sources import sources_of
+from fleet.records.metrics.measure import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.faults import Fault, LinkFault
 from fleet.scenario.links import holds_links, linked_pairs, ways_of
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from fleet.times.durations import one_way_s
@@ -59,7 +59,7 @@ def toy(**tables: Any) -> Scenario:
 
 def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float) -> Run:
     """Run it in virtual time over a transport that takes `way_s`, or longer."""
-    fleet, rng = settle(scenario), np.random.default_rng(seed)
+    fleet, rng = resolve(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed, way_s, faults)
 
     def seconds_of(step: Step) -> float:
@@ -105,7 +105,7 @@ def test_transport_time_is_part_of_the_stated_time(seed: int, tables: dict[str, 
 @pytest.mark.parametrize("drafter", [None, 1])
 def test_one_way_delays_are_drawn_as_in_the_simulation(drafter: int | None) -> None:
     """Both ends of a link draw for themselves, so each way has numbers of its own, from the scenario's seed."""
-    fleet = settle(toy(drafters={"count": 2}, verifiers={"count": 4}))
+    fleet = resolve(toy(drafters={"count": 2}, verifiers={"count": 4}))
     sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
     link = fleet.link(3, 1)
     way_s = one_way_s(link.time, sources[3, 1].up if drafter is None else sources[3, 1].down)
@@ -118,7 +118,7 @@ def test_one_way_delays_are_drawn_as_in_the_simulation(drafter: int | None) -> N
 
 @given(st.lists(st.tuples(st.floats(0, 0.05), st.integers(0, 5000)), min_size=2, max_size=30), st.integers(0, 99))
 def test_messages_of_a_way_keep_their_order(sent: list[tuple[float, int]], seed: int) -> None:
-    links = StatedLinks(settle(toy(seed=seed)), drafter=0)
+    links = StatedLinks(resolve(toy(seed=seed)), drafter=0)
     left_s, dues_s = 0.0, []
     for after_s, size in sent:
         left_s += after_s
@@ -129,7 +129,7 @@ def test_messages_of_a_way_keep_their_order(sent: list[tuple[float, int]], seed:
 
 def test_messages_of_a_stream_keep_their_order() -> None:
     """A refusal that follows from a lost connection comes after the draft that came before it."""
-    links = StatedLinks(settle(toy()))
+    links = StatedLinks(resolve(toy()))
     (draft,) = links.keep([Deliver(Draft(0, 0, 1, 9, 5))], due_s=10.5, now_s=10.0)
     refusal, other = links.keep([Deliver(Refusal(0, 0, "gone")), Deliver(Refusal(1, 1, "gone"))], 0.0, 10.2)
     assert isinstance(draft, Deliver)
@@ -142,7 +142,7 @@ def test_messages_of_a_stream_keep_their_order() -> None:
 @pytest.mark.parametrize("due_s", [0.0, 9.0, 10.0 + 2 * MAX_HELD_S, float("inf"), float("nan"), -1.0])
 def test_a_past_or_absurd_due_time_holds_nothing(due_s: float) -> None:
     frame = stamped(pack(Leave(0, 0)), due_s)
-    kept = StatedLinks(settle(toy())).keep([Deliver(Leave(0, 0))], due_of(frame), 10.0)
+    kept = StatedLinks(resolve(toy())).keep([Deliver(Leave(0, 0))], due_of(frame), 10.0)
     assert kept == [Deliver(Leave(0, 0))]
 
 
@@ -154,7 +154,7 @@ def test_a_due_time_changes_nothing_else_of_a_frame() -> None:
 
 
 def test_only_requests_have_a_due_time() -> None:
-    links = StatedLinks(settle(toy(verifiers={"count": 2})))
+    links = StatedLinks(resolve(toy(verifiers={"count": 2})))
     request = Send(SERVER_PORT, b"", pack(DraftRequest(0, 0, 1, 9)))
     (sent,) = links.stamp([request], DraftRequest(0, 0, 1, 9), 5.0)
     assert isinstance(sent, Send)
@@ -186,16 +186,16 @@ def test_only_requests_have_a_due_time() -> None:
 )
 def test_only_stated_links_are_held(tables: dict[str, Any], held: bool) -> None:
     scenario = star(**tables)
-    assert holds_links(settle(scenario)) is held
-    assert (stated_links(settle(scenario)) is not None) is held
+    assert holds_links(resolve(scenario)) is held
+    assert (stated_links(resolve(scenario)) is not None) is held
     assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     if "profile" not in tables:
-        assert not holds_links(settle(without_stated_links(scenario)))
+        assert not holds_links(resolve(without_stated_links(scenario)))
 
 
 def test_the_link_of_a_tier_needs_no_profile() -> None:
     tiers = [{"first": 3, "link": {"latency_s": 0.3}}]
-    fleet = settle(make_scenario({"verifiers": {"count": 4, "tiers": tiers}, "link": {"latency_s": 0.1}}))
+    fleet = resolve(make_scenario({"verifiers": {"count": 4, "tiers": tiers}, "link": {"latency_s": 0.1}}))
     assert [fleet.link(target).time.latency_s for target in range(4)] == [0.1, 0.1, 0.3, 0.3]
 
 

@@ -18,7 +18,7 @@ from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node import worker as workers
 from engine.node.worker import Stop, Worker
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
 from fleet.stations.session import ERA

@@ -12,7 +12,7 @@ from engine.launch.runnable import check_can_run
 from engine.launch.serve import Served, serve
 from fleet.errors import InputError
 from fleet.records.replay import replay
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
@@ -124,6 +124,6 @@ def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifie
 )
 def test_scenarios_that_cannot_run_are_refused_by_key(key: str, tables: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=key.replace(".", r"\.")) as refused:
-        check_can_run(settle(star(**tables)))
+        check_can_run(resolve(star(**tables)))
     assert "allowed" in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -12,7 +12,7 @@ pytest.importorskip("zmq")
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
 from tests.helpers.stars import cache_of
@@ -32,7 +32,7 @@ def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
     }  # fmt: skip
     merged = content | {name: content.get(name, {}) | table for name, table in tables.items()}
     scenario = make_scenario(merged)
-    fleet, rng = settle(scenario), np.random.default_rng(seed)
+    fleet, rng = resolve(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed)
 
     def seconds_of(_step: Step) -> float:

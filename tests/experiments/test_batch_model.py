@@ -7,7 +7,7 @@ import pytest
 
 from experiments.reproduce import batch_model as model
 from experiments.reproduce.batch_model import Answers, evenly, turn_tokens, write_lengths
-from fleet.records.tables import verifications_of
+from fleet.records.metrics.tables import verifications_of
 
 
 def test_eqspecs_overhead_is_the_papers_at_one_row_and_at_four() -> None:

@@ -23,9 +23,9 @@ from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
 from experiments.reproduce.rows import Inputs, Reproduction, row
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed
-from fleet.estimate.profile import placed
-from fleet.estimate.shipped import device_of, shape_of
+from fleet.hardware.passes import Placed
+from fleet.hardware.profile import placed
+from fleet.hardware.shipped import device_of, shape_of
 
 HEAD = [*COLUMNS, *(f"time_stats.{name}.median" for name in (*PRODUCTS, *KERNELS))]
 GRID = [(tokens, parallel) for tokens in (1, 8, 64, 256, 1024, 4096) for parallel in (1, 4)]

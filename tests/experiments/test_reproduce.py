@@ -14,7 +14,7 @@ from experiments.draw import draw
 from experiments.reproduce import REPRODUCTIONS, starsd
 from experiments.reproduce.rows import JUDGED, Reproduction
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller

@@ -13,7 +13,7 @@ from engine.net.handshake import Ping
 from engine.net.socket_thread import TICK_S
 from engine.node.node import Users
 from engine.node.worker import Executor, Worker
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.messages import Finished, Ignored, Instruction, Restarted, StepDone
 from fleet.stations.station import Start
 from fleet.times.step import Step
@@ -181,7 +181,7 @@ class FakeNode:
     def _finish(self, step: Step, seconds: float) -> None:
         outcomes = self.worker.executor.run(step)
         self._drain()
-        outcomes = self.worker.settled(step, outcomes)
+        outcomes = self.worker.resolved(step, outcomes)
         self.worker.handle(StepDone(step.number, outcomes, seconds), NOTHING, self.network.now_s)
         self._look()
 

@@ -10,12 +10,12 @@ from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.server import STRANGERS, ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.counters import Counters
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.metrics.counters import Counters
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StationEvent
 from fleet.times.step import Step
@@ -33,7 +33,7 @@ SCENARIO = make_scenario(
         "workload": {"requests": REQUESTS, "prompt_tokens": PROMPT, "new_tokens": NEW},
     }
 )  # fmt: skip
-FLEET = settle(SCENARIO)
+FLEET = resolve(SCENARIO)
 BEGIN_S, ATTACKED_S, LIMIT_S = 0.1, 20.0, 600.0  # honest targets alone take 21 s
 
 

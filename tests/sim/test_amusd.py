@@ -13,10 +13,10 @@ from experiments.reproduce.rows import Inputs
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, StepDone
 from fleet.stations.station import Start, Station
@@ -34,7 +34,7 @@ def run_step(station: Station, *outcomes: Outcome) -> tuple[str, list[object]]:
 
 
 def drafting(**changes: Any) -> DrafterStation:
-    station = DrafterStation("drafter", SettledDrafters(overlap=Ahead(**changes)))
+    station = DrafterStation("drafter", ResolvedDrafters(overlap=Ahead(**changes)))
     station.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     assert run_step(station)[0] == "prefill"
     return station
@@ -42,7 +42,7 @@ def drafting(**changes: Any) -> DrafterStation:
 
 def verifying(tail: int, **changes: Any) -> VerifierStation:
     """A target after its prefill, with `tail` draft tokens at hand."""
-    station = VerifierStation("verifier.1", SettledVerifiers(overlap=Ahead(**changes)))
+    station = VerifierStation("verifier.1", ResolvedVerifiers(overlap=Ahead(**changes)))
     station.handle(Join(0, 0, 10, 50), 0.0)
     run_step(station)
     for place in range(tail):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fleet.equations import idle_s, iteration_s, rounds_per_s_per_target, service_s
 from fleet.errors import InputError
 from fleet.policies.admit import N_max
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.analytic import (
     N_full,
     is_fully_loaded,
@@ -326,7 +326,7 @@ def test_equations_and_simulation_agree_on_trees_and_on_hidden_states_over_a_slo
     starts = simulate(scenario).frame().query("station == 'drafter' and event == 'start' and kind == 'draft'").time_s
     rounds_s = np.diff(starts)[1:]  # the first one has a prefill before it
     assert rounds_s == pytest.approx(rounds_s[0])
-    inputs = star_inputs(settle(scenario))
+    inputs = star_inputs(resolve(scenario))
     assert inputs.service_s + inputs.return_s == pytest.approx(rounds_s[0])
     nodes = 9 if "shape" in drafters else 3
     assert inputs.verify_s == pytest.approx(0.5 * (nodes + 1))

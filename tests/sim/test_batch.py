@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.chance.acceptance import Geometric, committed_closed_form, pmf
+from fleet.acceptance.models import Geometric, committed_closed_form, pmf
 from fleet.policies.allocate import Fixed
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule, Realign, Rollback, Row, SameLength, Slots
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settled import SettledBatch, SettledVerifiers
+from fleet.scenario.resolved import ResolvedBatch, ResolvedVerifiers
 from fleet.stations.batch import BatchStation
 from fleet.stations.messages import Finished, Join, StepDone
 from fleet.stations.station import Start
@@ -66,7 +66,7 @@ class Device:
     """Runs a batch station by hand: rows accept what they are told to, and steps are written down."""
 
     def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
-        self.station = BatchStation("batch", SettledBatch(rule, Fixed(depth)))
+        self.station = BatchStation("batch", ResolvedBatch(rule, Fixed(depth)))
         self.finished: list[int] = []
         self.steps: list[Step] = []
         for tag, prompt in enumerate(prompts):
@@ -107,7 +107,7 @@ def test_a_prefill_feeds_the_prompt_and_the_drafters_leaves_the_newest_token_for
 @pytest.mark.parametrize("rule", [Slots(3), Realign(3), Rollback(3), SameLength(3, window=3)])
 def test_empty_drafts_in_a_batch_give_the_targets_own_token(rule: BatchRule) -> None:
     """A stop rule may leave a row without a token, or a grant without room; verified, it commits one all the same."""
-    station = BatchStation("batch", SettledBatch(rule, Fixed(3)))
+    station = BatchStation("batch", ResolvedBatch(rule, Fixed(3)))
     for tag in range(3):
         station.handle(Join(tag, 0, 5, 9), 0.0)
     drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # no token, two, as many as planned
@@ -128,9 +128,9 @@ def test_empty_drafts_in_a_batch_give_the_targets_own_token(rule: BatchRule) -> 
 
 def test_a_report_of_more_or_fewer_outcomes_than_rows_is_an_error() -> None:
     for station in (
-        BatchStation("batch", SettledBatch(Slots(2), Fixed(3))),
-        VerifierStation("verifier.1", SettledVerifiers()),
-        VerifierStation("verifier.1", SettledVerifiers(allocate=GoodSpeed(5))),
+        BatchStation("batch", ResolvedBatch(Slots(2), Fixed(3))),
+        VerifierStation("verifier.1", ResolvedVerifiers()),
+        VerifierStation("verifier.1", ResolvedVerifiers(allocate=GoodSpeed(5))),
     ):
         station.handle(Join(0, 0, 5, 9), 0.0)
         plan = station.plan(0.0)

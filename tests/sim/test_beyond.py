@@ -9,7 +9,7 @@ from fleet.errors import InputError
 from fleet.policies.admit import WithinMemory
 from fleet.policies.depth import AdaptiveDepth, Observed
 from fleet.policies.shapes import CHAIN
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.scenario.memory import (
     DeviceMemory,

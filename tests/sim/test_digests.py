@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from fleet.data.shipped import shipped_scenarios
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import with_percentiles
 from fleet.records.run import Run
-from fleet.records.window import with_percentiles
 from fleet.scenario.reading import change_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.chance.signals import Regional, read_signals, synthetic, write_signals
-from fleet.chance.token import Token
-from fleet.chance.tokens import TokenSampler
+from fleet.acceptance.signals import Regional, read_signals, synthetic, write_signals
+from fleet.acceptance.token import Token
+from fleet.acceptance.tokens import TokenSampler
 from fleet.errors import InputError
 from fleet.policies import adaedl
 from fleet.policies.adaedl import AdaEdl, Threshold
@@ -31,7 +31,7 @@ from fleet.policies.dsde import (
     wvir,
 )
 from fleet.policies.outcome import Outcome
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
@@ -205,9 +205,10 @@ def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.Monke
     A row gets min(G, base) of them, P(G > k) = (1 - p)^k. Batch means at 99.9 %.
     """
     monkeypatch.setattr(adaedl, "STEP", 0.0)
+    monkeypatch.setattr(adaedl, "BASE", 6)
     base, N = 6, 4
     flat = {"gap": 0.0, "coupling": 0.0, "entropy": 1.8}  # median at the threshold: p = 1/2
-    metric = measure(simulate(batch({"policy": "adaedl", "base": base}, N, flat)))["draft_share"]
+    metric = measure(simulate(batch("adaedl", N, flat)))["draft_share"]
     beyond = [0.5**k for k in range(base)]  # P(a row gets more than k), k = 0 .. base - 1
     longest = sum(1 - (1 - chance) ** N for chance in beyond)
     expected = longest / (longest + 5.0)

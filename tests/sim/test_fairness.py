@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fleet.policies.order import Deadline, Weighted
-from fleet.records.metrics import measure, measure_targets
+from fleet.records.metrics.measure import measure, measure_targets
+from fleet.records.metrics.tables import rounds_of
 from fleet.records.replay import replay
-from fleet.records.tables import rounds_of
 from fleet.scenario.scenario import Scenario
 from fleet.stations.buffer import Work
 from sim.run import simulate

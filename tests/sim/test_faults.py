@@ -10,7 +10,7 @@ from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.faults import Kill, Stall
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.session import ERA, INCARNATION
 from sim.network import Network
 from sim.run import simulate
@@ -25,7 +25,7 @@ STEPS = 200_000  # of the simulation: a hundred times what a fleet needs
 def played(name: str, seed: int) -> tuple[Run, Network]:
     """The run of a fleet under the script of that seed; an error where it does not come to its end."""
     scenario = faulty(name, seed)
-    fleet, env = settle(scenario), Environment()
+    fleet, env = resolve(scenario), Environment()
     network = Network(env, fleet)
     network.start()
     for _ in range(STEPS):

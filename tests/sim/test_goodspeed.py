@@ -13,10 +13,10 @@ from scipy.optimize import minimize
 from fleet.policies.allocate import FixedShare, RandomShare
 from fleet.policies.goodspeed import GoodSpeed, expected_goodput, gradient_schedule
 from fleet.policies.outcome import Outcome
-from fleet.records.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
-from fleet.records.metrics import measure
+from fleet.records.metrics.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.tables import verifications_of
 from fleet.records.replay import replay
-from fleet.records.tables import verifications_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.stations.grants import Grants

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.marks import slow
@@ -151,7 +151,7 @@ def seen(scenario: Scenario) -> Iterator[str]:
 def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any]) -> str:
     """What becomes of other values of a key: "changes" if one does, "nothing" if none that is taken, else "refused".
 
-    What the engine reads must change the settled fleet at least.
+    What the engine reads must change the resolved fleet at least.
     """
     outcome = "refused"
     for value in values:
@@ -165,7 +165,7 @@ def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any
             continue
         outcome = "nothing"
         if LISTED.get(key, ("", ()))[0] == REAL:
-            assert settle(changed) != settle(scenario), f"{key} does not reach the engine"
+            assert resolve(changed) != resolve(scenario), f"{key} does not reach the engine"
     return outcome
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import Metric
 from fleet.records.overheads import delays_in, late_starts
 from fleet.records.run import Run
-from fleet.records.window import Metric
 from fleet.scenario.names import DRAFTER, verifier_name
 from fleet.times.step_time import Exponential
 from sim.run import simulate

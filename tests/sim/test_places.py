@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.chance.acceptance import expected_committed
-from fleet.chance.places import ByPlace, write_places
+from fleet.acceptance.models import expected_committed
+from fleet.acceptance.places import ByPlace, write_places
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.predict import predict

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.worlds import with_seed
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario

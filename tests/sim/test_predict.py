@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from experiments.cell import analytic_values
+from experiments.sweep.cell import analytic_values
 from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario

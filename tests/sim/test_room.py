@@ -1,4 +1,4 @@
-"""No stream takes more places in a cache than its fleet was settled to have, whatever its workload and its speeds."""
+"""No stream takes more places in a cache than its fleet was resolved to have, whatever its workload and its speeds."""
 
 import json
 from pathlib import Path

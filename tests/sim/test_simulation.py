@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student_t
 
-from fleet.records.metrics import measure, measure_targets
-from fleet.records.window import Metric
+from fleet.records.metrics.measure import measure, measure_targets
+from fleet.records.metrics.window import Metric
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
 from sim.analytic import idle_s, iteration_s, load, rounds_per_s, wait_s
@@ -65,16 +65,16 @@ def test_constant_times_give_iteration_idleness_and_wait_of_equations_8_to_10(N:
     rows = simulate(endless(N, 10, profile=profile(S_s, Z_s))).frame()
     drafter = rows[rows.station == DRAFTER]
     starts = drafter[(drafter.event == "start") & (drafter.kind == "draft")]
-    settled = slice(3 * N, -N)  # the first rounds find all targets in step; the last ones lack company
+    resolved = slice(3 * N, -N)  # the first rounds find all targets in step; the last ones lack company
     begun_s = starts.time_s.to_numpy()
-    iterations_s = begun_s[settled][N:] - begun_s[settled][:-N]
+    iterations_s = begun_s[resolved][N:] - begun_s[resolved][:-N]
     np.testing.assert_allclose(iterations_s, iteration_s(N, S_s, Z_s), rtol=1e-9)
-    gaps_s = starts.idle_gap_s.to_numpy()[settled]
+    gaps_s = starts.idle_gap_s.to_numpy()[resolved]
     whole = gaps_s[: len(gaps_s) // N * N].reshape(-1, N)  # (iterations, requests of one)
     np.testing.assert_allclose(whole.sum(axis=1), idle_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
     asked = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
     waits_s = begun_s - asked.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
-    np.testing.assert_allclose(waits_s[settled], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(waits_s[resolved], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
 
 
 def test_round_speed_stops_growing_at_N_full() -> None:

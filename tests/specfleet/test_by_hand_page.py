@@ -16,7 +16,7 @@ pytest.importorskip("zmq")
 from fleet.records.replay import replay
 from fleet.records.run import read_run
 from fleet.scenario.reading import read_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.build import stations
 from tests.helpers.processes import ROOT, ended, specfleet
 
@@ -100,7 +100,7 @@ def test_the_commands_of_a_section_form_its_fleet(title: str, hosts: Path, tmp_p
             process.send_signal(signal.SIGINT)
             status, _, err = ended(process)
             assert status == 128 + signal.SIGINT, err
-    fleet = settle(read_scenario(hosts / "alpha" / "fleet.toml"))
+    fleet = resolve(read_scenario(hosts / "alpha" / "fleet.toml"))
     runs = [read_run(record) for record in records]
     assert [replay(run) for run in runs] == [[]] * len(runs)
     frames = [run.frame() for run in runs]

@@ -16,7 +16,7 @@ from experiments.plan.screen import screen
 from experiments.plan.trials import try_out
 from experiments.plan_files import write_plan
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Device, Poisson
 from sim.run import simulate
 from specfleet.cli.plan import print_plan

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.compare import Comparison, compare_metrics
+from experiments.compare.compare import Comparison, compare_metrics
 from experiments.report.page import LABELS, Page, grid, html_of
 from figures.style import new_figure
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.run import write_run
 from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
