@@ -53,7 +53,7 @@ def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
     They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
     """
     models = models_of(resolve(scenario))
-    at_once = profile.contention[min(models, len(profile.contention)) - 1]
+    at_once = profile.contention[min(models, len(profile.contention)) - 1] / profile.contention[0]
     cores = int(profile.provenance.get("cores", models))
     return "gpu" in profile.provenance or cores < models or at_once >= SLOWED
 

@@ -34,7 +34,7 @@ class Stability(msgspec.Struct, frozen=True):
 
 
 class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
-    """DSDE: a length for each sequence and step, longer where drafter and target have agreed steadily of late.
+    """DSDE: a length for each sequence and step, longer where drafter and target have agreed steadily.
 
     Keys:
         cap: Whether no length of a batch goes beyond the mean of all, equation (11).

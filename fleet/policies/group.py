@@ -1,4 +1,4 @@
-"""Which waiting work shares a step: one session at a time, whoever waits, or all sessions at a barrier."""
+"""Which waiting work shares a step: one session at a time, all that wait, or all sessions at a barrier."""
 
 from collections.abc import Sequence
 from typing import Annotated, Protocol
@@ -24,7 +24,7 @@ class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unk
 
 
 class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
-    """Whoever waits when the device is free, oldest first: work-conserving.
+    """All that wait when the device is free, oldest first: work-conserving.
 
     Keys:
         most (sessions): How many sessions share a step at most.
@@ -40,7 +40,7 @@ class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid
 class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", forbid_unknown_fields=True):
     """All open sessions at once, as in GoodSpeed's rounds (algorithm 1): the verification waits for the slowest.
 
-    The prefill of a new request comes before and does not wait; nor does who decodes without a drafter, in its turn.
+    The prefill of a new request comes before and does not wait; nor does a session that decodes without a drafter.
     """
 
     def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
@@ -54,7 +54,7 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", fo
         return others
 
 
-DraftGroup = One | Batch  # drafts wait for nobody
+DraftGroup = One | Batch  # drafts wait for no others
 Group = DraftGroup | Barrier
 
 

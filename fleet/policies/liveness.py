@@ -1,6 +1,6 @@
 """How long a target waits for a draft before it goes on alone, when it asks again, how long a drafter keeps the silent.
 
-Times are those of the clock of whoever asks: nothing here has one.
+Times are those of the clock of the caller: nothing here has one.
 """
 
 import math

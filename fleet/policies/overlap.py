@@ -16,7 +16,7 @@ class Ahead(msgspec.Struct, frozen=True, tag="ahead", tag_field="policy", forbid
     A mismatch rolls the drafter back to the target's own token, which begins a new epoch: whatever was drafted in the
     old one is refused as stale, on the way or in the making. After full acceptance the target's own token is
     compared with the next one of the tail; if they are the same the rest of the tail stands, else it is rolled back.
-    A tail ends where its request does, since nobody could use more of it.
+    A tail ends where its request does, since more of it has no use.
     The algorithm as printed commits only what lies before a mismatch, and makes no progress if that is the first token.
 
     Keys:

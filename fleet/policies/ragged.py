@@ -47,7 +47,7 @@ class _Rule(msgspec.Struct, frozen=True):
 
     @property
     def together(self) -> bool:
-        """Whether a batch ends as a whole: its finished rows are carried along, and nobody joins before."""
+        """Whether a batch ends as a whole: its finished rows are carried along, and no row joins before."""
         return False
 
     @property

@@ -1,6 +1,6 @@
 """Faults on purpose, as a script: stations that die or stall, and messages that go wrong.
 
-The simulator plays a script, and so can whatever carries real messages or starts real processes: `moments` tells when
+The simulator plays a script, and so do the engine's links and its launcher: `moments` says when
 something happens to a station, and `LinkFaults` what becomes of each message of one direction of a link.
 """
 

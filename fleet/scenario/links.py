@@ -1,4 +1,4 @@
-"""Links of a fleet: who has one with whom, what draws the times of each way, and which of them a run holds back."""
+"""Links of a fleet: which stations have one, what draws the times of each way, and which of them a run holds back."""
 
 from collections.abc import Iterable
 from itertools import chain, product
@@ -21,7 +21,7 @@ class Ways(NamedTuple):
 
 
 def linked_pairs(fleet: Fleet, tags: Iterable[int]) -> list[Pair]:
-    """Return who has a link with whom: each target with those its streams `tags` are dealt to; all, if any may be."""
+    """Return the pairs with a link: each target with those its streams `tags` are dealt to; all, if any may be."""
     if fleet.routed:
         return list(product(range(fleet.verifiers.count), range(fleet.drafters.count)))
     return sorted({(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags})

@@ -33,7 +33,7 @@ def provenance_of(scenario: Scenario) -> dict[str, str]:
 
 
 def measured_on(provenance: Mapping[str, str]) -> MeasuredOn | None:
-    """Return the models and prompts that a provenance tells of; None where it tells of no drafter.
+    """Return the models and prompts that a provenance names; None where it names no drafter.
 
     Profiles written before have them in texts: `drafter` is "KIND MODEL, SHAPE", `prompts` is "FILE, the first N".
     """

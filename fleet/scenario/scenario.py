@@ -77,13 +77,13 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model (for "eagle", of a head in
             the published layout), found relative to the working folder, or "demo", the pair that ships.
         profile: The drafters' machine, where it is another than the targets': a profile as the scenario's `profile`. It
-            tells drafts, their prefill and their overhead; links and acceptance stay the scenario's, or its
-            `profile`'s. Empty: `profile` tells these, too.
+            has the times of drafts, their prefill and their overhead; links and acceptance stay the scenario's, or its
+            `profile`'s. Empty: `profile` has these, too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each drafter.
         order: Which waiting request a drafter serves next.
         admit: Whether a drafter takes one more session.
         warm_up: Whether a drafter runs throw-away tokens after it was idle, to get back to its steady speed.
-        group: Who shares a draft step: one session at a time, or a batch of those that wait.
+        group: Which sessions share a draft step: one at a time, or a batch of those that wait.
         overlap: Whether drafting goes on while a draft is verified.
         route: Which of several drafters drafts the next round of a session.
         move: How the cache of a session comes to another drafter: it prefills the text anew, fetches the cache at the
@@ -129,7 +129,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         model: What the real world loads: the folder of a Hugging Face causal language model, found relative to the
             working folder, or "demo", the pair that ships.
         profile: The targets' machine, where it is another than the drafters': a profile as the scenario's `profile`. It
-            tells verifications, prefills, plain decoding and their overhead. Empty: `profile` tells these,
+            has the times of verifications, prefills, plain decoding and their overhead. Empty: `profile` has these,
             too.
         device: Name of a shared device in `[devices]`; empty for a device of its own for each target.
         verify: Time of a step of a target, be it a verification, a prefill or a plain decoding step, in place of the
@@ -191,7 +191,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who decodes what. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
+    """The requests. Without arrivals the loop is closed: a stream's next request opens when its last is complete.
 
     Keys:
         requests (requests): How many requests there are in all; they are dealt to the streams in turn.
@@ -260,7 +260,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         link: The link between every drafter and every target, in place of the profile's.
         acceptance: How many draft tokens pass verification, in the simulated world. Left out, the profile's model
             holds.
-        workload: Who decodes what.
+        workload: The requests.
         measure: Which part of a run counts.
         slo: What each request is to reach. Left out, no request is held against a goal.
         cost: What devices cost, and draw. Left out, tokens have no price.

@@ -17,13 +17,13 @@ DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # 
 
 
 def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:
-    """Return the profile that tells the times of a side: its own, or else the scenario's; None where there is none."""
+    """Return the profile with the times of a side: its own, or else the scenario's; None where there is none."""
     given = getattr(scenario, side).profile or scenario.profile
     return given if isinstance(given, HardwareProfile) else None
 
 
 def shared_profile(scenario: Scenario) -> HardwareProfile | None:
-    """Return the profile that tells what belongs to no side: links, acceptance, the host; None where there is none.
+    """Return the profile with what belongs to no side: links, acceptance, the host; None where there is none.
 
     It is the scenario's, or that of both sides where they have the same one; without drafters the targets'.
     """
@@ -34,7 +34,7 @@ def shared_profile(scenario: Scenario) -> HardwareProfile | None:
 
 
 def with_profiles(scenario: Scenario, made: Callable[[HardwareProfile | str, str], HardwareProfile | str]) -> Scenario:
-    """Return the scenario with what `made` makes of each of its profiles, which it is told with their keys."""
+    """Return the scenario with what `made` makes of each of its profiles and their keys."""
     replace = msgspec.structs.replace
     sides = {
         side: replace(getattr(scenario, side), profile=made(getattr(scenario, side).profile, f"{side}.profile"))

@@ -21,8 +21,6 @@ def calibrate(
     depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
     prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
-    prompt_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each prompt.")] = 128,
-    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens decoded after each prompt.")] = 96,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
     scenario: Annotated[
         Path | None,
@@ -50,7 +48,6 @@ def calibrate(
         "precision": precision,
         "drafters": {"model": draft, "depth": depth},
         "verifiers": {"model": target},
-        "workload": {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
     }
     given = settings(changes) if scenario else options
     is_batch = fitted_scenario(scenario, given, prompts).batch is not None
