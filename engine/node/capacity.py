@@ -102,7 +102,7 @@ def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
 
 
 def check_room(fleet: Fleet, device: torch.device) -> None:
-    """Raise InputError if the caches of a batch do not fit; called before loading, as all rows are allocated at once."""
+    """Raise InputError if the caches of a batch do not fit. Called before loading: all rows are allocated at once."""
     if fleet.batch is None:
         return
     accounts, free = accounts_of(fleet), free_bytes(device)
