@@ -224,7 +224,7 @@ class Sampler:
         return length if length < drafted else drafted
 
 
-Lengths = NDArray[np.int16]  # rounds without drafts beyond the maximum depth
+Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
 
 
 def _blocks_of(
