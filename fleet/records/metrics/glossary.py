@@ -1,24 +1,24 @@
-"""What every metric and every symbol of the papers means.
+"""Meaning of every metric and of every symbol of the papers.
 
-Metrics have the names that `metrics.py` gives them; symbols are those that are no metric. Keys of scenarios and
-profiles, and the quantities of the analytic model, are described where they are defined.
+Metrics have the names that `measure.py` gives them. Symbols are the papers' quantities that are not metrics. Keys of
+scenarios and profiles, and quantities of the analytic model, are described where they are defined.
 """
 
 import msgspec
 
-PERCENTILES = ("p50", "p90", "p99")  # of times of requests and of rounds
+PERCENTILES = ("p50", "p90", "p99")  # percentiles of request and round times
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a metric or a symbol means.
+    """Meaning of a metric or a symbol.
 
     Keys:
         name: Name of the metric, or the symbol itself.
-        unit: Its unit; what follows it in a run after a comma is a parameter.
-        what: What it is, in full sentences.
-        symbol: How the papers write it; empty where they do not.
-        equation: How it is computed, or what the analytic model says of it.
-        source: Where it comes from: the paper with the place in it.
+        unit: Its unit; in a run, a parameter follows after a comma.
+        what: Definition, in full sentences.
+        symbol: The papers' symbol; empty if there is none.
+        equation: How it is computed, or the analytic model's equation for it.
+        source: The paper, with the place in it.
         percentiles: Whether runs have its percentiles, too.
     """
 
@@ -41,7 +41,7 @@ def percentile_name(name: str, percentile: str) -> str:
 
 
 def meanings() -> dict[str, Meaning]:
-    """Return what all metrics and their percentiles mean, by name."""
+    """Return the meaning of all metrics and their percentiles, by name."""
     known = {}
     for one in METRICS:
         known[one.name] = one
