@@ -21,7 +21,7 @@ from fleet.scenario.resolved import (
 from fleet.scenario.scenario import Scenario, Tier, needs_of
 from fleet.scenario.sharing import in_one_process, overheads_of, shared_device
 from fleet.scenario.sides import described, facts_of, profile_of, shared_profile
-from fleet.scenario.workload import as_told, longest_of
+from fleet.scenario.workload import longest_of, with_lengths
 from fleet.times.labels import basis_of
 from fleet.times.overhead import Overhead
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
@@ -86,7 +86,7 @@ def resolve(scenario: Scenario) -> Fleet:
         links=_links(scenario),
         link_ranges=(_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
         streams=_streams(scenario),
-        workload=as_told(scenario.workload),
+        workload=with_lengths(scenario.workload),
         measure=scenario.measure,
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),

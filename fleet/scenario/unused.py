@@ -36,7 +36,7 @@ def unused_keys(scenario: Scenario) -> Iterator[str]:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
     for name in scenario.devices if scenario.batch is None else ():
         if name not in (scenario.drafters.device, scenario.verifiers.device):
-            yield f"devices.{name}: no station is on it; drafters.device and verifiers.device say who is where"
+            yield f"devices.{name}: no station is on it; drafters.device and verifiers.device name it"
 
 
 def _given(scenario: Scenario) -> list[str]:

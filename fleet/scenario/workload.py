@@ -123,8 +123,8 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers, by scenario or file; InputError as `longest_of`."""
     if not has_file(workload):
-        told = as_told(workload)
-        return mean_tokens(told.prompt_tokens), mean_tokens(told.new_tokens)
+        known = with_lengths(workload)
+        return mean_tokens(known.prompt_tokens), mean_tokens(known.new_tokens)
     turns = _each_once(workload, lambda _what, given: round(mean_tokens(given))) or [(0, 0, 0)]
     return sum(prompt for _, prompt, _ in turns) / len(turns), sum(new for _, _, new in turns) / len(turns)
 
@@ -132,7 +132,7 @@ def mean_lengths(workload: Workload) -> tuple[float, float]:
 def _each_once(workload: Workload, length: Length) -> list[Turn]:
     """List the possible lengths of requests: those of a file, else one for all."""
     rows = workload.requests if has_file(workload) else 1
-    return list(islice(_turns(as_told(workload), length), rows))
+    return list(islice(_turns(with_lengths(workload), length), rows))
 
 
 def has_file(workload: Workload) -> bool:

@@ -31,7 +31,8 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
+    room = goal - done.base
+    return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
