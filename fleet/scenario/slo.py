@@ -31,8 +31,8 @@ class Slo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def limits_s(self) -> dict[str, float]:
         """The limits by the metrics' names of request times: ttft, tpot, latency."""
-        told = {"ttft": self.ttft_s, "tpot": self.tpot_s, "latency": self.e2el_s}
-        return {name: limit_s for name, limit_s in told.items() if limit_s is not None}
+        limits_s = {"ttft": self.ttft_s, "tpot": self.tpot_s, "latency": self.e2el_s}
+        return {name: limit_s for name, limit_s in limits_s.items() if limit_s is not None}
 
 
 def miss(value: Value, limit: float) -> Value:

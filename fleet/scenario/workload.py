@@ -103,7 +103,7 @@ def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
     return iter(streams_of(fleet).get(tag, []))
 
 
-def as_told(workload: Workload) -> Workload:
+def with_lengths(workload: Workload) -> Workload:
     """Return the workload with its lengths replaced by the published workload that `lengths` names."""
     if workload.lengths not in TEXTS:
         return workload

@@ -22,7 +22,8 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    Tokens beyond a request's goal are not committed, nor are those of a request whose target's process died.
+    `from_draft`: how many of them were drafted. Tokens beyond a request's goal are not committed, nor are those of a
+    request whose target's process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
