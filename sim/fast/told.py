@@ -91,6 +91,7 @@ def _commits(star: Star, tags: Integers, told: Told) -> Table:
         tag=tags[request],
         duration_s=told.commit_times[LASTED_S],
         committed=np.minimum(told.commits[WAS_ACCEPTED] + 1, room),
+        from_draft=np.minimum(told.commits[WAS_ACCEPTED], room),
     )
 
 
