@@ -1,4 +1,4 @@
-"""What a user writes to say whom a node calls and which targets it is."""
+"""Addresses and target numbers, as users write them."""
 
 import pytest
 

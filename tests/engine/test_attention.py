@@ -1,4 +1,4 @@
-"""Attention over rows: what a token sees, said in other ways, is the same."""
+"""Attention over rows: equal descriptions of a mask give equal results."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Batches on the engine: whatever the rule, every row says what it says alone, and the log replays."""
+"""Batches on the engine: every row decodes the text that it decodes alone, for every rule, and the log replays."""
 
 from pathlib import Path
 
@@ -107,11 +107,11 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(
 
 @pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("EqSpec, online"), "ExSpec"])
 def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -> None:
-    """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
+    """A wrong cache of a drafter lowers acceptance only, so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
     rows = serve_batch(scenario, prompts_of(resolve(scenario))).run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
-    assert set(verified.accepted) == {0, 1, 2, 3, 4}  # or there would be little to see
+    assert set(verified.accepted) == {0, 1, 2, 3, 4}  # else the test shows little
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
     for requests in streams_of(resolve(scenario)).values():
         for request in requests:
@@ -121,7 +121,7 @@ def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -
 
 
 def feed_alike(target: Target, drafter: Drafter) -> None:
-    """Let them feed rows as they do on a GPU: equally many tokens each, through graphs, which here run again."""
+    """Feed rows as on a GPU: equally many tokens each, through graphs, which here repeat eagerly."""
     target.rectangular = True
     for model in (target.model, drafter.model):
         model.graphs = Graphs(lambda work: work)
@@ -170,7 +170,7 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
 @pytest.mark.parametrize("alike", [slow(False, id="ragged"), pytest.param(True, id="fed alike")])
 @pytest.mark.parametrize("shape", [slow(CHAIN), tree(2, 1)], ids=str)
 def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(tiny: Path, shape: Shape, alike: bool) -> None:
-    """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
+    """In one batch: greedy, warm, top-k and top-p rows. Every row has its own random numbers."""
     large, small = (load_model(str(tiny / name), "", "float64") for name in ("target", "kin"))
     rng = np.random.default_rng(0)
     prompts = [rng.integers(VOCABULARY, size=20 + 5 * number).tolist() for number in range(4)]

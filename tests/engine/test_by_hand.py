@@ -1,4 +1,4 @@
-"""Nodes of several drafters, as a user starts them by hand: real models in threads of one process, over loopback."""
+"""Nodes of several drafters, started by hand: real models in threads of one process, over loopback."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def fleet_by_hand(folder: Path, **drafters: Any) -> Scenario:
 
 
 def serving(threads: Threads, nodes: list[Node]) -> list[Started]:
-    """Let nodes find each other, the last one first, and serve; a thread each, whose result is its log."""
+    """Start the nodes in threads, the last one first, and connect them; the result of each is its log."""
 
     def serve(node: Node) -> Log:
         node.wait_for_welcomes(PATIENCE_S)
@@ -74,7 +74,7 @@ def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
 
 
 def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
-    """The target calls first, then the router, then one drafter after the other: nothing is decoded alone."""
+    """The target connects first, then the router, then each drafter: no token is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
     fleet = resolve(scenario)
     drafters = [DrafterNode(fleet, number=number) for number in range(2)]
@@ -151,7 +151,7 @@ def test_a_drafter_behind_a_router_denies_targets() -> None:
 
 
 def denied(server: ServerEnd, client: ClientEnd) -> str:
-    """Why a server turns a client away; nothing where it welcomes it."""
+    """The reason why a server denies a client; empty if it welcomes it."""
     (hello,) = client.tick(0.0)
     (answer,) = server.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
     (action,) = client.receive(answer.frame, 0.0)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Slot-addressed rows: whatever their neighbours do, a row's tokens see what they would see alone."""
+"""Slot-addressed rows: tokens of a row see the same as alone, for any behaviour of other rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +46,7 @@ def alone(model: CausalLM, tokens: Sequence[int]) -> torch.Tensor:
 
 
 def close(left: torch.Tensor, right: torch.Tensor) -> bool:
-    # transformers computes norms in single precision whatever the model's own is
+    # transformers computes norms in single precision for every model
     return torch.allclose(left, right, rtol=0, atol=1e-5)
 
 
@@ -83,7 +83,7 @@ def test_rows_that_come_go_grow_and_fall_back_read_as_if_they_were_alone(
     model: CausalLM, actions: list[tuple[str, list[int], list[int]]]
 ) -> None:
     cache = model.new_cache(2, 8)
-    fed_last: dict[int, int] = {}  # tokens that a row speculated, which are committed only when it goes on
+    fed_last: dict[int, int] = {}  # speculated tokens of a row, committed only at its next pass
     for action, tags, counts in actions:
         known = [tag for tag in tags if tag in cache.rows]
         if action == "open":
@@ -168,11 +168,11 @@ def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_no
         cache.keep(list(lengths), [range(kept[tag]) for tag in lengths])
         lengths = {tag: length + kept[tag] for tag, length in lengths.items()}
     assert len(memory) == 2
-    assert cache.allocated_bytes <= 4 * cache.bytes_per_token * 3 * 128  # two batches, and what rows began in
+    assert cache.allocated_bytes <= 4 * cache.bytes_per_token * 3 * 128  # two batches, and the first blocks of rows
 
 
 def check(cache: SlotCache) -> None:
-    """Every tag knows its row, and who opens next knows the holes between."""
+    """Every tag maps to its row, and free rows are the holes between."""
     assert cache.rows == {tag: row for row, tag in enumerate(cache.tags) if tag is not None}
     assert sorted(cache.holes) == [row for row, tag in enumerate(cache.tags) if tag is None]
     assert cache.lengths.keys() == cache.rows.keys()

@@ -1,4 +1,4 @@
-"""Weights on disk: whole checkpoints load, however they are cut; what is missing or left over is told by its name."""
+"""Weights on disk: whole checkpoints load in any layout; missing and surplus tensors are named."""
 
 import json
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def write(folder: Path, model: torch.nn.Module, tensors: Tensors, file: str = FI
 
 
 def tensors_of(model: torch.nn.Module) -> Tensors:
-    """What a checkpoint of the model holds: a tied head is the embedding."""
+    """The tensors of a model's checkpoint: a tied head is the embedding."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight")

@@ -1,4 +1,4 @@
-"""The demo pair as committed: its weights are the recorded ones, its prompts are held out, its card tells the truth."""
+"""The committed demo pair: its weights are the recorded ones, its prompts are held out, its card is true."""
 
 import hashlib
 import json

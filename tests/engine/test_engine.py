@@ -1,4 +1,4 @@
-"""The engine decodes losslessly: in one process, and over processes; and its logs replay."""
+"""The engine decodes losslessly in one process and over processes; its logs replay."""
 
 import itertools
 import subprocess
@@ -39,11 +39,11 @@ from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs, plain_text
 from tests.helpers.stars import cache_of
 
-RUNS: dict[str, Served] = {}  # of scenarios that several tests look at
+RUNS: dict[str, Served] = {}  # of scenarios in several tests
 
 
 def greedy(scenario: Scenario) -> Served:
-    """A greedy scenario served over processes, once for all who ask."""
+    """Run a greedy scenario over processes, once for all tests."""
     assert scenario.workload.temperature == 0
     if scenario.digest() not in RUNS:
         RUNS[scenario.digest()] = serve(scenario)
@@ -85,7 +85,7 @@ def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> Non
     steps = rows[rows.event == "start"].merge(
         rows[rows.event == "done"], on=["station", "step"], suffixes=("_start", "_done")
     )
-    # A lock is released after the work and before the report, so the work itself is what must not overlap.
+    # A lock is released after the work and before the report, so only the work must not overlap.
     begin = steps.time_s_done - steps.duration_s_done
     order = begin.argsort()
     ends = steps.time_s_done.to_numpy()[order][:-1]
@@ -259,7 +259,7 @@ def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
 
 @pytest.mark.slow
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
-    """Two rows fit: the third target gets its text without a drafter, the others as ever."""
+    """Two rows fit: the third target decodes without a drafter, the others with one."""
     token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
     row_bytes = token_bytes * resolve(pair_scenario(tiny)).room.longest_row
     memory = cache_of(2 * row_bytes + 100)

@@ -1,7 +1,7 @@
-"""Captured forward passes: the same numbers as eager ones, whatever happens to rows and storage in between.
+"""Captured forward passes: the same numbers as eager ones, for all changes of rows and storage in between.
 
-A CPU cannot capture, so a recorder stands in: it traces a pass into its tensor operations, over the very tensors that
-it saw. As a CUDA graph would, it goes on reading and writing these when the cache has moved on.
+A CPU cannot capture, so a recorder replaces graphs: it traces a pass into its tensor operations, over the same tensors.
+Like a CUDA graph it goes on reading and writing these after the cache has moved on.
 """
 
 import gc
@@ -51,18 +51,18 @@ def model() -> CausalLM:
     model = tiny()
     cache = model.new_cache(1, 300)
     cache.open(0)
-    model.prefill(cache, 0, TEXT[0, :300].tolist())  # its table of positions is long enough from now on
+    model.prefill(cache, 0, TEXT[0, :300].tolist())  # its table of positions is long enough after this
     return model
 
 
 class Twins:
-    """A model that captures and the same one that does not, each with a cache that is told the same."""
+    """A model that captures and the same one that does not; both caches get the same calls."""
 
     def __init__(self, model: CausalLM, capture: Callable[[Work], Work], rows: int = 2, tokens: int = 64) -> None:
         self.model, self.graphs = model, Graphs(capture)
         self.caches = [model.new_cache(rows, tokens) for _ in range(2)]
         with torch.inference_mode():
-            self.caches[0].storage.fill_(1e3)  # what nobody wrote must not be read
+            self.caches[0].storage.fill_(1e3)  # unwritten places must not be read
 
     def both(self, tell: Callable[[RowCache], object]) -> None:
         for cache in self.caches:
@@ -77,7 +77,7 @@ class Twins:
             self.model.graphs = captured
             found.append(self.model.feed(cache, tags, line, counts, nodes))
         self.model.graphs = None
-        # As near as another order of summation: the eager pass reads fewer places.
+        # Equal up to the order of summation: the eager pass reads fewer places.
         assert torch.allclose(*found, rtol=0, atol=1e-12)
 
     def act(self, action: str, tags: Sequence[int], counts: Sequence[int], seed: int) -> None:
@@ -131,7 +131,7 @@ def test_captured_passes_compute_what_eager_ones_do(
             twins.act(*action)
 
     law()
-    assert recorder.replayed > recorder.captured > 10  # or the law says nothing
+    assert recorder.replayed > recorder.captured > 10  # else the law shows nothing
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a cuda device")
@@ -185,7 +185,7 @@ def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: Caus
 
 @pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
 def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree: bool) -> None:
-    """A captured graph knows addresses and holds nothing; the work that it was captured from is forgotten."""
+    """A captured graph uses addresses and owns nothing; the captured work is dropped."""
     reads = []
 
     def capture(work: Work) -> Work:
@@ -251,7 +251,7 @@ def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest
         for _ in range(3):
             twins.feed([0], TEXT[0, :count].tolist(), [count])
             assert len(twins.graphs) <= 3
-    assert recorder.captured == 4  # when the fourth shape came, nobody had rested long enough
+    assert recorder.captured == 4  # at the fourth shape, no graph was unused for long enough
     twins.feed([0], TEXT[0, :4].tolist(), [4])
     assert (recorder.captured, len(twins.graphs)) == (5, 3)
 
@@ -313,7 +313,7 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
 def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
     model: CausalLM, shape: Shape, depth: int
 ) -> None:
-    """Round after round beside a head that runs eagerly; what both are told differs from round to round."""
+    """Round after round beside a head that runs eagerly; inputs differ from round to round."""
     from transformers import LlamaConfig
 
     torch.manual_seed(7)

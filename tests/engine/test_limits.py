@@ -1,4 +1,4 @@
-"""What passes a server: what honest peers say, and nothing that a model or a station would stumble over."""
+"""Checks of a server: honest messages pass, and no message can break a model or a station."""
 
 from typing import Any
 
@@ -86,7 +86,7 @@ DRAFT = Draft(0, 2, 4, 15, 2)
     ("what", "message", "content", "bounds"),
     [
         ("", DRAFT, Content([1, 2]), CHAIN),
-        ("", DRAFT, Content([1]), CHAIN),  # as where prompt lookup finds less
+        ("", DRAFT, Content([1]), CHAIN),  # as when prompt lookup finds less
         ("", replace(DRAFT, tokens=0), Content(), CHAIN),
         ("", DRAFT, Content([1] * 6, [0, 0, 1, 1, 2, 2]), TREE),
         ("", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), SAMPLED),

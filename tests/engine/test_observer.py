@@ -1,4 +1,4 @@
-"""Observers of nodes: what they report is what the logs say, and nothing waits for them."""
+"""Observers of nodes: their reports equal the logs, and no worker waits for them."""
 
 import time
 from itertools import pairwise
@@ -84,7 +84,7 @@ def test_rows_that_could_not_be_reported_are_reported_again() -> None:
     observer = looks(LOG, take=lambda report: (reports.append(report), next(answers, True))[1])
     observer.end()
     assert len(reports) == 2
-    del reports[-1]  # it was not taken
+    del reports[-1]  # the report failed
     observer.end()
     assert [value for report in reports for value in report.rows] == LOG
 
@@ -158,7 +158,7 @@ def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
 
 
 def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> None:
-    """A target may be killed between its being ready and its time zero."""
+    """A target may be killed between its ready message and its time zero."""
     dies = NodeProcess("dies", reports_and_dies, light=True)
     try:
         dies.process.join()

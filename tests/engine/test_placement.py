@@ -1,4 +1,4 @@
-"""Which GPU each station's process gets: devices of their own where there are enough, one for who shares."""
+"""The GPU of each station's process: one for each device if there are enough; shared devices share."""
 
 import os
 from typing import Any

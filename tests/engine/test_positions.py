@@ -1,4 +1,4 @@
-"""Models that have learned their positions: drafts end where these do, and tags are opened once."""
+"""Models with learned positions: drafts end at the last one, and tags are opened once."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ ASKED = POSITIONS - PROMPT
 
 @pytest.fixture(scope="module")
 def learned(tiny: Path) -> Path:
-    """Folders `target` and `drafter` of an untrained pair that knows no more than 36 positions."""
+    """Folders `target` and `drafter` of an untrained pair with 36 positions."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     for role, layers in (("target", 2), ("drafter", 1)):
@@ -80,7 +80,7 @@ def test_a_text_as_long_as_its_positions_is_decoded_speculatively_as_plainly(
     assert large.positions == small.positions == POSITIONS
     prompts = [np.random.default_rng(n).integers(VOCABULARY, size=PROMPT).tolist() for n in range(3)]
     wanted = [decode_plain(Target(large), prompt, ASKED) for prompt in prompts]
-    for drafts in (small, large):  # whose drafts are often refused, and never
+    for drafts in (small, large):  # with drafts that are often refused, and never
         for prompt, text in zip(prompts, wanted, strict=True):
             assert decode_speculatively(Target(large), Drafter(drafts, shape), prompt, ASKED, depth)[0] == text
         assert decode_batch(Target(large), Drafter(drafts, shape), prompts, ASKED, depth)[0] == wanted

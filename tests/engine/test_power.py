@@ -1,4 +1,4 @@
-"""What devices draw: read from NVML and RAPL as they are, and said in one line where they are not there."""
+"""Power and energy from NVML and RAPL; missing devices are reported in one line."""
 
 import math
 import threading
@@ -19,11 +19,11 @@ from tests.helpers.stars import repeatable
 
 
 class NVMLError(Exception):
-    """What NVML raises."""
+    """The error of NVML."""
 
 
 class Nvml:
-    """Stands for the module pynvml, with one GPU at 1980 MHz that has drawn 100 W since it has used 5 kJ."""
+    """Replaces the module pynvml, with one GPU at 1980 MHz that has drawn 100 W since it has used 5 kJ."""
 
     NVML_CLOCK_GRAPHICS = 0
     NVMLError = NVMLError
@@ -68,7 +68,7 @@ class Nvml:
 
 
 def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
-    """Counters of packages as Linux shows them, each with a part of it, and what is none beside."""
+    """Package counters as in Linux, each with a part of it, beside other files."""
     for number, value in enumerate(zones_uj):
         for name, told in ((f"intel-rapl:{number}", f"package-{number}"), (f"intel-rapl:{number}:0", "core")):
             zone = folder / name
@@ -155,12 +155,12 @@ def test_counters_that_only_root_may_read_are_not_there(tmp_path: Path) -> None:
     folder = rapl(tmp_path, 5)
     counter = folder / "intel-rapl:0" / "energy_uj"
     counter.unlink()
-    counter.mkdir()  # whoever reads it gets an error, root too
+    counter.mkdir()  # a folder, which even root cannot read as a file
     assert meter_of("cpu", folder)[0] is None
 
 
 class Meter:
-    """Tells how often it was read, as energy."""
+    """A meter with its number of readings as energy."""
 
     def __init__(self) -> None:
         self.reads, self.lock, self.twice = 0, threading.Lock(), threading.Event()

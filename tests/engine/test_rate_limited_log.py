@@ -10,7 +10,7 @@ from tests.helpers.stars import repeatable
 
 
 def counted(line: str) -> int:
-    """For how many a line stands."""
+    """The repeat count of a line."""
     times = re.search(r" \((\d+) times\)$", line)
     return int(times[1]) if times else 1
 

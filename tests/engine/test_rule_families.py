@@ -59,7 +59,7 @@ def speculations(draw: st.DrawFn) -> tuple[Rule, Shape, int]:
 def test_whatever_is_drafted_the_targets_distribution_is_what_comes_out(
     speculation: tuple[Rule, Shape, int], sampling: Sampling, seed: int, rules_out: bool
 ) -> None:
-    """Total variation by following every branch; with tokens that the models rule out, too."""
+    """Total variation over every branch; also with tokens that the models rule out."""
     rule, shape, depth = speculation
     rng = np.random.default_rng(seed)
     target, drafter = language(rng, depth), language(rng, depth)
@@ -115,7 +115,7 @@ def draft_of(tiny: Path, target: Target, tag: int, shape: Shape, depth: int, sam
 
 
 def sent(content: Content) -> Content:
-    """What arrives of a draft's content over the wire."""
+    """A draft's content after the wire."""
     return parse(pack(Draft(0, 0, 1, 9, len(content.tokens)), content))[1]
 
 
@@ -125,7 +125,7 @@ def test_what_a_row_says_does_not_depend_on_the_drafts_of_its_neighbours(
     tiny: Path, data: st.DataObject, rule: Rule
 ) -> None:
     """Chains and trees of any fan-out and depth in one verification, drawn and sent as each is alone."""
-    drawn = rule in ("rejection", "without-replacement")  # nothing is drawn for a dynamic tree
+    drawn = rule in ("rejection", "without-replacement")  # a dynamic tree has no random draws
     shapes = static_shapes if drawn else static_shapes | dynamic_shapes
     sampling = Sampling(data.draw(st.floats(0.3, 2.0)), data.draw(st.sampled_from([0, 5])))
     asked = data.draw(st.lists(st.tuples(shapes, st.sampled_from([3, 2, 1, 0])), min_size=3, max_size=5))
@@ -152,7 +152,7 @@ def test_nor_what_it_drafts_and_says_in_a_batch_with_lengths_of_every_rows_own(
     sampling, tags = Sampling(temperature), range(len(depths))
 
     def said(groups: Sequence[Sequence[int]]) -> dict[int, list[Any]]:
-        """What each row drafts and commits in three rounds, when rows share them by groups."""
+        """The drafts and tokens of each row in three rounds, with rows in these groups."""
         target, drafter = opened(tiny, rule, sampling, tags), Drafter(model_of(tiny / "kin"), shape, rule)
         for tag in tags:
             drafter.open(tag, list(target.committed(tag)), sampling, seed=tag)
@@ -179,7 +179,7 @@ def test_a_target_refuses_drafts_that_were_drawn_for_another_rule(tiny: Path, te
         target = opened(tiny, verified_by, sampling, [0])
         content = sent(contents_of(draft_of(tiny, target, 0, tree(2, 1), 2, sampling, drawn_for))[0])
         before = list(target.committed(0))
-        if temperature == 0:  # nothing is drawn: every rule is the greedy one
+        if temperature == 0:  # no random draws: every rule is greedy
             assert content.rule == ""
             assert target.verify([0], drafts_of([content], HOST))
             continue
@@ -198,7 +198,7 @@ def replace_rule(content: Content) -> Content:
 
 
 class Broken:
-    """A model whose logits are no numbers for one of the rows that it is asked about, from some call on."""
+    """A model with logits of one row that are not numbers from some call on."""
 
     def __init__(self, model: CausalLM, calls: int, row: int, value: float) -> None:
         self.model, self.calls, self.row, self.value = model, calls, row, value
@@ -252,7 +252,7 @@ def test_and_so_are_those_of_the_drafter_whether_its_draft_is_sent_or_not(
     drafter.model = Broken(drafter.model, level, 0, value)  # type: ignore[assignment]
     prefix, depth = list(target.committed(0)), 3
     if shape.kind == "dynamic":
-        level = 0  # what is deeper may be cut off the tree
+        level = 0  # deeper nodes may be cut off the tree
         drafter.model.calls = 0  # type: ignore[attr-defined]
     message = f"^drafter .*kin: its logits after {len(prefix) + level} tokens of stream 0 are no numbers"
     if sends:
@@ -310,7 +310,7 @@ def test_every_sampling_gives_a_distribution(logits: list[float], temperature: f
     assert float(p.sum()) == pytest.approx(1.0)
     kept = [logit for logit, share in zip(logits, p.tolist(), strict=True) if share > 0]
     dropped = [logit for logit, share in zip(logits, p.tolist(), strict=True) if share == 0]
-    assert min(kept) >= max(dropped, default=-math.inf) - 1e-6  # alike but for rounding: either may go
+    assert min(kept) >= max(dropped, default=-math.inf) - 1e-6  # equal but for rounding: either may go
     assert int((p > 0).sum()) <= (top_k or 5)
 
 

@@ -1,4 +1,4 @@
-"""The verification rules are lossless: exactly, by following every branch of draft and verification, and as drawn."""
+"""The verification rules are lossless: exactly, over every branch of draft and verification, and in samples."""
 
 import itertools
 from collections import Counter
@@ -42,7 +42,7 @@ def logits_after(texts: Language, prefixes: Sequence[Sequence[Text]]) -> torch.T
 def drafted(
     drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling, chance: Chance, rows: int = 1
 ) -> Drafts:
-    """Draft with the engine's own growth from a drafter that is a table."""
+    """Draft with the engine's own growth from a drafter with a table of logits."""
     fed: list[list[Text]] = [[()]] * rows
 
     def extend(tokens: torch.Tensor, above: torch.Tensor, _nodes: Nodes) -> torch.Tensor:
@@ -60,7 +60,7 @@ def drafted(
 
 
 def texts_of(drafts: Drafts, row: int) -> list[Text]:
-    """What every node of a row reads, the root first."""
+    """The prefix of every node of a row, the root first."""
     texts: list[Text] = [()]
     parents = drafts.tree.parents.expand(len(drafts.tokens), -1)
     for parent, token in zip(parents[row].tolist(), drafts.tokens[row].tolist(), strict=True):
@@ -71,7 +71,7 @@ def texts_of(drafts: Drafts, row: int) -> list[Text]:
 def verified(
     drafts: Drafts, target: Language, rule: Rule, sampling: Sampling
 ) -> Callable[[Chance, Sequence[int]], list[Text]]:
-    """A verification of drafts, which may be several times in the batch: the tokens that every row emits."""
+    """Verify drafts, several times in the batch; return the tokens that every row emits."""
     texts = [texts_of(drafts, row) for row in range(len(drafts.tokens))]
     p = distributions(logits_after(target, texts), [sampling] * len(texts))
     q = None if drafts.q is None else normalised(drafts.q.double())
@@ -87,7 +87,7 @@ def verified(
 def rounds(
     target: Language, drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling
 ) -> Iterator[tuple[float, Text]]:
-    """Every way that a round of speculation can go: its probability, and the tokens that it emits."""
+    """Every branch of a round of speculation: its probability, and the tokens that it emits."""
 
     def draft(chance: Branches, rows: list[int]) -> list[Drafts]:
         drafts = drafted(drafter, shape, depth, rule, sampling, chance, len(rows))
@@ -99,7 +99,7 @@ def rounds(
 
 
 def alone(drafts: Drafts, row: int) -> Drafts:
-    """One row of drafts whose tree all rows share."""
+    """One row of drafts, with the tree of all rows."""
     q = None if drafts.q is None else drafts.q[row : row + 1]
     return replace(drafts, tokens=drafts.tokens[row : row + 1], q=q)
 
@@ -189,7 +189,7 @@ def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
 
 
 def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
-    """Rules may stop a draft by its distribution, never by the probability of the token that was drawn."""
+    """Rules may stop a draft by its distribution, never by the probability of the drawn token."""
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
 
     def run(chance: Branches) -> Text:
@@ -210,7 +210,7 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     target, drafter = language(rng, 2), language(rng, 2)
     expected = masses_of(rounds(target, drafter, tree(2, 1), 2, rule, WARM))
     draws = 4000
-    chance = uniforms([np.random.default_rng(8)] * draws, [range(16)] * draws, 16, HOST)  # a row a draw
+    chance = uniforms([np.random.default_rng(8)] * draws, [range(16)] * draws, 16, HOST)  # a row for each draw
     drafts = drafted(drafter, tree(2, 1), 2, rule, WARM, chance, draws)
     counts = Counter(verified(drafts, target, rule, WARM)(chance, range(draws)))
     assert counts.keys() <= expected.keys()
@@ -226,7 +226,7 @@ def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(re
     numbers = torch.tensor(rng.random((3, 2 + 4 * 3)))
     together, each = Uniforms(numbers), Uniforms(numbers)
     for chance in (together, each):
-        chance.accepts(q[:, 0, 0])  # two numbers are taken already
+        chance.accepts(q[:, 0, 0])  # two numbers are used already
         chance.accepts(q[:, 0, 0])
     found = drawn(q, 3, together, replace)
     for node in range(4):
@@ -273,7 +273,7 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
 
 
 def test_nor_where_a_sum_in_pieces_rises_by_rounding_or_falls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accelerators add up in an order of their own: here their sums are off by far more than rounding."""
+    """Accelerators sum in an order of their own: here the sums are off by far more than rounding."""
     rng = np.random.default_rng(13)
     exact = torch.Tensor.cumsum
     for _ in range(200):
@@ -294,7 +294,7 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
 
 
 def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:
-    """Of its best token, of another one, and of one that neither model would say, at temperature 0 and with top-k."""
+    """Of its best token, of another one, and of one outside of both models, at temperature 0 and with top-k."""
     logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
     drafts = Drafts(
         static_tree((1, 1), HOST), torch.tensor([[0, 2], [1, 2]]), [2, 2], [2, 2], logits=logits[:, :2].clone()

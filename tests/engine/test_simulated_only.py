@@ -1,4 +1,4 @@
-"""What the engine cannot do it says by key, before anything is started."""
+"""The engine refuses scenarios that it cannot run by key, before any process starts."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The status of a node: which connections get it, how large an answer is, and what it says."""
+"""The status of a node: access, size of an answer, and content."""
 
 import math
 from typing import Any
@@ -97,7 +97,7 @@ def test_bytes_and_when_it_was_heard_are_those_of_the_targets_connection() -> No
     server.lost(b"peer")
     (gone,) = said(ask(server, now_s=4.0))
     assert gone.rows[1].heard_s is None
-    assert gone.rows[1].sent_bytes == len(answer.frame)  # what was sent was sent
+    assert gone.rows[1].sent_bytes == len(answer.frame)  # bytes that were sent still count
 
 
 def test_a_door_that_tells_nobody_says_what_it_says_to_strangers() -> None:
@@ -216,7 +216,7 @@ def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:
                     asker.status()
             finally:
                 asker.close()
-        assert not running.frames  # nothing of theirs was even decoded
+        assert not running.frames  # no frame of theirs was even decoded
         asker = Asker(address, ring.of("alice"))
         try:
             assert asker.status().node == "drafter"
@@ -226,7 +226,7 @@ def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:
 
 
 def test_where_nobody_listens_or_somebody_else_does_one_line_says_so() -> None:
-    with RunningServer() as running:  # whose node tells nobody
+    with RunningServer() as running:  # a node without a status
         asker = Asker(f"127.0.0.1:{running.port}")
         with pytest.raises(InputError, match="does not tell how it is doing"):
             asker.status()

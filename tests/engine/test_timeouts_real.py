@@ -36,7 +36,7 @@ def delivered(actions: list[Action]) -> list[Any]:
 
 
 def welcome(server: ServerEnd, client: ClientEnd, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
-    """Let a client call, and be welcomed; return what it then tells."""
+    """Connect a client to its welcome; return its actions."""
     (hello,) = client.tick(time_s)
     assert isinstance(hello, Send)
     (welcomed,) = [action for action in server.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
@@ -124,7 +124,7 @@ def test_the_end_of_a_peers_process_is_noticed() -> None:
 
 
 def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> None:
-    """The draft came while nothing ran; the time in which it should have come is over, too."""
+    """The draft arrived during the stop; its timeout has passed too."""
     fleet = toy_fleet(verifiers={"patience_s": 0.2, "count": 1}, workload={"requests": 1, "new_tokens": 2})
     posted: list[Any] = []
     recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
@@ -134,7 +134,7 @@ def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> No
     real = node.inbox.get
 
     class Inbox:
-        """Wakes late, as after a stall, and holds the draft only then: the thread that reads was stopped, too."""
+        """Wakes late, as after a stall, and gets the draft only then: the reading thread was stopped, too."""
 
         stalled = False
         put, empty = node.inbox.put, node.inbox.empty

@@ -1,4 +1,4 @@
-"""Tokenizers are compared by what they hold: files may differ, ids may not; and nobody is believed unseen."""
+"""Tokenizers are compared by content: files may differ, ids may not, and a missing one is an error."""
 
 import json
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def with_a_template(content: Content) -> None:
 
 @pytest.mark.parametrize("change", [as_pairs, turned_round, with_a_template])
 def test_files_that_mean_the_same_ids_are_equal(tmp_path: Path, change: Callable[[Content], None]) -> None:
-    """Whatever their bytes, and however long the embeddings are padded."""
+    """For any bytes, and any padding of the embeddings."""
     other = tokenizer()
     change(other)
     one = write(tmp_path / "drafter", tokenizer(), rows=151936, indent=2)
@@ -131,7 +131,7 @@ def test_a_tokenizer_that_is_missing_on_one_side_is_not_believed_in(tmp_path: Pa
 
 
 def test_without_any_tokenizer_the_vocabularies_must_be_equally_long(tmp_path: Path) -> None:
-    """Their prompts are ids then, which mean what the user says they mean."""
+    """Their prompts are ids then, with the user's meaning."""
     one, other = write(tmp_path / "one", None, rows=100), write(tmp_path / "other", None, rows=100)
     check_shared_tokenizer(one, other)
     with pytest.raises(InputError, match=r"vocabularies of 100 and 101 tokens, and no tokenizer\.json"):
@@ -148,7 +148,7 @@ def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_is_read_as_any_other_file_of_json(tmp_path: Path) -> None:
-    """With a byte order mark, as editors write it; what is no JSON is told by its file, with the reason."""
+    """With a byte order mark, as editors write it; files that are not JSON are named with the reason."""
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", tokenizer())
     file = tmp_path / "other" / "tokenizer.json"
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())

@@ -1,4 +1,4 @@
-"""Every topology over real processes: texts are those of plain decoding, logs replay; what cannot run is named."""
+"""Every topology over real processes: texts are those of plain decoding, logs replay; unsupported keys are named."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A worker of one station: the order in which it hands events over."""
+"""A worker of one station: the order of its events."""
 
 import math
 
@@ -20,13 +20,13 @@ TOKENS = 6
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["came during a step", "came after its end"])
 def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
-    """The thread may be held up between a step's end and the reading of arrivals, or the other way round."""
+    """The thread may be delayed between a step's end and the reading of arrivals, or the other way round."""
     fleet = toy_fleet(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": TOKENS})
     told: list[tuple[float, str]] = []
     held_back: list[StationEvent] = [Join(1, 1, 8, TOKENS)]
 
     class Told(RecordedStation):
-        """Keeps its events and their times."""
+        """A station that records its events and their times."""
 
         def handle(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> list[object]:
             told.append((time_s, type(event).__name__))
@@ -40,7 +40,7 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
             node.inbox.put(Stop())
 
     class Held(ToyTarget):
-        """What comes during its first step is read after it."""
+        """Events of its first step are read after it."""
 
         def run(self, step: object) -> object:
             if not is_late and held_back:

@@ -1,4 +1,4 @@
-"""Who attacks a server: strangers, and dishonest peers who have a seat and know how to talk."""
+"""Attackers of a server: strangers, and dishonest peers with a seat and knowledge of the protocol."""
 
 from collections.abc import Callable
 from itertools import count
@@ -16,10 +16,10 @@ RECENT = 32  # frames that an attacker repeats, whole or damaged
 
 
 class Attacker:
-    """A connection after the other, each with frames drawn from `rng`; the next begins when one is cut.
+    """Successive connections with frames drawn from `rng`; the next begins after a cut.
 
-    `number`: the seat that it asks for, or None for a stranger, who never says a Hello that is welcome. `bad`: the
-    share of bad frames in what it says once it is welcome.
+    - `number`: the seat that it requests; None for a stranger, which is never welcome.
+    - `bad`: the share of bad frames after its welcome.
     """
 
     def __init__(self, fleet: Fleet, name: str, rng: np.random.Generator, number: int | None, bad: float) -> None:
@@ -39,7 +39,7 @@ class Attacker:
         self.request, self.answered = 0, False
 
     def hears(self, frame: bytes) -> bool:
-        """Take what the server says; False now and then: this one does not read."""
+        """Take a frame of the server; False now and then: this attacker does not read it."""
         message, content = parse(frame)
         if isinstance(message, Welcome):
             self.welcome, self.told = True, None
@@ -64,7 +64,7 @@ class Attacker:
         return frame
 
     def hello(self) -> Hello:
-        """The Hello of this connection; a stranger's asks for what it cannot have."""
+        """The Hello of this connection; a stranger's requests an invalid seat."""
         number = self.number if self.number is not None else int(self.rng.integers(-1, 9))
         terms = terms_of(self.fleet) if self.number is not None else {"seed": "1"}
         return Hello("verifier", max(number, 0), self.life + 1, 0, terms)
@@ -84,7 +84,7 @@ class Attacker:
         return kinds[rng.integers(len(kinds))]()
 
     def _as_it_should(self, hello: Hello, keeps: bool = False) -> bytes:
-        """Return what an honest target could say next; `keeps`: without going on by it."""
+        """Return a frame that an honest target could send next; `keeps`: without a change of the conversation."""
         rng, told = self.rng, self.told
         if told is None or (self.answered and rng.random() < 0.1):
             self.request = min(self.request + 1, self.fleet.workload.requests - 1)

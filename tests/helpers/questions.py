@@ -18,12 +18,12 @@ DEPTHS = (1, 2, 4, 6)
 def question_of(number: int, pairs: int = 1) -> Question:
     """Return random question number `number`: even ones are closed loops, odd ones have arrivals and a goal.
 
-    Of several pairs of places each has times and prices of its own; the first one's are those of the question with one.
+    Each of several pairs of places has times and prices of its own; the first has those of the question with one.
     """
     rng = np.random.default_rng([17, number])
     shortest_s, longest_s = (0.5e-3, 8e-3, 0.2e-3), (4e-3, 60e-3, 20e-3)
     token_s, verify_s, link_s = np.exp(rng.uniform(np.log(shortest_s), np.log(longest_s))).tolist()
-    row_s = float(rng.uniform(0.02, 0.2))  # of a step, for each further row
+    row_s = float(rng.uniform(0.02, 0.2))  # of each further row of a step
     profile = {
         "name": "random",
         "draft": {"base_s": 0.2e-3, "per_token_s": token_s, "per_row_s": row_s * token_s},
@@ -57,7 +57,7 @@ def question_of(number: int, pairs: int = 1) -> Question:
 
 
 def _elsewhere(first: Pair, number: int, place: int) -> Pair:
-    """Return a candidate whose devices are quicker or slower than the first one's, and about as much dearer."""
+    """Return a candidate with devices that are faster or slower than the first one's, and priced accordingly."""
     places = {"target_place": f"device {place}", "draft_place": f"device {place}"}
     if place == 0:
         return replace(first, **places)

@@ -1,4 +1,4 @@
-"""The command `specfleet`, but that a real target prints its texts as JSON."""
+"""The command `specfleet` with a real target that prints its texts as JSON."""
 
 import json
 import sys
