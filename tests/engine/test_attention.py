@@ -12,7 +12,7 @@ from engine.decoding.feed import Nodes, feed_of
 
 
 @pytest.mark.parametrize("width", [1, 7, 16, 33])
-def test_an_added_mask_hides_what_the_mask_hides_and_lies_aligned(width: int) -> None:
+def test_an_additive_mask_equals_its_mask_and_is_aligned(width: int) -> None:
     generator = torch.Generator().manual_seed(width)
     queries, keys = (torch.randn(2, 3, n, 8, generator=generator, dtype=torch.float64) for n in (10, width))
     mask = torch.rand(2, 5, width, generator=generator) < 0.5
@@ -25,7 +25,7 @@ def test_an_added_mask_hides_what_the_mask_hides_and_lies_aligned(width: int) ->
 
 
 @pytest.mark.parametrize("heads", [2, 6])
-def test_the_first_tokens_of_a_row_attend_causally_without_a_mask(heads: int) -> None:
+def test_first_tokens_attend_causally_without_a_mask(heads: int) -> None:
     generator = torch.Generator().manual_seed(heads)
     queries = torch.randn(9, heads, 8, generator=generator, dtype=torch.float64)
     keys, values = (torch.randn(1, 2, 9, 8, generator=generator, dtype=torch.float64) for _ in range(2))

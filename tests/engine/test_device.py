@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only() -> None:
+def test_only_outcomes_of_verification_are_copied_to_the_host() -> None:
     """All kinds of drafts, greedy and sampled, with graphs and without, on a device that mixes with no other."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.helpers.pretended"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -60,7 +60,7 @@ def test_an_eagle_head_decodes_losslessly(
 
 @pytest.mark.parametrize("kind", ["model", "eagle", "eagle, aligned"])
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_drafts_are_those_of_a_drafter_that_has_just_read_everything(
+def test_drafts_equal_those_of_a_fresh_drafter(
     tiny: Path, target: CausalLM, head: EagleHead, kind: str, shape: Shape, depth: int
 ) -> None:
     """Two rows at once, round after round, beside fresh drafters that prefill all committed tokens."""

@@ -307,7 +307,7 @@ def test_an_unfit_checkpoint_is_named_by_its_tensor(
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_head_is_told(tmp_path: Path, target: LlamaForCausalLM) -> None:
+def test_a_folder_without_a_head_is_an_error(tmp_path: Path, target: LlamaForCausalLM) -> None:
     with pytest.raises(InputError, match=r"no config\.json"):
         load_head(tmp_path, target, torch.float64, "cpu")
     write_checkpoint(tmp_path, random_tensors())

@@ -132,7 +132,7 @@ def test_text_is_that_of_plain_decoding(tmp_path: Path, target: CausalLM, shape:
 
 @pytest.mark.parametrize("aligned", [False, slow(True)])
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_rows_of_a_batch_say_what_each_says_alone(
+def test_rows_of_a_batch_decode_as_alone(
     tmp_path: Path, target: CausalLM, shape: Shape, depth: int, aligned: bool
 ) -> None:
     head, _ = load(tmp_path, layout_of(2), target)

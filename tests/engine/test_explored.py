@@ -70,7 +70,7 @@ def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 
         slow(in_turn(3), (4, 2), 2),
     ],
 )
-def test_whatever_comes_first_short_requests_end_as_plain_decoding_does(
+def test_short_requests_are_lossless_in_every_order(
     drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int
 ) -> None:
     found = explored(drafters, new_tokens, tags)

@@ -91,7 +91,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
 
 
 @pytest.mark.parametrize("feature", [slow(name) if name != "weights" else name for name in FEATURES])
-def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Path) -> None:
+def test_options_of_drafters_with_a_model_have_their_effect(feature: str, tiny: Path) -> None:
     tables, acts = FEATURES[feature]
     drafters = {"model": str(tiny / "kin")} | tables.get("drafters", {})
     others = {name: table for name, table in tables.items() if name != "drafters"}
@@ -104,7 +104,7 @@ def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Pa
 
 
 @pytest.mark.parametrize("feature", [slow(name) if name != "adaptive depth" else name for name in FEATURES])
-def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
+def test_options_of_replayed_drafters_have_their_effect(feature: str) -> None:
     tables, acts = FEATURES[feature]
     replayed = {"drafters": {"kind": "replayed", "depth": 4}, "verifiers": {"kind": "replayed", "count": 2}}
     merged = {name: replayed.get(name, {}) | tables.get(name, {}) for name in {*replayed, *tables}}
@@ -115,7 +115,7 @@ def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
-def test_no_shipped_scenario_asks_for_what_the_engine_refuses(name: str) -> None:
+def test_the_engine_runs_every_shipped_scenario(name: str) -> None:
     check_can_run(resolve(shipped(name)))
 
 

@@ -147,7 +147,7 @@ def test_cuda_graphs_compute_what_eager_passes_do() -> None:
     assert len(twins.graphs)
 
 
-def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it_has(model: CausalLM) -> None:
+def test_a_full_device_keeps_its_graphs(model: CausalLM) -> None:
     class Full(Recorder):
         def __call__(self, work: Work) -> Work:
             if self.captured == 2:
@@ -165,7 +165,7 @@ def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it
 
 
 @pytest.mark.parametrize("rows", [slow(1), 2, slow(4)])
-def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: CausalLM, rows: int) -> None:
+def test_a_repeated_shape_is_captured_and_replayed(model: CausalLM, rows: int) -> None:
     recorder = Recorder(taped)
     twins = Twins(model, recorder, rows, 200)
     tags = list(range(rows))
@@ -184,7 +184,7 @@ def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: Caus
 
 
 @pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
-def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree: bool) -> None:
+def test_inputs_of_a_graph_live_as_long_as_it(model: CausalLM, is_tree: bool) -> None:
     """A captured graph uses addresses and owns nothing; the captured work is dropped."""
     reads = []
 
@@ -226,7 +226,7 @@ def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
     assert recorder.captured == 2
 
 
-def test_graphs_are_dropped_with_the_table_of_positions_that_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_dropped_with_their_table_of_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "POSITIONS", 64)
     recorder = Recorder(taped)
     twins = Twins(tiny(), recorder, 1, 400)
@@ -256,7 +256,7 @@ def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest
     assert (recorder.captured, len(twins.graphs)) == (5, 3)
 
 
-def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
+def test_rare_and_moving_shapes_are_never_captured(model: CausalLM) -> None:
     recorder = Recorder(run_again)
     twins = Twins(model, recorder, 2, 600)
     twins.caches[0] = model.aligned_cache()
@@ -274,7 +274,7 @@ def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
     assert recorder.captured == 0
 
 
-def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_long_as_drafts_are(
+def test_a_single_row_is_captured_for_trees_and_short_chains(
     model: CausalLM,
 ) -> None:
     recorder = Recorder(taped)
@@ -310,9 +310,7 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
 
 
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
-def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
-    model: CausalLM, shape: Shape, depth: int
-) -> None:
+def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth: int) -> None:
     """Round after round beside a head that runs eagerly; inputs differ from round to round."""
     from transformers import LlamaConfig
 
@@ -352,11 +350,11 @@ def test_a_heads_graphs_rest_when_its_targets_do() -> None:
     assert of_head.resting
 
 
-def test_buckets_are_as_wide_as_what_they_hold_and_at_most_a_quarter_wider() -> None:
+def test_buckets_are_at_most_a_quarter_too_wide() -> None:
     for width in range(1, 5000):
         assert width <= bucket(width) <= max(width + 63, 1.25 * width)
         assert bucket(bucket(width)) == bucket(width)
 
 
-def test_without_a_cuda_device_nothing_is_captured_unless_asked_for(model: CausalLM) -> None:
+def test_nothing_is_captured_by_default_without_cuda(model: CausalLM) -> None:
     assert model.graphs is None

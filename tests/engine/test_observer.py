@@ -43,7 +43,7 @@ def looks(*observed_logs: Log, take: object = None) -> Observer:
     return Observer(lambda: [Recorded(log) for log in observed_logs], 0.0, take)  # type: ignore[misc,arg-type]
 
 
-def test_the_last_report_has_all_that_the_log_says() -> None:
+def test_the_last_report_completes_the_log() -> None:
     watched = Watched(FLEET)
     with observed(lambda: [Recorded(LOG)], now_s(), watched.take):  # type: ignore[list-item]
         pass
@@ -59,7 +59,7 @@ def test_a_log_that_stations_share_is_read_once() -> None:
     assert apart.counters.rounds > shared.counters.rounds
 
 
-def test_a_log_is_read_in_pieces_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_read_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     looks(LOG, take=lambda _report: True).end()
@@ -97,7 +97,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
         pass
 
 
-def test_a_watch_is_called_twice_a_second_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
     monkeypatch.setattr("engine.launch.watched.now_s", lambda: time_s)
     watched = Watched(FLEET, lambda counters: called.append(counters.time_s))
@@ -113,7 +113,7 @@ def test_a_watch_is_called_twice_a_second_and_at_the_end(monkeypatch: pytest.Mon
 # --- over the pipe ---
 
 
-def test_reports_that_nobody_reads_are_dropped_and_hold_up_nobody() -> None:
+def test_unread_reports_are_dropped_without_delay() -> None:
     ours, theirs = Pipe()
     pipe = LauncherPipe(theirs, watched=True, room_s=0.0)
     for number in range(10_000):
@@ -127,7 +127,7 @@ def test_reports_that_nobody_reads_are_dropped_and_hold_up_nobody() -> None:
     assert not pipe.report("nobody is there")
 
 
-def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
+def test_a_launcher_reads_all_reports_while_it_waits_for_one() -> None:
     told: list[int] = []
     much = NodeProcess("much", reports_much, 200, light=True, watch=told.append)
     late = NodeProcess("late", answers_late, light=True)
@@ -143,7 +143,7 @@ def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
     assert told == list(range(200))
 
 
-def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
+def test_reports_of_a_dead_node_precede_its_error() -> None:
     told: list[int] = []
     dies = NodeProcess("dies", reports_and_dies, light=True, watch=told.append)
     late = NodeProcess("late", answers_late, light=True)
@@ -157,7 +157,7 @@ def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
     assert told == [1]
 
 
-def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> None:
+def test_messages_to_a_dead_node_are_lost_and_reported() -> None:
     """A target may be killed between its ready message and its time zero."""
     dies = NodeProcess("dies", reports_and_dies, light=True)
     try:
@@ -170,7 +170,7 @@ def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> N
         dies.end()
 
 
-def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() -> None:
+def test_a_watched_run_reports_all_its_records() -> None:
     pytest.importorskip("torch")
     from engine.launch.serve import serve
 

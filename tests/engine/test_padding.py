@@ -58,7 +58,7 @@ def pair_of(drafter_rows: int, target_rows: int) -> tuple[CausalLM, CausalLM]:
 
 @pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_greedy_text_is_the_targets_where_padding_is_said_too(
+def test_greedy_text_is_exact_with_padding_tokens(
     drafter_rows: int, target_rows: int, shape: Shape, depth: int
 ) -> None:
     small, large = pair_of(drafter_rows, target_rows)
@@ -73,7 +73,7 @@ def test_greedy_text_is_the_targets_where_padding_is_said_too(
 
 @pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
 @pytest.mark.parametrize(("rule", "shape"), ROUNDS, ids=str)
-def test_sampled_text_is_exactly_the_targets_where_padding_is_said_too(
+def test_sampled_text_is_exact_with_padding_tokens(
     monkeypatch: pytest.MonkeyPatch, drafter_rows: int, target_rows: int, rule: Rule, shape: Shape
 ) -> None:
     small, large = pair_of(drafter_rows, target_rows)
@@ -106,7 +106,7 @@ def test_signals_are_finite_numbers_where_one_side_lacks_tokens(drafter_rows: in
             assert 0 <= token.ratio <= 1
 
 
-def test_a_drafter_that_is_told_an_id_that_it_lacks_goes_on() -> None:
+def test_a_drafter_continues_after_an_unknown_id() -> None:
     """In its prompt and in later committed tokens; it drafts from its own ids."""
     small, _ = pair_of(12, 19)
     drafter = Drafter(small)

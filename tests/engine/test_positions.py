@@ -73,9 +73,7 @@ def test_a_draft_ends_where_the_positions_do(depth: int, base: int, positions: i
 
 @pytest.mark.parametrize("shape", [CHAIN, tree(2, 1), dynamic(3, 8)], ids=str)
 @pytest.mark.parametrize("depth", [1, 4, 9])
-def test_a_text_as_long_as_its_positions_is_decoded_speculatively_as_plainly(
-    learned: Path, shape: Shape, depth: int
-) -> None:
+def test_texts_as_long_as_the_positions_decode_losslessly(learned: Path, shape: Shape, depth: int) -> None:
     large, small = pair(learned)
     assert large.positions == small.positions == POSITIONS
     prompts = [np.random.default_rng(n).integers(VOCABULARY, size=PROMPT).tolist() for n in range(3)]
@@ -148,7 +146,7 @@ def test_a_tail_that_is_drafted_ahead_ends_within_the_positions() -> None:
     assert (drafts.base + drafts.tokens).max() == POSITIONS
 
 
-def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(tiny: Path, learned: Path) -> None:
+def test_computed_positions_and_missing_folders_have_no_limit(tiny: Path, learned: Path) -> None:
     assert positions_of(str(tiny / "target"), "target") == positions_of("not-here", "target") == 0
     assert with_positions(resolve(pair_scenario(tiny))).drafters.positions == 0
     mixed = pair_scenario(tiny, drafters={"model": str(learned / "drafter")})
@@ -156,7 +154,7 @@ def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(t
 
 
 @pytest.mark.parametrize("kind", ["slots", "aligned", "target", "drafter", "lookup"])
-def test_a_tag_that_is_opened_twice_is_an_error_and_leaves_the_row_alone(tiny: Path, kind: str) -> None:
+def test_opening_a_tag_twice_is_an_error(tiny: Path, kind: str) -> None:
     model = load_model(str(tiny / "target"), "target", "float64", "cpu")
     one: Any = {
         "slots": model.new_cache, "aligned": model.aligned_cache, "target": lambda: Target(model),

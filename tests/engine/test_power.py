@@ -80,13 +80,13 @@ def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
     return folder
 
 
-def test_a_gpu_tells_clock_power_memory_and_energy_in_our_units() -> None:
+def test_gpu_clock_power_memory_and_energy_are_in_our_units() -> None:
     (reading,) = NvmlMeter(Nvml(), {}).read()
     assert reading == Reading("NVIDIA H100 (NVML)", 1980.0, 100.0, 3 * 2**30, 5000.0)
 
 
 @pytest.mark.parametrize("absent", ["clock", "power", "memory", "energy"])
-def test_what_a_gpu_does_not_tell_is_unknown_and_the_rest_is_told(absent: str) -> None:
+def test_unsupported_readings_of_a_gpu_are_nan(absent: str) -> None:
     (reading,) = NvmlMeter(Nvml((absent,)), {}).read()
     unknown = [math.isnan(value) for value in reading[1:]]
     assert unknown == [name == absent for name in ("clock", "power", "memory", "energy")]
@@ -133,7 +133,7 @@ def test_packages_are_counted_and_not_once_more_their_parts(tmp_path: Path, monk
     assert math.isnan(first.memory_bytes)
 
 
-def test_what_is_not_there_is_said_in_one_line_and_not_measured(tmp_path: Path) -> None:
+def test_a_missing_meter_is_one_line(tmp_path: Path) -> None:
     line = "no NVML device and RAPL is not readable on this host: energy was not measured"
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -173,7 +173,7 @@ class Meter:
             return [Reading("one", energy_j=float(self.reads)), Reading("other", power_w=2.0)]
 
 
-def test_each_draft_has_a_sample_of_each_device_right_before_it_and_no_other_step_has() -> None:
+def test_only_drafts_are_preceded_by_samples() -> None:
     sampler = Sampler(Meter(), 0.0)
     before = sampler.before("drafter.2")
     for number, kind in enumerate(("prefill", "draft", "warm_up", "draft"), start=1):
@@ -184,7 +184,7 @@ def test_each_draft_has_a_sample_of_each_device_right_before_it_and_no_other_ste
     assert sampler.samples == sorted(sampler.samples, key=lambda one: one.time_s)
 
 
-def test_samples_between_steps_begin_before_the_work_and_end_after_it() -> None:
+def test_samples_enclose_the_work() -> None:
     meter = Meter()
     sampler = Sampler(meter, 0.0)
     with metered(sampler):

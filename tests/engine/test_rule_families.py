@@ -56,7 +56,7 @@ def speculations(draw: st.DrawFn) -> tuple[Rule, Shape, int]:
 
 @settings(repeatable, max_examples=60)
 @given(speculations(), samplings, st.integers(0, 99), st.booleans())
-def test_whatever_is_drafted_the_targets_distribution_is_what_comes_out(
+def test_outputs_follow_the_targets_distribution_for_any_draft(
     speculation: tuple[Rule, Shape, int], sampling: Sampling, seed: int, rules_out: bool
 ) -> None:
     """Total variation over every branch; also with tokens that the models rule out."""
@@ -77,7 +77,7 @@ MISMATCHES: list[tuple[Rule, Rule]] = [("rejection", "without-replacement"), ("w
 
 
 @pytest.mark.parametrize(("drawn_for", "verified_by"), MISMATCHES)
-def test_drafts_that_were_drawn_for_another_rule_would_bias_the_output(drawn_for: Rule, verified_by: Rule) -> None:
+def test_drafts_of_another_rule_would_bias_the_output(drawn_for: Rule, verified_by: Rule) -> None:
     distances = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -121,9 +121,7 @@ def sent(content: Content) -> Content:
 
 @settings(repeatable, max_examples=25)
 @given(data=st.data(), rule=st.sampled_from(["rejection", "without-replacement", "top-k", "match"]))
-def test_what_a_row_says_does_not_depend_on_the_drafts_of_its_neighbours(
-    tiny: Path, data: st.DataObject, rule: Rule
-) -> None:
+def test_a_row_does_not_depend_on_its_neighbours_drafts(tiny: Path, data: st.DataObject, rule: Rule) -> None:
     """Chains and trees of any fan-out and depth in one verification, drawn and sent as each is alone."""
     drawn = rule in ("rejection", "without-replacement")  # a dynamic tree has no random draws
     shapes = static_shapes if drawn else static_shapes | dynamic_shapes
@@ -146,7 +144,7 @@ def test_what_a_row_says_does_not_depend_on_the_drafts_of_its_neighbours(
     depths=st.lists(st.integers(0, 4), min_size=2, max_size=4),
     temperature=st.sampled_from([0.0, 0.7, 1.3]),
 )
-def test_nor_what_it_drafts_and_says_in_a_batch_with_lengths_of_every_rows_own(
+def test_a_row_does_not_depend_on_its_neighbours_lengths(
     tiny: Path, shape: Shape, rule: Rule, depths: list[int], temperature: float
 ) -> None:
     sampling, tags = Sampling(temperature), range(len(depths))
@@ -222,7 +220,7 @@ class Broken:
     value=st.sampled_from([math.nan, math.inf, -math.inf]),
     temperature=st.sampled_from([0.0, 1.0]),
 )
-def test_logits_of_the_target_that_are_no_numbers_are_an_error_with_their_position(
+def test_broken_logits_of_the_target_name_their_position(
     tiny: Path, shape: Shape, row: int, value: float, temperature: float
 ) -> None:
     sampling = Sampling(temperature)
@@ -243,7 +241,7 @@ def test_logits_of_the_target_that_are_no_numbers_are_an_error_with_their_positi
     temperature=st.sampled_from([0.0, 1.0]),
     sends=st.booleans(),
 )
-def test_and_so_are_those_of_the_drafter_whether_its_draft_is_sent_or_not(
+def test_broken_logits_of_the_drafter_are_an_error(
     tiny: Path, shape: Shape, level: int, value: float, temperature: float, sends: bool
 ) -> None:
     sampling = Sampling(temperature)
@@ -322,7 +320,7 @@ def test_every_sampling_gives_a_distribution(logits: list[float], temperature: f
         *[({"top_p": bad}, "top_p = ") for bad in (0.0, -0.2, 1.0001, math.nan, math.inf)],
     ],
 )
-def test_a_sampling_that_is_none_is_refused_in_one_line(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_sampling_is_refused_in_one_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}.*allowed: ") as caught:
         Sampling(**{"temperature": 1.0, **given})
     assert "\n" not in str(caught.value)

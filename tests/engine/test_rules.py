@@ -188,7 +188,7 @@ def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
     assert distance(target, WARM, 2, masses_of(explore(algorithm_2(target, drafter, 2)))) > 0.05
 
 
-def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
+def test_stopping_by_a_drawn_tokens_probability_would_bias_the_output() -> None:
     """Rules may stop a draft by its distribution, never by the probability of the drawn token."""
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
 
@@ -220,7 +220,7 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(replace: bool) -> None:
+def test_nodes_of_a_level_draw_at_once_as_in_turn(replace: bool) -> None:
     rng = np.random.default_rng(17)
     q = torch.tensor(rng.dirichlet(np.full(5, 0.5), size=(3, 4)))  # 3 rows with 4 nodes
     numbers = torch.tensor(rng.random((3, 2 + 4 * 3)))
@@ -234,13 +234,13 @@ def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(re
     assert together.used == each.used == 14
 
 
-def test_greedy_verification_accepts_the_common_prefix_and_adds_the_targets_own_token() -> None:
+def test_greedy_verification_accepts_the_common_prefix() -> None:
     assert longest_path([5, 6, 7], [5, 6, 9, 1]) == ([1, 2], 9)
     assert longest_path([5, 6, 7], [5, 6, 7, 1]) == ([1, 2, 3], 1)
     assert longest_path([], [4]) == ([], 4)
 
 
-def test_greedy_verification_descends_to_the_child_that_the_target_says() -> None:
+def test_greedy_verification_descends_to_the_targets_best_child() -> None:
     parents = [0, 0, 1, 2, 2]
     assert longest_path([5, 6, 7, 8, 9], [6, 0, 9, 0, 0, 3], parents) == ([2, 5], 3)
     assert path_in_text([5, 6, 7, 8, 9], [6, 9, 3], parents) == [2, 5]
@@ -258,7 +258,7 @@ def test_at_temperature_zero_every_rule_is_the_greedy_one(rule: Rule) -> None:
         assert text == tuple(int(target[text[:n]].argmax()) for n in range(len(text)))
 
 
-def test_top_k_and_top_p_keep_the_fewest_tokens_that_are_enough() -> None:
+def test_top_k_and_top_p_keep_the_fewest_tokens() -> None:
     logits = torch.log(torch.tensor([[[0.5, 0.3, 0.15, 0.05]]]))
     assert distributions(logits, [Sampling(1.0, top_k=2)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
     assert distributions(logits, [Sampling(1.0, top_p=0.8)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
@@ -272,7 +272,7 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
         assert Uniforms(torch.tensor([[number]], dtype=torch.float64)).draws(weights).tolist() == [token]
 
 
-def test_nor_where_a_sum_in_pieces_rises_by_rounding_or_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_zero_weight_is_drawn_despite_rounding_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accelerators sum in an order of their own: here the sums are off by far more than rounding."""
     rng = np.random.default_rng(13)
     exact = torch.Tensor.cumsum
@@ -293,7 +293,7 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
     assert uniforms([np.random.default_rng(0)], [range(2)], 2, HOST).numbers.dtype == torch.float64
 
 
-def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:
+def test_signals_of_impossible_tokens_are_finite() -> None:
     """Of its best token, of another one, and of one outside of both models, at temperature 0 and with top-k."""
     logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
     drafts = Drafts(

@@ -184,7 +184,7 @@ def test_only_requests_have_a_due_time() -> None:
         ),
     ],
 )
-def test_only_stated_links_are_held(tables: dict[str, Any], held: bool) -> None:
+def test_only_described_links_are_emulated(tables: dict[str, Any], held: bool) -> None:
     scenario = star(**tables)
     assert holds_links(resolve(scenario)) is held
     assert (stated_links(resolve(scenario)) is not None) is held

@@ -69,7 +69,7 @@ def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
     assert delivered(server.receive(b"peer", sent.frame, 0.0)) == [OPENING]
 
 
-def test_a_request_that_has_left_is_not_sent_after_the_welcome() -> None:
+def test_a_finished_request_is_not_sent_after_the_welcome() -> None:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
     client.send(OPENING, content(OPENING), 0.0)
     client.send(GIVEN_UP, NOTHING, 0.2)

@@ -113,7 +113,7 @@ def model_otherwise(content: Content) -> str:
         split_otherwise, model_otherwise,
     ],
 )  # fmt: skip
-def test_what_makes_other_ids_is_told_in_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
+def test_a_difference_of_ids_is_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
     other = tokenizer()
     told = change(other)
     with pytest.raises(InputError, match=rf"do not share a tokenizer: {told}") as caught:
@@ -122,7 +122,7 @@ def test_what_makes_other_ids_is_told_in_one_line(tmp_path: Path, change: Callab
 
 
 @pytest.mark.parametrize("lacking", ["drafter", "target"])
-def test_a_tokenizer_that_is_missing_on_one_side_is_not_believed_in(tmp_path: Path, lacking: str) -> None:
+def test_a_missing_tokenizer_of_one_model_is_refused(tmp_path: Path, lacking: str) -> None:
     folders = [
         write(tmp_path / role, None if role == lacking else tokenizer(), rows=100) for role in ("drafter", "target")
     ]
@@ -138,7 +138,7 @@ def test_without_any_tokenizer_the_vocabularies_must_be_equally_long(tmp_path: P
         check_shared_tokenizer(one, write(tmp_path / "third", None, rows=101))
 
 
-def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
+def test_a_broken_tokenizer_names_its_folder(tmp_path: Path) -> None:
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", tokenizer())
     for content in (b"{", b"[]", b'{"model": 3}', b"\xff\xfe"):
         (tmp_path / "other" / "tokenizer.json").write_bytes(content)
@@ -158,7 +158,7 @@ def test_a_tokenizer_is_read_as_any_other_file_of_json(tmp_path: Path) -> None:
         check_shared_tokenizer(one, other)
 
 
-def test_a_broken_tokenizer_of_another_kind_is_told_by_its_folder_too(tmp_path: Path) -> None:
+def test_another_kind_of_broken_tokenizer_names_its_folder(tmp_path: Path) -> None:
     one, other = write(tmp_path / "one", None), write(tmp_path / "other", tokenizer())
     (tmp_path / "one" / "tokenizer.model").write_bytes(b"\xff")
     with pytest.raises(InputError, match=rf"^{tmp_path / 'one'}: no tokenizer can be read from it") as caught:
@@ -166,9 +166,7 @@ def test_a_broken_tokenizer_of_another_kind_is_told_by_its_folder_too(tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-def test_a_node_says_when_its_host_lacks_a_model_whose_tokenizer_it_would_compare(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unchecked_tokenizer_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", None)
 
     def compare(drafter: str, target: str) -> str:
