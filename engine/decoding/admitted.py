@@ -27,7 +27,7 @@ qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultg
 ADMITTED = frozenset(NAMES.split())
 ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted if their configuration makes decoders of them
 LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a row that can be rolled back
-UNTOLD = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
+NO_WINDOW = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
 ROPE_BY_LENGTH = {"dynamic", "longrope"}  # frequencies that depend on it, beyond the original training length
 
@@ -82,9 +82,9 @@ def refusal(config: PretrainedConfig) -> str:
         return "an encoder, whose tokens look ahead; only with is_decoder = true in its config.json it is a decoder"
     if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
         return "its tokens look ahead (use_bidirectional_attention or is_causal in its config.json)"
-    known = STATIC_ROPE | ROPE_BY_LENGTH
-    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - known:
-        return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(known))}"
+    supported = STATIC_ROPE | ROPE_BY_LENGTH
+    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - supported:
+        return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(supported))}"
     return ""
 
 
@@ -111,8 +111,10 @@ def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
 
 def ropes(config: PretrainedConfig) -> list[dict[str, object]]:
     """Return the parameters of all rotary embeddings of a model: one, one for each kind of layer, or none."""
-    given = getattr(config, "rope_parameters", None) or {}
-    return [given] if "rope_type" in given else [rope for rope in given.values() if isinstance(rope, dict)]
+    parameters = getattr(config, "rope_parameters", None) or {}
+    return (
+        [parameters] if "rope_type" in parameters else [rope for rope in parameters.values() if isinstance(rope, dict)]
+    )
 
 
 def slides(config: PretrainedConfig) -> bool:
@@ -129,8 +131,8 @@ def longest_row(config: PretrainedConfig) -> int:
     limits = []
     for rope in ropes(config):
         if rope.get("rope_type") in ROPE_BY_LENGTH:
-            given = int(config.max_position_embeddings)
-            limits.append(min(given, int(rope.get("original_max_position_embeddings") or given)))
-    if config.model_type in UNTOLD and slides(config):
+            positions = int(config.max_position_embeddings)
+            limits.append(min(positions, int(rope.get("original_max_position_embeddings") or positions)))
+    if config.model_type in NO_WINDOW and slides(config):
         limits.append(config.sliding_window)
     return min(limits, default=0)

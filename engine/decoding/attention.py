@@ -140,8 +140,8 @@ def attention_function(
         if name not in HARMLESS and value_of_it is not None:
             raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not support")
     feed = FEED.get()
-    seen = feed.mask if sliding_window is None else feed.within(sliding_window)
-    mask = grouped(seen, query.shape[1] // key.shape[1], query.dtype)
+    visible = feed.mask if sliding_window is None else feed.within(sliding_window)
+    mask = grouped(visible, query.shape[1] // key.shape[1], query.dtype)
     output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling, softcap, s_aux)
     return output[None], None
 

@@ -40,9 +40,9 @@ def decode_speculatively(
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
     drafter.prefill(TAG, hidden=first.hidden)
     accepted_lengths = []
-    committed, known = target.committed(TAG), positions_of(target, drafter)
+    committed, limit = target.committed(TAG), positions_of(target, drafter)
     while len(committed) < len(prompt) + new_tokens:
-        levels = reach(depth, len(committed), known)
+        levels = reach(depth, len(committed), limit)
         verdict = target.verify([TAG], drafter.draft([TAG], [levels]))[0]
         drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
         accepted_lengths.append(verdict.accepted)

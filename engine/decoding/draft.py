@@ -175,14 +175,14 @@ class Drafter:
         """
         return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
 
-    def _lacking(self, tags: Sequence[int], known: Sequence[int]) -> list[list[int]]:
-        """Roll caches back so that each lacks part of the `known` tokens; return the newest of these."""
-        for tag, length in zip(tags, known, strict=True):
+    def _lacking(self, tags: Sequence[int], ends: Sequence[int]) -> list[list[int]]:
+        """Roll caches back so that each lacks some of its tokens up to `ends`; return these."""
+        for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
-        lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, known, strict=True)]
-        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *known)
+        lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]
+        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *ends)
         if self.cache.uniform or few:
-            for tag, length in zip(tags, known, strict=True):
+            for tag, length in zip(tags, ends, strict=True):
                 self.cache.roll_back(tag, length - max(lacking))
             lacking = [max(lacking)] * len(tags)
         return [self._known(self.streams[tag].committed[-count:]) for tag, count in zip(tags, lacking, strict=True)]

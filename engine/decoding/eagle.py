@@ -318,8 +318,8 @@ class EagleDrafter(Drafter):
                 self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
                 if self.graphs is not None:
                     self.graphs.forget()  # they use the old table
-            given = self.cache, tokens[begin:end], feed, states[begin:end]
-            return self._pass(*given) if self.graphs is None else self.graphs.run(self._pass, *given)
+            inputs = self.cache, tokens[begin:end], feed, states[begin:end]
+            return self._pass(*inputs) if self.graphs is None else self.graphs.run(self._pass, *inputs)
 
         return self.cache.fed(tags, counts, nodes, forward)
 

@@ -260,9 +260,9 @@ def tapped_layers(content: Content, layers: int, source: object) -> tuple[int, .
     if nested.get("use_aux_hidden_state", True) is not True:
         raise InputError(f"{source}: use_aux_hidden_state = false, but an EAGLE-3 head reads hidden states of layers")
     if nested.get(LAYERS_KEY) is not None:
-        shift, given = 1, nested[LAYERS_KEY]
+        shift, numbers = 1, nested[LAYERS_KEY]
     elif content.get(LAYERS_KEY) is not None:
-        shift, given = 0, content[LAYERS_KEY]
+        shift, numbers = 0, content[LAYERS_KEY]
     elif layers < MIN_LAYERS:
         raise InputError(
             f"{source}: a target of {layers} layers has no three layers that are usually read; name them by "
@@ -270,12 +270,12 @@ def tapped_layers(content: Content, layers: int, source: object) -> tuple[int, .
         )
     else:
         return 2, layers // 2, layers - 3
-    if not isinstance(given, list) or not given or not all(type(number) is int for number in given):
-        raise InputError(f"{source}: {LAYERS_KEY} = {given!r}; allowed: a list of numbers of layers")
-    taps = sorted({number + shift for number in given})
-    if len(taps) < len(given) or taps[0] < 0 or taps[-1] >= layers:
+    if not isinstance(numbers, list) or not numbers or not all(type(number) is int for number in numbers):
+        raise InputError(f"{source}: {LAYERS_KEY} = {numbers!r}; allowed: a list of numbers of layers")
+    taps = sorted({number + shift for number in numbers})
+    if len(taps) < len(numbers) or taps[0] < 0 or taps[-1] >= layers:
         raise InputError(
-            f"{source}: {LAYERS_KEY} = {given}; allowed: different ones from {-shift} to {layers - 1 - shift}, for the "
-            f"target has {layers} layers"
+            f"{source}: {LAYERS_KEY} = {numbers}; allowed: distinct ones from {-shift} to {layers - 1 - shift}, for "
+            f"the target has {layers} layers"
         )
     return tuple(taps)

@@ -16,21 +16,21 @@ from engine.decoding.placing import placed
 class Nodes:
     """Speculated tokens of a pass: stored from `offset` beyond each row's committed tokens on.
 
-    - `seen` (rows or 1, nodes, offset + nodes): the speculated tokens of its row that a node sees, itself included;
+    - `attended` (rows or 1, nodes, offset + nodes): the speculated tokens of its row that a node sees, itself included;
       None for a chain, in which it sees all up to itself.
     - `depths` (rows or 1, nodes): distance of its position from the committed tokens.
     """
 
     offset: int
-    seen: torch.Tensor | None = None
+    attended: torch.Tensor | None = None
     depths: torch.Tensor | None = None
 
     def of_rows(self, first: int, last: int) -> "Nodes":
         """Return the nodes of rows first .. last - 1 only."""
-        if self.seen is None or self.depths is None:
+        if self.attended is None or self.depths is None:
             return self
-        seen, depths = (part if len(part) == 1 else part[first:last] for part in (self.seen, self.depths))
-        return Nodes(self.offset, seen, depths)
+        attended, depths = (part if len(part) == 1 else part[first:last] for part in (self.attended, self.depths))
+        return Nodes(self.offset, attended, depths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class Feed:
         A token sees one text up to itself, in the order of places: the committed tokens and, in a tree, its ancestors.
         So the window covers the last places that it sees, for any width of tree and padding.
         """
-        seen = self.visible
+        attended = self.visible
         if self.width <= window:
-            return seen
-        if seen is None:
+            return attended
+        if attended is None:
             return (self.places >= self.width - window)[None, None]
-        newer = seen.flip(-1).cumsum(-1).flip(-1)  # tokens seen from a place on
-        return seen & (newer <= window)
+        newer = attended.flip(-1).cumsum(-1).flip(-1)  # tokens seen from a place on
+        return attended & (newer <= window)
 
 
 def feed_of(
@@ -110,7 +110,7 @@ def feed_of(
     padding = [0] * len(lengths) if paddings is None else paddings
     starts = [pad + length + offset for pad, length in zip(padding, lengths, strict=True)]
     width = max(starts) + most
-    is_chain = nodes is None or nodes.seen is None
+    is_chain = nodes is None or nodes.attended is None
     if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, with views alone
         begin = rows.start * capacity + starts[0]
         positions = numbers[starts[0] : width]
@@ -119,27 +119,27 @@ def feed_of(
     begins = placed([starts, firsts, padding], numbers.device)  # as one tensor: every small copy costs a launch
     positions, slots = begins[:2, :, None] + numbers[:most]  # (B, T) each
     mask = None
-    if nodes is not None and nodes.seen is not None and nodes.depths is not None:
+    if nodes is not None and nodes.attended is not None and nodes.depths is not None:
         ends = begins[0] - offset  # of the committed tokens
-        mask = tree_mask(ends, nodes.seen, numbers[:width])
+        mask = tree_mask(ends, nodes.attended, numbers[:width])
         positions = ends[:, None] + nodes.depths
     feed = Feed(rows, slots.flatten(), positions.flatten(), numbers[:width], mask)
     if any(padding):
         empty = begins[2, :, None]
-        seen = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
-        feed = replace(feed, mask=seen, positions=(positions - empty).flatten())
+        attended = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
+        feed = replace(feed, mask=attended, positions=(positions - empty).flatten())
     return feed if min(counts) == most else ragged(feed, counts, most)
 
 
-def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return the mask of a tree: a node sees the committed tokens, and the speculated ones in `seen`.
+def tree_mask(lengths: torch.Tensor, attended: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the mask of a tree: a node sees the committed tokens, and the speculated ones in `attended`.
 
     Shapes: lengths (B,), seen (B or 1, T, S) over the S places beyond each row's length, places (W,), result (B, T, W).
     """
     beyond = places - lengths[:, None]  # (B, W)
-    among = beyond.clamp(0, seen.shape[-1] - 1)[:, None].expand(-1, seen.shape[1], -1)
-    visible = seen.expand(len(lengths), -1, -1).gather(2, among)
-    inside = ((beyond >= 0) & (beyond < seen.shape[-1]))[:, None]
+    among = beyond.clamp(0, attended.shape[-1] - 1)[:, None].expand(-1, attended.shape[1], -1)
+    visible = attended.expand(len(lengths), -1, -1).gather(2, among)
+    inside = ((beyond >= 0) & (beyond < attended.shape[-1]))[:, None]
     return (beyond < 0)[:, None] | (visible & inside)
 
 

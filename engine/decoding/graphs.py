@@ -68,8 +68,8 @@ class _Graph:
 
     def fill(self, tokens: torch.Tensor, feed: Feed, states: Sequence[torch.Tensor]) -> None:
         """Copy the inputs of the next replay."""
-        for buffer, given in zip(self.states, states, strict=True):
-            buffer.copy_(given)
+        for buffer, values in zip(self.states, states, strict=True):
+            buffer.copy_(values)
         torch.stack((tokens, feed.slots, feed.positions), out=self.inputs)
         if self.mask is not None and feed.mask is not None:
             self.mask[..., : feed.width].copy_(feed.mask)
@@ -86,18 +86,18 @@ class _Storage:
     """Passes and graphs of one storage."""
 
     graphs: dict[Form, _Graph] = field(default_factory=dict)
-    seen: Counter[Form] = field(default_factory=Counter)
+    sights: Counter[Form] = field(default_factory=Counter)
     passes: int = 0
     full: bool = False  # the device had no memory for a capture
 
     def takes(self, form: Form) -> bool:
         """Whether a new form gets a graph now; it may replace the least recently used one."""
-        self.seen[form] += 1
-        if self.full or self.seen[form] < SIGHTS:
+        self.sights[form] += 1
+        if self.full or self.sights[form] < SIGHTS:
             return False
         if len(self.graphs) < MOST_GRAPHS:
             return True
-        oldest = min(self.graphs, key=lambda known: self.graphs[known].used)
+        oldest = min(self.graphs, key=lambda stored: self.graphs[stored].used)
         if self.passes - self.graphs[oldest].used < RESTED:
             return False
         del self.graphs[oldest]
@@ -119,7 +119,7 @@ class Graphs:
 
     def __len__(self) -> int:
         """The number of graphs."""
-        return sum(len(known.graphs) for known in self.storages.values())
+        return sum(len(stored.graphs) for stored in self.storages.values())
 
     @property
     def resting(self) -> bool:
@@ -141,21 +141,21 @@ class Graphs:
         form = None if self.resting else form_of(cache, feed)
         if form is None:
             return work(cache, tokens, feed, *states)
-        known = self.storages.setdefault(cache.storage, _Storage())
-        known.passes += 1
-        graph = known.graphs.get(form)
+        stored = self.storages.setdefault(cache.storage, _Storage())
+        stored.passes += 1
+        graph = stored.graphs.get(form)
         if graph is None:
-            if not known.takes(form):
+            if not stored.takes(form):
                 return work(cache, tokens, feed, *states)
-            graph = known.graphs[form] = graph_of(form, tokens.device, states)
-        graph.used = known.passes
+            graph = stored.graphs[form] = graph_of(form, tokens.device, states)
+        graph.used = stored.passes
         graph.fill(tokens, feed, states)
         if graph.replay is None:  # only now: a capture runs the pass, and the buffers decide where it writes
             try:
                 graph.replay = self.capture(lambda: work(cache, graph.inputs[0], graph.feed(feed.rows), *graph.states))
             except torch.OutOfMemoryError:  # a capture has memory of its own, which an eager pass shares
-                known.full = True
-                del known.graphs[form]
+                stored.full = True
+                del stored.graphs[form]
                 return work(cache, tokens, feed, *states)
         return graph.replay().clone()  # all graphs share their memory: the next one may overwrite this
 

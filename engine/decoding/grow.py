@@ -34,7 +34,7 @@ class Drafts:
     - `logits` (B, inner nodes, V): the drafter's, if requested.
     - `fed`: number of nodes that the drafter fed, if these are the first ones in order; else (B, n) the offset of each
       node beyond the committed tokens, -1 for never.
-    - `held`: a copy of `fed` on the host, after its first use.
+    - `host_places`: a copy of `fed` on the host, after its first use.
     - `fans`: most children of a node of each row; empty for as many as the tree's.
     - `rule`: of the random draws; None for greedy drafts, which every rule can verify.
     - `drafter`: its name in errors.
@@ -47,7 +47,7 @@ class Drafts:
     q: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     fed: int | torch.Tensor = 0
-    held: list[list[int]] = field(default_factory=list)
+    host_places: list[list[int]] = field(default_factory=list)
     fans: Sequence[int] = ()
     rule: Rule | None = None
     drafter: str = "the drafter"
@@ -56,9 +56,9 @@ class Drafts:
         """Offsets beyond the committed tokens of the nodes of a path that the drafter has fed."""
         if isinstance(self.fed, int):
             return [node - 1 for node in path if node <= self.fed]
-        if not self.held:
-            self.held.extend(self.fed.tolist())  # all rows at once: every copy waits for the device
-        places = self.held[row]
+        if not self.host_places:
+            self.host_places.extend(self.fed.tolist())  # all rows at once: every copy waits for the device
+        places = self.host_places[row]
         return [places[node - 1] for node in path if places[node - 1] >= 0]
 
 
@@ -101,7 +101,7 @@ def grow_static(
             chosen = drawn(q[-1].double(), count, drawing.chance, drawing.replace)
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
-        tokens.append(told(chosen, level).flatten(1))  # (B, w)
+        tokens.append(mark_broken(chosen, level).flatten(1))  # (B, w)
         last = first + tokens[-1].shape[1]
         if stops is not None:
             counts = stopped(counts, number + 1, entropies(level[:, 0]), stops)
@@ -149,11 +149,11 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     rows = torch.arange(B, device=device)[:, None]
     # The candidates of all levels, in order: token, likelihood, parent candidate (-1: the root), place among the fed.
     likely, tokens = torch.log_softmax(logits.double(), -1).topk(width, -1)  # (B, width)
-    tokens = told(tokens, logits)
+    tokens = mark_broken(tokens, logits)
     parents = torch.full_like(tokens, -1)
     all_tokens, all_likely, all_parents = [tokens], [likely], [parents]
     fed_numbers = []
-    seen = torch.zeros(B, width, 0, dtype=torch.bool, device=device)
+    attended = torch.zeros(B, width, 0, dtype=torch.bool, device=device)
     itself = torch.eye(width, dtype=torch.bool, device=device).expand(B, -1, -1)
     first = 0  # number of the level's first candidate
     above = torch.zeros(B, width, dtype=torch.long, device=device)
@@ -161,11 +161,11 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
         best = likely.topk(width, -1).indices  # (B, width): which of the level are expanded
         fed_numbers.append(first + best)
         above = above.gather(1, best)
-        seen = torch.cat([seen[rows, above] if number else seen, itself], -1)
-        nodes = Nodes(number * width, seen, torch.full((1, width), number, device=device))
+        attended = torch.cat([attended[rows, above] if number else attended, itself], -1)
+        nodes = Nodes(number * width, attended, torch.full((1, width), number, device=device))
         level = extend(tokens.gather(1, best), above, nodes)  # (B, width, V)
         gained, tokens = torch.log_softmax(level.double(), -1).topk(width, -1)  # (B, width, width)
-        tokens = told(tokens, level)
+        tokens = mark_broken(tokens, level)
         likely = (likely.gather(1, best)[:, :, None] + gained).flatten(1)
         tokens = tokens.flatten(1)
         parents = fed_numbers[-1].repeat_interleave(width, 1)
@@ -213,7 +213,7 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
     return torch.stack(columns, 1).view(B, w, count)
 
 
-def told(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+def mark_broken(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     """Return tokens (..., k) of logits (..., V); BROKEN where the logits are not numbers.
 
     The draft goes on, because a check here would wait for the device; `check_draft` finds them on the host.
@@ -221,23 +221,23 @@ def told(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
     return torch.where(logits.amax(-1, keepdim=True).isfinite(), tokens, BROKEN)
 
 
-def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: str, tag: int, known: int) -> None:
+def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: str, tag: int, length: int) -> None:
     """Raise InputError for a draft from logits that are not numbers.
 
     - `tokens`, `parents`: of its nodes; None for the parents of a chain.
-    - `known`: number of tokens of the text of `tag` before it.
+    - `length`: number of tokens of the text of `tag` before it.
     """
     if min(tokens, default=0) > BROKEN:
         return
     first = next(number for number, token in enumerate(tokens) if token == BROKEN)
     depth = first + 1 if parents is None else depths_of(parents)[first]
-    raise InputError(no_numbers(drafter, tag, known + depth - 1))
+    raise InputError(no_numbers(drafter, tag, length + depth - 1))
 
 
-def no_numbers(model: str, tag: int, known: int) -> str:
-    """Return the error line for logits of a model that are not numbers after the first `known` tokens of a text."""
+def no_numbers(model: str, tag: int, length: int) -> str:
+    """Return the error line for logits of a model that are not numbers after the first `length` tokens of a text."""
     return (
-        f"{model}: its logits after {known} tokens of stream {tag} are no numbers (NaN or infinite); look at its "
+        f"{model}: its logits after {length} tokens of stream {tag} are no numbers (NaN or infinite); look at its "
         "weights, or try precision = 'float32'"
     )
 

@@ -38,7 +38,7 @@ def _check_shared(drafter: str, target: str) -> None:
         if difference := difference_of(*(tokenizer_of(folder) for folder in folders)):
             raise InputError(f"{names} do not share a tokenizer: {difference}")
     elif any(there):
-        having, lacking = (folders[there.index(known)] for known in (True, False))
+        having, lacking = (folders[there.index(has)] for has in (True, False))
         raise InputError(
             f"{names}: {lacking} holds no tokenizer to compare; if both models read the same ids, copy {FAST} from "
             f"{having} into it"
@@ -89,10 +89,10 @@ def _ids_of(content: dict[str, Any]) -> dict[int, str]:
     """Return the token of each id, added tokens included."""
     vocabulary = content["model"].get("vocab") or {}
     if isinstance(vocabulary, list):  # of unigrams: tokens with their scores
-        known = {number: str(entry[0]) for number, entry in enumerate(vocabulary)}
+        tokens = {number: str(entry[0]) for number, entry in enumerate(vocabulary)}
     else:
-        known = {number: token for token, number in vocabulary.items()}
-    return known | {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
+        tokens = {number: token for token, number in vocabulary.items()}
+    return tokens | {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
 
 
 def _specials_of(content: dict[str, Any]) -> set[int]:

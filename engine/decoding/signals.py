@@ -25,8 +25,8 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
         return _ratios_of(drafts, logits, rows)
     n = drafts.tree.nodes
     V = max(logits.shape[-1], drafts.logits.shape[-1])
-    of_target, of_drafter = (widened(given[:, :n].double(), V, -torch.inf) for given in (logits, drafts.logits))
-    log_p, log_q = (torch.log_softmax(warmed(given, rows), -1) for given in (of_target, of_drafter))
+    of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))
+    log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
     # Tokens outside of one vocabulary have no weight; their logarithms are finite, so that all signals are.
     apart = log_p.clamp(min=LEAST) - log_q.clamp(min=LEAST)
     kld = (log_p.exp() * apart).sum(-1)  # (B, n)

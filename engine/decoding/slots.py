@@ -113,11 +113,11 @@ class SlotCache(RowCache):
     @torch.inference_mode()
     def _allocate(self, rows: int, tokens: int) -> None:
         """Allocate `rows` of `tokens`, and copy the current rows."""
-        asked = self.bytes_per_token * rows * tokens
+        needed = self.bytes_per_token * rows * tokens
         copied = self.allocated_bytes if self.rows else 0  # lives beside the new storage until the copy
-        if 0 < self.limit_bytes < asked + copied:
+        if 0 < self.limit_bytes < needed + copied:
             raise InputError(
-                f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes beside the {copied} that it "
+                f"the cache cannot grow to {rows} rows of {tokens} tokens: {needed} bytes beside the {copied} that it "
                 f"holds, its limit is {self.limit_bytes}"
             )
         if not self.rows:  # the old storage is freed before the allocation

@@ -227,14 +227,14 @@ class Target:
 
         `looked_at`: for the root and each node whether its logits are not numbers, then the tokens of these.
         """
-        tree, count, known = drafts.tree, drafts.counts[row], len(self.streams[tag].committed)
+        tree, count, length = drafts.tree, drafts.counts[row], len(self.streams[tag].committed)
         tokens = looked_at[tree.nodes + 2 : tree.nodes + 2 + count]
         if BROKEN in tokens:
-            check_draft(tokens, tree.parents.expand(row + 1, -1)[row, :count].tolist(), drafts.drafter, tag, known)
+            check_draft(tokens, tree.parents.expand(row + 1, -1)[row, :count].tolist(), drafts.drafter, tag, length)
         broken = next((node for node in range(count + 1) if looked_at[node]), None)
         if broken is not None:
             depth = int(tree.depths.expand(row + 1, -1)[row, broken])
-            raise InputError(no_numbers(f"target {self.model.name}", tag, known + depth))
+            raise InputError(no_numbers(f"target {self.model.name}", tag, length + depth))
 
 
 def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[list[int], list[int], int]:

@@ -185,11 +185,13 @@ def _short_names() -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def _node(connection: Connection, asked: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any) -> None:
+def _node(
+    connection: Connection, options: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any
+) -> None:
     """Run a node's body in its process; send its result or its error to the launcher."""
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to cuda
-    pipe = LauncherPipe(connection, *asked)
+    pipe = LauncherPipe(connection, *options)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()

@@ -16,7 +16,7 @@ from engine.replayed.targets import ReplayedFleet
 from fleet.records.power import curves_of, energy_line, write_samples
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ShowOptions(msgspec.Struct, frozen=True):
     """How a node is shown. `watch` is called with its counters; `power` is a file for samples of its device."""
 
     watch: Watch | None = None
@@ -25,14 +25,14 @@ class Asked(msgspec.Struct, frozen=True):
 
 @contextmanager
 def on_show(
-    node: Node | ReplayedFleet, zero_s: float, asked: Asked, device: Device | None, say: Callable[[str], None]
+    node: Node | ReplayedFleet, zero_s: float, options: ShowOptions, device: Device | None, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Show a node while it serves. `device`: the device of its model; None for a replayed one."""
     name = "".join(worker.recorded.station.name for worker in node.workers)
-    watched = Watched(node.fleet, asked.watch)
+    watched = Watched(node.fleet, options.watch)
     if node.server is not None:
         node.server.status = StatusCache(watched.counters, name).page
-    sampler = _sampler(asked, device, zero_s, say)
+    sampler = _sampler(options, device, zero_s, say)
     if sampler is not None:
         for worker in node.workers:
             worker.before = sampler.before(name)
@@ -40,17 +40,17 @@ def on_show(
     with observed(node.stations, zero_s, report), metered(sampler):
         yield
     watched.end()
-    if sampler is not None and asked.power is not None:
-        write_samples(sampler.samples, asked.power)
+    if sampler is not None and options.power is not None:
+        write_samples(sampler.samples, options.power)
         curves = curves_of(sampler.samples)
         committed = watched.counters.committed
         say(energy_line(curves, committed) if curves else "its device tells neither energy nor power")
-        say(f"samples of its device: {asked.power}")
+        say(f"samples of its device: {options.power}")
 
 
-def _sampler(asked: Asked, device: Device | None, zero_s: float, say: Callable[[str], None]) -> Sampler | None:
+def _sampler(options: ShowOptions, device: Device | None, zero_s: float, say: Callable[[str], None]) -> Sampler | None:
     """Return the sampler for `power`, or None with the reason in one line."""
-    if asked.power is None:
+    if options.power is None:
         return None
     if device is None:
         say("replayed, on no device: energy was not measured")

@@ -21,7 +21,7 @@ class ConnectionTable:
     - `client_of`: the client that sends a tag's messages to its drafter.
     - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
       answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
-    - `seen`: callback for each relayed draft.
+    - `on_draft`: callback for each relayed draft.
     - `links`: delays of messages, if the scenario describes links.
     """
 
@@ -31,14 +31,14 @@ class ConnectionTable:
         clients: Mapping[int, ClientEnd] | None = None,
         client_of: Callable[[int], int] = lambda _tag: 0,
         relays: bool = False,
-        seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
+        on_draft: Callable[[Draft, Content], None] = lambda _draft, _content: None,
         links: StatedLinks | None = None,
     ) -> None:
         self.server = server
         self.clients = dict(clients or {})
         self.client_of = client_of
         self.relays = relays
-        self.seen = seen
+        self.on_draft = on_draft
         self.links = links
         self.serves = not relays
 
@@ -123,7 +123,7 @@ class ConnectionTable:
         for action in actions:
             if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
                 if isinstance(action.event, Draft):
-                    self.seen(action.event, action.content)
+                    self.on_draft(action.event, action.content)
                 sent = server.send(action.event, action.content)
                 relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
             else:

@@ -76,8 +76,8 @@ def client_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path 
     if allowed is not None:
         allowed_keys(allowed)
     files = {ANY: servers} if isinstance(servers, Path) else servers
-    known = {address: _key_in(file, PUBLIC) for address, file in files.items()}
-    return _own(secret, Keys("", b"", b"", allowed, known))
+    public_keys = {address: _key_in(file, PUBLIC) for address, file in files.items()}
+    return _own(secret, Keys("", b"", b"", allowed, public_keys))
 
 
 def allowed_keys(folder: Path) -> dict[bytes, str]:

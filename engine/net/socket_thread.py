@@ -48,7 +48,7 @@ class SocketThread(threading.Thread):
         self.lossy = lossy
         # with the time at which each left its station
         self.posted: deque[tuple[Posted, Content, float | None]] = deque()
-        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of messages that a link fault delays
+        self.delayed: list[tuple[float, int, Posted, Content]] = []  # a heap of messages that a link fault delays
         self.numbers = count()
         self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports of welcomed clients, and errors
         self.ending = False
@@ -120,7 +120,7 @@ class SocketThread(threading.Thread):
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.sockets.gone()
-            for line, times in self.sockets.tidy(() if server is None else server.known).items():
+            for line, times in self.sockets.tidy(() if server is None else server.accepted).items():
                 self.log.log(line, time_s, times)
             if server is not None and server.log_lines:
                 lines, server.log_lines = server.log_lines, []
@@ -134,17 +134,17 @@ class SocketThread(threading.Thread):
             message, content, left_s = self.posted.popleft()
             if self.lossy is not None and isinstance(message, TO_VERIFIER):
                 for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
-                    heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
+                    heapq.heappush(self.delayed, (due_s, next(self.numbers), message, content))
             else:
                 self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
-        while self.held and self.held[0][0] <= now_s():
+        while self.delayed and self.delayed[0][0] <= now_s():
             time_s = now_s()
-            left_s, _, message, content = heapq.heappop(self.held)
+            left_s, _, message, content = heapq.heappop(self.delayed)
             self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _pause_s(self) -> float:
         """Return the time until the next check, or the next delayed message."""
-        return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
+        return min(TICK_S, max(self.delayed[0][0] - now_s(), 0.0)) if self.delayed else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):

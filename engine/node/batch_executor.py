@@ -115,11 +115,11 @@ class BatchExecutor:
         """
         join = self.joins[tag]
         after = len(self.target.committed(tag)) - join.prompt_tokens
-        known = self.recorded.setdefault(join.request, [])
+        earlier = self.recorded.setdefault(join.request, [])
         signals = list(verdict.signals[: len(verdict.path) + 1])
         begin = after - len(verdict.path) - 1
-        gap = begin - len(known)
-        known += [known[-1] if known else signals[0]] * gap + signals
+        gap = begin - len(earlier)
+        earlier += [earlier[-1] if earlier else signals[0]] * gap + signals
 
     def _together(self, tags: Sequence[int]) -> list[int]:
         """Return the rows of a step and its finished rows, in the order of both models."""
@@ -127,9 +127,9 @@ class BatchExecutor:
 
     def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
         rows, watch = self._together(tags), self.watch
-        asked = dict(zip(tags, depths, strict=True))
-        stops = None if watch is None else lambda index, nats: rows[index] not in asked or watch(rows[index], nats)
-        lengths = [asked.get(tag, max(depths)) for tag in rows]
+        depth_of = dict(zip(tags, depths, strict=True))
+        stops = None if watch is None else lambda index, nats: rows[index] not in depth_of or watch(rows[index], nats)
+        lengths = [depth_of.get(tag, max(depths)) for tag in rows]
         self.drafts = self.drafter.draft(rows, lengths, stops, self.signals)
         drafted = dict(zip(rows, self.drafts.depths, strict=True))
         return tuple([Outcome(drafted=drafted[tag]) for tag in tags])

@@ -80,8 +80,8 @@ def bytes_per_token(shape: CacheShape, precision: str) -> int:
 def free_bytes(device: torch.device) -> int:
     """Bytes of a device that are free for this process."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # reserved by torch, unused
-        return int(torch.cuda.mem_get_info(device)[0]) + held
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # reserved by torch, unused
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         return 1024 * int(lines["MemAvailable"].split()[0])

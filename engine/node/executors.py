@@ -62,8 +62,8 @@ class DraftExecutor:
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
             self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
             for tag in tags:
-                content, known = self.drafts[tag], len(self.drafter.committed(tag))
-                check_draft(content.tokens, content.nodes, drafts.drafter, tag, known)
+                content, length = self.drafts[tag], len(self.drafter.committed(tag))
+                check_draft(content.tokens, content.nodes, drafts.drafter, tag, length)
                 if self.ahead:
                     self.drafter.advance(tag, [1], list(content.tokens))
         for member in step.members:

@@ -59,10 +59,10 @@ def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device
 
     `counts`: nodes of all rows; rows without a draft get zeros.
     """
-    known = [rows for rows in weights if rows is not None]
-    if not known:
+    present = [rows for rows in weights if rows is not None]
+    if not present:
         return None
-    inner, own = max(len(rows) for rows in known), iter(known)
-    nothing = np.zeros((0, known[0].shape[1]), dtype=known[0].dtype)
+    inner, own = max(len(rows) for rows in present), iter(present)
+    nothing = np.zeros((0, present[0].shape[1]), dtype=present[0].dtype)
     every = [next(own) if count else nothing for count in counts]
     return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in every]), device)

@@ -58,11 +58,11 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
 
 def _longest_prompt(fleet: Fleet) -> int:
     """Tokens of the longest prompt of a request."""
-    workload, asked = fleet.workload, fleet.workload.prompt_tokens
-    drawn = isinstance(asked, Between) and asked.mean is not None  # its maximum is rare
+    workload, wanted = fleet.workload, fleet.workload.prompt_tokens
+    drawn = isinstance(wanted, Between) and wanted.mean is not None  # its maximum is rare
     if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # lengths are in a file
         return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
-    return asked if isinstance(asked, int) else asked.high
+    return wanted if isinstance(wanted, int) else wanted.high
 
 
 def _read_lines(path: Path, model: str) -> list[list[int]]:

@@ -61,8 +61,8 @@ class Continued:
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
         path = self.paths.get(request.tag, [])
-        known = 1 if request.opening else base - len(path) - 1  # of each new token, the state before it
-        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
+        count = 1 if request.opening else base - len(path) - 1  # of each new token, the state before it
+        hidden = None if continuation.hidden is None else continuation.hidden[count - 1 : base - 1]
         if request.opening:
             return Content(text, hidden=hidden)
         return Content(text[-1:], path_sent(path), hidden=hidden)

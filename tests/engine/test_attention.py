@@ -43,5 +43,5 @@ def test_only_several_first_tokens_of_one_row_are_its_beginning() -> None:
     assert not feed_of(one, [0], [3], Nodes(2), 32, numbers).is_beginning
     assert not feed_of(two, [0, 0], [3, 3], None, 32, numbers).is_beginning
     assert not feed_of(one, [0], [3], None, 32, numbers, [2]).is_beginning
-    seen, depths = torch.ones(1, 3, 3, dtype=torch.bool).tril(), torch.arange(3)[None]
-    assert not feed_of(one, [0], [3], Nodes(0, seen, depths), 32, numbers).is_beginning
+    attended, depths = torch.ones(1, 3, 3, dtype=torch.bool).tril(), torch.arange(3)[None]
+    assert not feed_of(one, [0], [3], Nodes(0, attended, depths), 32, numbers).is_beginning

@@ -128,22 +128,22 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
 
 
 @pytest.mark.parametrize(
-    ("server", "client", "told"),
+    ("server", "client", "message"),
     [
         (0, {"drafter": 1}, "this is drafter 1, and not 2; name drafters in their order"),
         (1, {"drafter": 0}, "this is drafter 2, and not 1; name drafters in their order"),
         (1, {"drafter": 0, "role": "router"}, "this is drafter 2, and not 1"),
     ],
 )
-def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], told: str) -> None:
+def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], message: str) -> None:
     fleet = resolve(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
-    assert told in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
+    assert message in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
 def test_a_drafter_behind_a_router_denies_targets() -> None:
     fleet = resolve(star(drafters={"count": 2, "route": "round-robin"}))
-    told = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
-    assert told == "this is drafter 1; with drafters.route targets connect to the router alone"
+    message = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
+    assert message == "this is drafter 1; with drafters.route targets connect to the router alone"
     assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
         "this is a router, and routers call drafters"
     )
@@ -171,6 +171,6 @@ def test_options_that_contradict_the_scenario_are_refused() -> None:
         ),
         r"--target 1-2: a real target has a process of its own": lambda: serve_verifier(routed, CALLED, [0, 1], None),
     }
-    for told, start in refused.items():
-        with pytest.raises(InputError, match=told):
+    for message, start in refused.items():
+        with pytest.raises(InputError, match=message):
             start()

@@ -83,24 +83,24 @@ def test_changing_rows_read_as_if_alone(model: CausalLM, actions: list[tuple[str
     cache = model.new_cache(2, 8)
     fed_last: dict[int, int] = {}  # speculated tokens of a row, committed only at its next pass
     for action, tags, counts in actions:
-        known = [tag for tag in tags if tag in cache.rows]
+        opened = [tag for tag in tags if tag in cache.rows]
         if action == "open":
-            for tag in set(tags) - set(known):
+            for tag in set(tags) - set(opened):
                 cache.open(tag)
         elif action == "close":
-            for tag in known:
+            for tag in opened:
                 cache.close(tag)
                 fed_last.pop(tag, None)
-        elif known:
-            fed = counts[: len(known)]
-            cache.keep(known, [list(range(fed_last.pop(tag, 0))) for tag in known])
-            begins = [cache.lengths[tag] for tag in known]
-            line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(known, begins, fed, strict=True)])
-            logits = model.logits(model.feed(cache, known, torch.tensor(line), fed))
-            wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(known, begins, fed, strict=True)]
+        elif opened:
+            fed = counts[: len(opened)]
+            cache.keep(opened, [list(range(fed_last.pop(tag, 0))) for tag in opened])
+            begins = [cache.lengths[tag] for tag in opened]
+            line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(opened, begins, fed, strict=True)])
+            logits = model.logits(model.feed(cache, opened, torch.tensor(line), fed))
+            wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(opened, begins, fed, strict=True)]
             assert close(logits, torch.cat(wanted))
             if action == "feed":
-                fed_last.update(zip(known, fed, strict=True))
+                fed_last.update(zip(opened, fed, strict=True))
         check(cache)
 
 

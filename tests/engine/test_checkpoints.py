@@ -178,8 +178,8 @@ def of_no_known_type(folder: Path, model: torch.nn.Module) -> str:
 def test_an_incomplete_model_folder_is_refused_in_one_line(
     tmp_path: Path, spoil: Callable[[Path, torch.nn.Module], str]
 ) -> None:
-    told = spoil(tmp_path / "model", model_of("llama"))
-    with pytest.raises(InputError, match=told) as caught:
+    message = spoil(tmp_path / "model", model_of("llama"))
+    with pytest.raises(InputError, match=message) as caught:
         load_model(str(tmp_path / "model"), "target", "float32", "cpu")
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "model") in str(caught.value)

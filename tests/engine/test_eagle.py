@@ -300,8 +300,8 @@ def test_an_unfit_checkpoint_is_named_by_its_tensor(
     tmp_path: Path, target: LlamaForCausalLM, spoil: Callable[[Tensors], str]
 ) -> None:
     tensors = random_tensors()
-    told = spoil(tensors)
-    with pytest.raises(InputError, match=told) as caught:
+    message = spoil(tensors)
+    with pytest.raises(InputError, match=message) as caught:
         load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
     assert str(caught.value).startswith(f"{tmp_path}: tensor ")
     assert "\n" not in str(caught.value)

@@ -277,11 +277,11 @@ SPOILT: dict[str, tuple[Callable[[Tensors], object], dict[str, object], str]] = 
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_an_unfit_checkpoint_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
-    spoil, config, told = SPOILT[name]
+    spoil, config, message = SPOILT[name]
     target, layout = make_target("llama"), Layout()
     tensors = random_tensors(layout)
     spoil(tensors)
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         load_head(write_checkpoint(tmp_path, layout, tensors, **config), target.model, target.dtype, "cpu")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path))

@@ -124,7 +124,7 @@ def test_replayed_targets_accept_and_send_as_real_ones(tiny: Path, kind: str) ->
     assert replay(served.run) == []
     keys = ["request", "epoch"]
     runs = served.run.frame(), greedy(pair_scenario(tiny, drafters=drafters)).run.frame()
-    accepted, told = (
+    accepted, committed = (
         [rows.query(query).sort_values(keys)[[*keys, "base", column]].reset_index(drop=True) for rows in runs]
         for query, column in (
             ("kind == 'verify' and event == 'done'", "accepted"),
@@ -132,7 +132,7 @@ def test_replayed_targets_accept_and_send_as_real_ones(tiny: Path, kind: str) ->
         )
     )
     assert accepted[0].equals(accepted[1])
-    assert told[0].equals(told[1])
+    assert committed[0].equals(committed[1])
     origins = served.run.frame().groupby("station").origin.first()
     assert origins[DRAFTER] == "real"
     assert set(origins.drop(DRAFTER)) == {"replayed"}
@@ -210,9 +210,9 @@ def test_simulated_requests_count_hidden_states(tiny: Path, kind: str, hidden: i
     for run in (serve(scenario).run, simulate(scenario)):
         requests = run.frame().query(f"station == '{DRAFTER}' and event == 'draft-request'")
         before = requests.groupby("request").base.shift(fill_value=0)
-        told = requests.base - before.replace(0, 1)
+        committed = requests.base - before.replace(0, 1)
         tokens = np.where(before == 0, requests.base, 1)
-        envelopes = requests.payload_bytes - 2 * hidden * told - 4 * tokens
+        envelopes = requests.payload_bytes - 2 * hidden * committed - 4 * tokens
         assert ((envelopes - ENVELOPE_BYTES[DraftRequest]).abs() <= 8).all()  # numbers are packed by their size
 
 

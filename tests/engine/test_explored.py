@@ -96,7 +96,7 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "fault", "told"),
+    ("owner", "name", "fault", "message"),
     [
         (PendingDrafts, "resolved", keep_every_tail, "station and tail disagree"),
         (PendingDrafts, "append", lambda *_: None, "station and tail disagree"),
@@ -106,8 +106,8 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
     ],
 )
 def test_a_fault_in_the_protocol_is_found(
-    owner: type, name: str, fault: Any, told: str, monkeypatch: pytest.MonkeyPatch
+    owner: type, name: str, fault: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, fault)
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         explored(ahead(2), (4,))

@@ -38,7 +38,7 @@ def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
     """Run the toys of a fleet under the script of that seed; an error if they do not finish."""
     scenario = faulty(name, seed)
     fleet = resolve(scenario)
-    network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, told=seed % 2 == 0)
+    network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, notices=seed % 2 == 0)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
     assert network.run(MOST_S, lambda: toys.finished), f"{name}, seed {seed}: hangs"
@@ -113,10 +113,10 @@ def test_targets_decode_alone_while_the_drafter_is_dead() -> None:
     assert drafter.worker.executor.drafted > 0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("told", "within_s"), [(True, 2 * TICK_S), (False, LEASE_S + ALIVE_S)])
-def test_the_successor_of_a_dead_target_is_served(told: bool, within_s: float) -> None:
+@pytest.mark.parametrize(("notices", "within_s"), [(True, 2 * TICK_S), (False, LEASE_S + ALIVE_S)])
+def test_the_successor_of_a_dead_target_is_served(notices: bool, within_s: float) -> None:
     """At once if the kernel reports the end of its connection, else after a lease without a frame."""
-    network = FakeNetwork(0, told=told)
+    network = FakeNetwork(0, notices=notices)
     star = ToyStar(FLEET, network)
     star.start()
     assert not network.run(0.3, lambda: False)

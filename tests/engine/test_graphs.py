@@ -81,27 +81,27 @@ class Twins:
         assert torch.allclose(*found, rtol=0, atol=1e-12)
 
     def act(self, action: str, tags: Sequence[int], counts: Sequence[int], seed: int) -> None:
-        known = [tag for tag in tags if tag in self.caches[0].lengths]
+        opened = [tag for tag in tags if tag in self.caches[0].lengths]
         if action == "open":
-            for tag in set(tags) - set(known):
+            for tag in set(tags) - set(opened):
                 self.both(lambda cache, tag=tag: cache.open(tag))
         elif action == "close":
-            for tag in known:
+            for tag in opened:
                 self.both(lambda cache, tag=tag: cache.close(tag))
-        elif known:
-            fed = counts[: len(known)] if action == "ragged" else [counts[0]] * len(known)
+        elif opened:
+            fed = counts[: len(opened)] if action == "ragged" else [counts[0]] * len(opened)
             rng = np.random.default_rng(seed)
             nodes, paths = None, [list(range(n)) for n in fed]
             if action == "tree":
                 n = counts[0]
-                fed = [n + 1] * len(known)
-                drafted = [[int(rng.integers(number)) for number in range(1, n + 1)] for _ in known]
+                fed = [n + 1] * len(opened)
+                drafted = [[int(rng.integers(number)) for number in range(1, n + 1)] for _ in opened]
                 grown = tree_of(torch.tensor(drafted, dtype=torch.long), n, n)
                 nodes = Nodes(0, *(part.to(self.model.device) for part in (grown.ancestors, grown.depths)))
                 paths = [[0, n] if line[n - 1] == 0 else [0] for line in drafted]
-            self.feed(known, rng.integers(VOCABULARY, size=sum(fed)).tolist(), fed, nodes)
+            self.feed(opened, rng.integers(VOCABULARY, size=sum(fed)).tolist(), fed, nodes)
             if action != "reject":
-                self.both(lambda cache: cache.keep(known, paths))
+                self.both(lambda cache: cache.keep(opened, paths))
 
 
 ACTIONS = st.lists(
@@ -287,8 +287,8 @@ def test_a_single_row_is_captured_for_trees_and_short_chains(
         twins.feed([0], TEXT[0, token : token + 32].tolist(), [32])
         twins.feed([0], TEXT[0, token : token + 41].tolist(), [41], Nodes(0, grown.ancestors, grown.depths))
     assert (recorder.captured, recorder.replayed) == (2, 4)
-    (known,) = twins.graphs.storages.values()
-    assert {form.is_chain: graph.mask is None for form, graph in known.graphs.items()} == {True: True, False: False}
+    (opened,) = twins.graphs.storages.values()
+    assert {form.is_chain: graph.mask is None for form, graph in opened.graphs.items()} == {True: True, False: False}
 
 
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)

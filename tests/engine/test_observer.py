@@ -128,8 +128,8 @@ def test_unread_reports_are_dropped_without_delay() -> None:
 
 
 def test_a_launcher_reads_all_reports_while_it_waits_for_one() -> None:
-    told: list[int] = []
-    much = NodeProcess("much", reports_much, 200, light=True, watch=told.append)
+    reports_seen: list[int] = []
+    much = NodeProcess("much", reports_much, 200, light=True, watch=reports_seen.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
         assert much.receive() == "ready"
@@ -140,12 +140,12 @@ def test_a_launcher_reads_all_reports_while_it_waits_for_one() -> None:
     finally:
         much.end()
         late.end()
-    assert told == list(range(200))
+    assert reports_seen == list(range(200))
 
 
 def test_reports_of_a_dead_node_precede_its_error() -> None:
-    told: list[int] = []
-    dies = NodeProcess("dies", reports_and_dies, light=True, watch=told.append)
+    reports_seen: list[int] = []
+    dies = NodeProcess("dies", reports_and_dies, light=True, watch=reports_seen.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
         dies.process.join()
@@ -154,7 +154,7 @@ def test_reports_of_a_dead_node_precede_its_error() -> None:
     finally:
         dies.end()
         late.end()
-    assert told == [1]
+    assert reports_seen == [1]
 
 
 def test_messages_to_a_dead_node_are_lost_and_reported() -> None:
@@ -174,11 +174,11 @@ def test_a_watched_run_reports_all_its_records() -> None:
     pytest.importorskip("torch")
     from engine.launch.serve import serve
 
-    told: list[tuple[float, float, int]] = []
+    reports_seen: list[tuple[float, float, int]] = []
     last: list[Counters] = []
 
     def watch(counters: Counters) -> None:
-        told.append((now_s(), counters.time_s, counters.committed))
+        reports_seen.append((now_s(), counters.time_s, counters.committed))
         last[:] = [counters]
 
     replayed = {"kind": "replayed"}
@@ -193,7 +193,7 @@ def test_a_watched_run_reports_all_its_records() -> None:
     for name, station in counters.stations.items():
         steps = rows[(rows.station == name) & (rows.event == "done")].groupby("kind").step.nunique()
         assert {kind: number for kind, (number, _) in station.steps.items()} == steps.to_dict()
-    for (_, before_s, before), (_, after_s, after) in pairwise(told):
+    for (_, before_s, before), (_, after_s, after) in pairwise(reports_seen):
         assert after >= before
         assert after_s >= before_s
-    assert len(told) <= 2 + told[-1][1] / LOOK_S
+    assert len(reports_seen) <= 2 + reports_seen[-1][1] / LOOK_S

@@ -121,8 +121,8 @@ def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path
     assert replay(batched.run) == []
     joins = batched.run.frame().query("event == 'join'").set_index("request")
     for request, text in batched.outputs.items():
-        asked = joins.loc[request]
-        assert text == decode_plain(target, prompts[request][: asked.tokens], int(asked.goal - asked.tokens))
+        join = joins.loc[request]
+        assert text == decode_plain(target, prompts[request][: join.tokens], int(join.goal - join.tokens))
 
 
 def test_the_simulator_shortens_them_where_its_profile_knows_the_positions() -> None:

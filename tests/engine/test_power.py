@@ -29,7 +29,7 @@ class Nvml:
     NVMLError = NVMLError
 
     def __init__(self, absent: tuple[str, ...] = (), gpus: int = 1) -> None:
-        self.absent, self.gpus, self.asked = absent, gpus, list[Any]()
+        self.absent, self.gpus, self.opened = absent, gpus, list[Any]()
 
     def _tell(self, name: str, value: Any) -> Any:
         if name in self.absent:
@@ -43,11 +43,11 @@ class Nvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         if index >= self.gpus:
             raise NVMLError("Invalid Argument")
-        self.asked.append(index)
+        self.opened.append(index)
         return index
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        self.asked.append(uuid)
+        self.opened.append(uuid)
         return uuid
 
     def nvmlDeviceGetName(self, _gpu: int) -> bytes:
@@ -70,10 +70,10 @@ class Nvml:
 def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
     """Package counters as in Linux, each with a part of it, beside other files."""
     for number, value in enumerate(zones_uj):
-        for name, told in ((f"intel-rapl:{number}", f"package-{number}"), (f"intel-rapl:{number}:0", "core")):
+        for name, content in ((f"intel-rapl:{number}", f"package-{number}"), (f"intel-rapl:{number}:0", "core")):
             zone = folder / name
             zone.mkdir(parents=True)
-            (zone / "name").write_text(f"{told}\n")
+            (zone / "name").write_text(f"{content}\n")
             (zone / "energy_uj").write_text(f"{value}\n")
             (zone / "max_energy_range_uj").write_text(f"{limit_uj}\n")
     (folder / "dtpm").mkdir(parents=True, exist_ok=True)
@@ -93,13 +93,13 @@ def test_unsupported_readings_of_a_gpu_are_nan(absent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "asked"),
+    ("visible", "opened"),
     [({}, 0), ({"CUDA_VISIBLE_DEVICES": "2,3"}, 2), ({"CUDA_VISIBLE_DEVICES": "GPU-8f"}, "GPU-8f")],
 )
-def test_the_gpu_is_the_first_that_torch_sees(visible: dict[str, str], asked: int | str) -> None:
+def test_the_gpu_is_the_first_that_torch_sees(visible: dict[str, str], opened: int | str) -> None:
     nvml = Nvml(gpus=4)
     NvmlMeter(nvml, visible)
-    assert nvml.asked == [asked]
+    assert nvml.opened == [opened]
 
 
 @given(st.lists(st.integers(0, 9_999_999), min_size=1, max_size=30))

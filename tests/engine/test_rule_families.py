@@ -126,11 +126,11 @@ def test_a_row_does_not_depend_on_its_neighbours_drafts(tiny: Path, data: st.Dat
     drawn = rule in ("rejection", "without-replacement")  # a dynamic tree has no random draws
     shapes = static_shapes if drawn else static_shapes | dynamic_shapes
     sampling = Sampling(data.draw(st.floats(0.3, 2.0)), data.draw(st.sampled_from([0, 5])))
-    asked = data.draw(st.lists(st.tuples(shapes, st.sampled_from([3, 2, 1, 0])), min_size=3, max_size=5))
-    tags = range(len(asked))
+    wanted = data.draw(st.lists(st.tuples(shapes, st.sampled_from([3, 2, 1, 0])), min_size=3, max_size=5))
+    tags = range(len(wanted))
     for seed in range(3):
         together, apart = (opened(tiny, rule, sampling, tags, seed) for _ in range(2))
-        contents = [sent(contents_of(draft_of(tiny, together, tag, *asked[tag], sampling, rule))[0]) for tag in tags]
+        contents = [sent(contents_of(draft_of(tiny, together, tag, *wanted[tag], sampling, rule))[0]) for tag in tags]
         batched = together.verify(tags, drafts_of(contents, HOST))
         for tag in tags:
             alone = apart.verify([tag], drafts_of(contents[tag : tag + 1], HOST))[0]

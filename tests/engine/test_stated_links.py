@@ -165,7 +165,7 @@ def test_only_requests_have_a_due_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tables", "held"),
+    ("tables", "emulated"),
     [
         ({}, False),
         ({"link": {"latency_s": 0.01}}, True),
@@ -184,10 +184,10 @@ def test_only_requests_have_a_due_time() -> None:
         ),
     ],
 )
-def test_only_described_links_are_emulated(tables: dict[str, Any], held: bool) -> None:
+def test_only_described_links_are_emulated(tables: dict[str, Any], emulated: bool) -> None:
     scenario = star(**tables)
-    assert holds_links(resolve(scenario)) is held
-    assert (stated_links(resolve(scenario)) is not None) is held
+    assert holds_links(resolve(scenario)) is emulated
+    assert (stated_links(resolve(scenario)) is not None) is emulated
     assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     if "profile" not in tables:
         assert not holds_links(resolve(without_stated_links(scenario)))

@@ -137,12 +137,12 @@ def test_watchers_are_limited_and_idle_ones_are_replaced() -> None:
         assert isinstance(said(ask(server, peer))[0], Status)
     (denied,) = said(ask(server, b"one more"))
     assert isinstance(denied, Denied)
-    assert all(peer in server.known for peer in watching)
-    assert b"one more" not in server.known
+    assert all(peer in server.accepted for peer in watching)
+    assert b"one more" not in server.accepted
     for peer in watching[1:]:
         ask(server, peer, now_s=LEASE_S)
     server.tick(LEASE_S + 0.5)
-    assert watching[0] not in server.known
+    assert watching[0] not in server.accepted
     assert isinstance(said(ask(server, b"one more", now_s=LEASE_S + 1.0))[0], Status)
 
 
@@ -153,7 +153,7 @@ def test_frequent_askers_are_cut_and_dropped() -> None:
         assert not any(isinstance(action, Cut) for action in actions)
         actions = ask(server)
     assert actions == [Cut(b"top")]
-    assert b"top" not in server.known
+    assert b"top" not in server.accepted
 
 
 def test_a_watcher_may_become_a_target_but_not_vice_versa() -> None:

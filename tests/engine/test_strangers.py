@@ -45,11 +45,11 @@ class RunningServer:
         self.arrivals: list[Arrival] = []
         self.frames: dict[str, int] = {}
         connections = ConnectionTable(self.server)
-        heard = connections.receive
+        original = connections.receive
 
         def receive(port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[object]:
             self.frames[user] = self.frames.get(user, 0) + 1
-            return heard(port, peer, frame, now_s, user)  # type: ignore[return-value]
+            return original(port, peer, frame, now_s, user)  # type: ignore[return-value]
 
         connections.receive = receive  # type: ignore[method-assign,assignment]
         self.thread = SocketThread(connections, self.sockets, self.arrivals.append, lambda: None, self.lines.append)

@@ -140,11 +140,11 @@ def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> No
         put, empty = node.inbox.put, node.inbox.empty
 
         def get(self, timeout: float | None = None) -> Any:
-            asked = [message for message in posted if isinstance(message, DraftRequest)]
-            if asked and not self.stalled and timeout:
+            requests = [message for message in posted if isinstance(message, DraftRequest)]
+            if requests and not self.stalled and timeout:
                 self.stalled = True
                 time.sleep(timeout + 2 * workers.STILL_S)
-                draft = Draft(0, 0, asked[0].epoch, asked[0].base, 1)
+                draft = Draft(0, 0, requests[0].epoch, requests[0].base, 1)
                 self.put(Arrival(draft, Content([0]), now_s()))
                 raise workers.queue.Empty
             if any(isinstance(message, Leave) for message in posted):
@@ -178,8 +178,8 @@ def test_a_worker_gives_up_a_silent_drafter_and_probes_it() -> None:
     node = Worker(recorded, Slow(), post, zero_s=now_s())
     node.inbox.put(Arrival(Join(0, 0, 8, 400), NOTHING, now_s()))
     node.run()
-    asked = [message for message in posted if isinstance(message, DraftRequest)]
+    requests = [message for message in posted if isinstance(message, DraftRequest)]
     assert sum(isinstance(message, Finished) for message in posted) == 1
-    assert asked[0].tokens == -1
-    assert len(asked) > 2
-    assert all(message.opening and message.tokens == 0 for message in asked[1:])
+    assert requests[0].tokens == -1
+    assert len(requests) > 2
+    assert all(message.opening and message.tokens == 0 for message in requests[1:])

@@ -115,8 +115,8 @@ def model_otherwise(content: Content) -> str:
 )  # fmt: skip
 def test_a_difference_of_ids_is_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
     other = tokenizer()
-    told = change(other)
-    with pytest.raises(InputError, match=rf"do not share a tokenizer: {told}") as caught:
+    message = change(other)
+    with pytest.raises(InputError, match=rf"do not share a tokenizer: {message}") as caught:
         check_shared_tokenizer(write(tmp_path / "one", tokenizer()), write(tmp_path / "other", other))
     assert "\n" not in str(caught.value)
 
@@ -174,8 +174,8 @@ def test_an_unchecked_tokenizer_is_reported(tmp_path: Path, capsys: pytest.Captu
         return capsys.readouterr().err
 
     assert compare(one, one) == ""
-    told = compare(one, "elsewhere")
-    assert told == (
+    message = compare(one, "elsewhere")
+    assert message == (
         "note: verifiers.model = 'elsewhere' is not on this host; whether its tokenizer is shared is not checked\n"
     )
     with pytest.raises(InputError, match="holds no tokenizer"):

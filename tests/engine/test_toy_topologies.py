@@ -97,9 +97,9 @@ def test_requests_carry_grants_and_an_empty_one_drafts_nothing(
 ) -> None:
     allocate = {"policy": rule, "budget": budget}
     toys = run_toy(seed, drafters={"count": drafters}, verifiers={"group": group, "allocate": allocate})
-    asked = [row.tokens for row in toys.rows if row.station == "verifier.1" and row.event == "draft"]
-    assert min(asked) >= 0
-    assert max(asked) <= budget
+    drafted = [row.tokens for row in toys.rows if row.station == "verifier.1" and row.event == "draft"]
+    assert min(drafted) >= 0
+    assert max(drafted) <= budget
 
 
 @settings(deadline=None, max_examples=15)

@@ -39,15 +39,15 @@ class FakeNetwork:
     """Nodes by the names of their stations, the frames in flight between them, and the virtual time.
 
     - `faults`: of links; they apply to frames of every kind, greetings too.
-    - `told`: whether a server learns of the end of a connection, as from the kernel of a running host.
+    - `notices`: whether a server learns of the end of a connection, as from the kernel of a running host.
 
     `connect` connects a client to the server of another node. A connection ends, and a new one begins, when one of its
     nodes is killed or its server cuts it.
     """
 
-    def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), told: bool = True) -> None:
+    def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), notices: bool = True) -> None:
         self.seed = seed
-        self.told = told
+        self.notices = notices
         self.way_s = way_s
         self.faults = faults
         self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by client and direction
@@ -75,7 +75,7 @@ class FakeNetwork:
         self.stalled.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             for (client, port), server in self.servers.items():
-                if name == client and server in self.nodes and self.told:
+                if name == client and server in self.nodes and self.notices:
                     self.nodes[server].left.append(_peer(client, port, self.lives[client, port]))
                 if name in (client, server):
                     self.lives[client, port] += 1

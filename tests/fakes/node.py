@@ -101,7 +101,7 @@ class FakeNode:
     def wake(self) -> None:
         """Do nothing: there is no thread. See `Sockets.wake`."""
 
-    def tidy(self, known: Container[bytes]) -> Counter[str]:
+    def tidy(self, accepted: Container[bytes]) -> Counter[str]:
         """As `Sockets.tidy`; there is nothing to close."""
         return []
 

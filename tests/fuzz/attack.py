@@ -48,7 +48,7 @@ class FuzzNetwork(FakeNetwork):
         attacker = self.attackers.get(send.peer)
         if attacker is None:
             return super().send(name, send)
-        return attacker.hears(send.frame)
+        return attacker.receive(send.frame)
 
     def cut(self, server: str, peer: bytes) -> None:
         attacker = self.attackers.pop(peer, None)
@@ -140,7 +140,7 @@ class FuzzedNode(FakeNode):
 
     def arrive_from(self, attacker: Attacker) -> None:
         """Take a frame of an attacker."""
-        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
+        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.next_frame(), self.network.now_s, attacker.user)
         self._carry_out(
             self.connections.receive(SERVER_PORT, arrived.peer, arrived.frame, arrived.time_s, arrived.user)
         )
@@ -180,12 +180,12 @@ def check(found: Found) -> None:
 
 def weight(thing: object) -> int:
     """Count the parts of an object, at all depths, without those of the fleet."""
-    seen: set[int] = set()
+    visited: set[int] = set()
 
     def held_by(thing: object) -> int:
-        if id(thing) in seen or isinstance(thing, str | bytes | int | float | None):
+        if id(thing) in visited or isinstance(thing, str | bytes | int | float | None):
             return 0
-        seen.add(id(thing))
+        visited.add(id(thing))
         if isinstance(thing, dict):
             return len(thing) + sum(map(held_by, thing.values()))
         if isinstance(thing, list | tuple | set | frozenset):

@@ -76,8 +76,8 @@ def wrong(rng: Random, right: DraftRequest, content: Content) -> bytes:
         lambda: (right, msgspec.structs.replace(content, distributions=np.ones((1, 4), "<f2"), rule="rejection")),
         lambda: (right, Content([3] * 60_000)),
     )
-    message, told = changes[rng.integers(len(changes))]()
-    return pack(message, told)
+    message, changed = changes[rng.integers(len(changes))]()
+    return pack(message, changed)
 
 
 def out_of_place(rng: Random, hello: Hello) -> bytes:

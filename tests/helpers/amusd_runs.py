@@ -143,7 +143,7 @@ class Drafter:
     now_s: float
     length: int = 1
     right: int = 1
-    seen: int = 1
+    verified_before: int = 1
     times: list[float] = field(default_factory=list)
     published: list[tuple[float, int, int]] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)  # times of answers to roll-backs
@@ -158,13 +158,13 @@ class Drafter:
         self.length += 1
         self.published.append((end_s, self.length, self.right))
         known = [length for time_s, length in verified if time_s <= end_s][-1]
-        if known > self.seen:
+        if known > self.verified_before:
             if min(known, self.length) > self.right:  # its first wrong token differs from a verified one
                 if known < self.length:
                     self.answers.append(end_s)
                 self.length = self.right = known
                 self.published.append((end_s, -known, known))  # published with the next draft only
-            self.seen = known
+            self.verified_before = known
         self.times.append(takes_s)
         self.now_s = end_s + m.jitter(m.call)
 

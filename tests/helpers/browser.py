@@ -70,8 +70,8 @@ class Browser:
 
     def requests(self) -> list[str]:
         """Return the requested addresses of the page."""
-        told = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
-        return [event["params"]["request"]["url"] for event in told]
+        requested = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in requested]
 
     def errors(self) -> list[str]:
         """Return the errors of the page's scripts."""

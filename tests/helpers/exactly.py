@@ -36,7 +36,7 @@ def distance_of_a_round(
         drafter = new_drafter()
         target.release(0)
         target.open(0, prompt[:-1], sampling)
-        hidden = told(target, prompt)
+        hidden = prefilled(target, prompt)
         drafter.open(0, list(prompt), sampling)
         drafter.prefill(0, hidden=hidden)
         drafts = drafter.draft([0], [depth])
@@ -52,12 +52,12 @@ def distance_of_a_round(
 
 def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling, emitted: dict[Text, float]) -> float:
     """Total variation of texts of `depth` + 1 tokens: completed rounds, and the model alone."""
-    known: dict[Text, np.ndarray] = {}
+    cached: dict[Text, np.ndarray] = {}
 
     def after(text: Text) -> np.ndarray:
-        if text not in known:
-            known[text] = distribution(model, [*prompt, *text], sampling)
-        return known[text]
+        if text not in cached:
+            cached[text] = distribution(model, [*prompt, *text], sampling)
+        return cached[text]
 
     def likelihood(text: Text, begin: int) -> float:
         return float(np.prod([after(text[:place])[text[place]] for place in range(begin, len(text))]))
@@ -73,7 +73,7 @@ def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling,
     return (apart + outside) / 2
 
 
-def told(target: Target, prompt: list[int]) -> torch.Tensor:
+def prefilled(target: Target, prompt: list[int]) -> torch.Tensor:
     """Bring a target to the end of a prompt, without verification; return the states of all tokens but the last."""
     states = target.model.prefill(target.cache, 0, prompt[:-1], target.taps)
     target.streams[0].committed.append(prompt[-1])

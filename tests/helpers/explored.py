@@ -118,13 +118,13 @@ class State:
         """Send a user's request."""
         request = tag * len(self.new_tokens) + number
         self.texts[tag] = [right(request, place) for place in range(self.prompt)]
-        self.tell(self.target, Join(tag, request, self.prompt, self.new_tokens[number]))
+        self.apply(self.target, Join(tag, request, self.prompt, self.new_tokens[number]))
 
     def arrive_at_drafter(self) -> None:
         """Deliver the oldest message on its way up."""
         message, tokens = self.up.pop(0)
         before = self.drafter.sessions.get(message.tag)
-        followed = self.tell(self.drafter, message)
+        followed = self.apply(self.drafter, message)
         assert not any(isinstance(each, Ignored) for each in followed), f"the drafter drops {message}"
         if isinstance(message, DraftRequest):
             if message.opening:
@@ -144,7 +144,7 @@ class State:
         """Deliver the oldest message on its way down; only outdated ones may be dropped."""
         message, tokens = self.down.pop(0)
         current = self.is_current(message)
-        ignored = any(isinstance(each, Ignored) for each in self.tell(self.target, message))
+        ignored = any(isinstance(each, Ignored) for each in self.apply(self.target, message))
         assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
         if not ignored:
             self.pending.append(message.tag, Content(tokens))
@@ -169,7 +169,7 @@ class State:
             if self.ahead and step.kind == "verify":
                 outcome = self.pending.resolved(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
-        self.tell(self.target, StepDone(step.number, tuple(outcomes), 0.0))
+        self.apply(self.target, StepDone(step.number, tuple(outcomes), 0.0))
         self.down = [(message, tokens if self.is_current(message) else []) for message, tokens in self.down]
         self.start(self.target)
 
@@ -196,12 +196,12 @@ class State:
             if self.ahead and len(text) == member.base and self.drafter.sessions[member.tag].epoch == member.epoch:
                 self.guessed[member.tag] = begun + drafted
             self.guesses = dict(sorted(self.guesses.items()))
-        self.tell(self.drafter, StepDone(step.number, (Outcome(),) * len(step.members), 0.0))
+        self.apply(self.drafter, StepDone(step.number, (Outcome(),) * len(step.members), 0.0))
         self.start(self.drafter)
 
     # --- consequences ---
 
-    def tell(self, station: Station, event: StationEvent) -> list[Instruction]:
+    def apply(self, station: Station, event: StationEvent) -> list[Instruction]:
         """Apply an event to a station, and carry out its instructions."""
         followed = station.handle(event, 0.0)
         for instruction in followed:
@@ -284,7 +284,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, _HOLDERS):
         return _twin(value)
     if isinstance(value, dict):
-        return {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
+        return {key: list(part) if isinstance(part, list) else part for key, part in value.items()}
     if isinstance(value, Buffer):
         twin = Buffer()
         for work in value:
@@ -321,17 +321,17 @@ def explore(first: State) -> Explored:
 
     No path returns to a state, and every path ends in a final state.
     """
-    seen: dict[str, bool] = {}  # by state: whether all its successors are visited
+    visited: dict[str, bool] = {}  # by state: whether all its successors are visited
     found = Explored()
     path: list[tuple[str, Iterator[State]]] = []
 
     def enter(state: State) -> None:
         key = state.key()
-        if key in seen:
-            assert seen[key], "it goes round for ever"
+        if key in visited:
+            assert visited[key], "it goes round for ever"
             return
         state.check()
-        seen[key] = False
+        visited[key] = False
         following = list(state.following())
         found.states += 1
         found.most_on_the_way = max(found.most_on_the_way, state.most_on_the_way)
@@ -345,7 +345,7 @@ def explore(first: State) -> Explored:
         key, following = path[-1]
         after = next(following, None)
         if after is None:
-            seen[key] = True
+            visited[key] = True
             path.pop()
         else:
             enter(after)

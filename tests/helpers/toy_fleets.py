@@ -156,7 +156,7 @@ class ToyFleet:
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
         server, links = ServerEnd(fleet, 1, drafter=None), stated_links(fleet)
-        connections = ConnectionTable(server, clients, relays=True, seen=router.relayed, links=links)
+        connections = ConnectionTable(server, clients, relays=True, on_draft=router.relayed, links=links)
         self._node(ROUTER, router_station(fleet), router, connections)
 
     def _start_target(self, target: int) -> None:
@@ -164,13 +164,13 @@ class ToyFleet:
         deaths, lives = self.deaths[name], self.executors.setdefault(name, [])
         done = {request for life in lives for request in life.outputs}
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        asked = [0] if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
+        numbers = [0] if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
         if not deaths:
-            for drafter in asked:
+            for drafter in numbers:
                 self.network.connect(name, drafter, ROUTER if fleet.routed else fleet.drafter_name(drafter))
         clients = {
             drafter: ClientEnd(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
-            for drafter in asked
+            for drafter in numbers
         }
         client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))

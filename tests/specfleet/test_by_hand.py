@@ -97,7 +97,7 @@ def test_nodes_by_hand_decode_as_plain_decoding(
             if name in ALLOWED:
                 at, _, port = addresses[host - 1].rpartition(":")
                 own += ["--allowed", folder / f"allowed-{name}", "--host", at, "--port", port]
-            return start("-m", "tests.helpers.told_texts", command, scenario, *words, *own, before=on(host))
+            return start("-m", "tests.helpers.printed_texts", command, scenario, *words, *own, before=on(host))
 
         both = f"{keys / 'drafter-1.public'},{keys / 'drafter-2.public'}"
         whom = (drafters, both) if route == "affinity" else (addresses[2], keys / "router.public")

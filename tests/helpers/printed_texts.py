@@ -10,9 +10,9 @@ from specfleet.cli import main
 serve = by_hand.serve_verifier
 
 
-def serve_and_print(*given: Any, **named: Any) -> dict[int, list[int]]:
+def serve_and_print(*arguments: Any, **named: Any) -> dict[int, list[int]]:
     """As `serve_verifier`."""
-    outputs = serve(*given, **named)
+    outputs = serve(*arguments, **named)
     sys.stdout.write(json.dumps(outputs))
     return outputs
 
