@@ -27,7 +27,7 @@ PROFILE: dict[str, Any] = {
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
     "overhead": {
-        "own": {"drafter": {"queued": {"mean_s": 0.1}}},
+        "own": {"drafter": {"queued": {"mean_s": 0.01}}},
         "time_sliced": {"drafter": {"woken": {"mean_s": 0.2}}},
     },
     "contention": [1.0, 1.5],
@@ -96,6 +96,7 @@ BASELINE = "describes what the baseline leaves out, so that it is one `--set dra
 FALLBACK = "holds where no rule decides, and another key says that one does"
 ONE_DRAFTER = "to one drafter every route leads, so that drafters.count can be varied down to 1"
 ONE_TARGET = "orders tell targets apart, and there is one"
+ADMITTED = "each drafter has one session, and every rule admits that"
 ONE_SESSION = "steps are shared by sessions, and each target has one at a time"
 ALIKE = "requests are alike, and nobody draws when they come"
 EQUATIONS = "a question of the equations, which know one star"
@@ -119,6 +120,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.group": (ONE_SESSION, ("one session each",)),
+    "drafters.admit": (ADMITTED, ("barrier",)),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link", "memory",
