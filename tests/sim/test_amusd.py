@@ -21,9 +21,9 @@ from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, StepDone
 from fleet.stations.station import Start, Station
 from fleet.stations.verifier import VerifierStation
-from sim.ahead import drafting_ahead
 from sim.run import simulate
 from tests.helpers.marks import slow
+from tests.helpers.theory import drafting_ahead
 
 
 def run_step(station: Station, *outcomes: Outcome) -> tuple[str, list[object]]:

@@ -22,9 +22,9 @@ from fleet.stations.messages import Finished, Join, StepDone
 from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
-from sim.analytic import batch_speedup
 from sim.run import simulate
 from tests.helpers.stars import repeatable
+from tests.helpers.theory import batch_speedup
 
 
 def rows(*lengths: int) -> list[Row]:

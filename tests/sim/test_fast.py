@@ -25,8 +25,8 @@ from fleet.scenario.scenario import Scenario
 from sim.fast import choice, layout
 from sim.fast.choice import Tally
 from sim.fast.compiled import COMPILING, compiled
-from sim.fast.plain import KNOWN, unknown_in
-from sim.fast.run import records_of
+from sim.fast.plain import SUPPORTED, unsupported_in
+from sim.fast.run import simulate_records
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
@@ -133,9 +133,9 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
 
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
-    assert unknown_in(fleet) == ""
+    assert unsupported_in(fleet) == ""
     by_simpy = simulate(scenario, path="simpy")
-    table, rows = records_of(fleet)
+    table, rows = simulate_records(fleet)
     assert rows == by_simpy.header.rows
     compiled_run = Run(by_simpy.header, table)
     assert compiled_run.digest() == by_simpy.digest()
@@ -156,7 +156,7 @@ def test_so_it_does_for_many_more(scenario: Scenario) -> None:
 
 
 def test_what_the_loop_is_said_to_know_exists() -> None:
-    for struct, names in KNOWN.items():
+    for struct, names in SUPPORTED.items():
         assert names <= {field.name for field in msgspec.structs.fields(struct)}, struct
 
 
@@ -168,7 +168,7 @@ def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(nam
             try:
                 changed = change_scenario(scenario, {key: value})
                 fleet = resolve(changed)
-                if unknown_in(fleet):
+                if unsupported_in(fleet):
                     refused += 1
                     continue
                 expected = simulate(changed, path="simpy")
@@ -176,7 +176,7 @@ def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(nam
                 continue
             known += 1
             assert simulate(changed, path="fast").digest() == expected.digest(), (key, value)
-    assert known or unknown_in(resolve(scenario))
+    assert known or unsupported_in(resolve(scenario))
     assert refused
 
 
@@ -236,7 +236,7 @@ def test_where_numba_cannot_be_imported_fast_says_why_and_auto_goes_by_simpy(mon
         raise ImportError("Numba needs another NumPy.\nGot this one.")
 
     monkeypatch.setattr(choice, "import_module", fails)
-    monkeypatch.setattr(choice, "unloadable", cache(choice.unloadable.__wrapped__))
+    monkeypatch.setattr(choice, "import_failure", cache(choice.import_failure.__wrapped__))
     monkeypatch.setattr(choice, "tally", cache(Tally))
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 0)
     with pytest.raises(InputError, match=r"which says: Numba needs another NumPy. Got this one.; allowed here"):

@@ -17,9 +17,9 @@ from fleet.records.metrics.measure import measure
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.fast import run
+from sim.fast.findings import allocate_log
 from sim.fast.kernel import run_star
-from sim.fast.run import told_by
-from sim.fast.told import room_for
+from sim.fast.run import simulate_findings
 from sim.run import observe, simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
@@ -39,24 +39,24 @@ def in_words(column: Any) -> list[Any]:
     return column.to_numpy().tolist() if isinstance(column, Words) else np.asarray(column, dtype=float).tolist()
 
 
-def check_tables(told: Table | None, expected: Table | None) -> None:
-    """All columns that are told hold the same, bit for bit."""
-    assert (told is None) == (expected is None)
-    if told is not None and expected is not None:
-        assert len(told) == len(expected)
-        for name in told.names:
-            assert str(in_words(getattr(told, name))) == str(in_words(getattr(expected, name))), name
+def check_tables(log: Table | None, expected: Table | None) -> None:
+    """All columns that are log hold the same, bit for bit."""
+    assert (log is None) == (expected is None)
+    if log is not None and expected is not None:
+        assert len(log) == len(expected)
+        for name in log.names:
+            assert str(in_words(getattr(log, name))) == str(in_words(getattr(expected, name))), name
 
 
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     recorded = simulate(scenario, path="fast")
-    expected, told = findings_of(recorded), told_by(fleet)
+    expected, log = findings_of(recorded), simulate_findings(fleet)
     for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
-        check_tables(getattr(told, table), getattr(expected, table))
-    assert told.drafters == expected.drafters
+        check_tables(getattr(log, table), getattr(expected, table))
+    assert log.drafters == expected.drafters
     if not needs_rows(fleet):
-        assert measured(told) == measured(expected)
+        assert measured(log) == measured(expected)
 
 
 @settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
@@ -76,14 +76,14 @@ def test_what_is_observed_has_the_metrics_of_the_run_with_or_without_its_rows(na
 
 
 def test_rounds_beyond_the_room_that_was_reserved_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = measured(told_by(resolve(star())))
-    monkeypatch.setattr(run, "room_for", lambda _rounds, requests: room_for(1, requests))
-    assert measured(told_by(resolve(star()))) == expected
+    expected = measured(simulate_findings(resolve(star())))
+    monkeypatch.setattr(run, "allocate_log", lambda _rounds, requests: allocate_log(1, requests))
+    assert measured(simulate_findings(resolve(star()))) == expected
 
 
 def test_the_loop_is_compiled_for_one_set_of_types() -> None:
     """It looks at the types of its arguments before its first call only."""
-    told_by(resolve(star()))
+    simulate_findings(resolve(star()))
     simulate(star(drafters={"count": 0}), path="fast")
     assert len(run_star.overloads) == 1  # type: ignore[attr-defined]
 
@@ -93,5 +93,5 @@ def test_a_cell_of_a_sweep_by_the_loop_keeps_no_records(monkeypatch: pytest.Monk
         raise AssertionError("it recorded")
 
     by_simpy = run_cell({}, star(), "sim", 2, path="simpy")
-    monkeypatch.setattr(run, "records_of", recorded)
+    monkeypatch.setattr(run, "simulate_records", recorded)
     assert str(run_cell({}, star(), "sim", 2, path="fast")) == str(by_simpy)

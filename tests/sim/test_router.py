@@ -19,10 +19,11 @@ from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from fleet.stations.router import RouterStation
 from fleet.stations.station import Start
-from sim.mva import load_dependent_mva, mean_value_analysis
+from sim.mva import mean_value_analysis
 from sim.run import simulate
 from tests.helpers.stars import repeatable
 from tests.helpers.stars import star as small_star
+from tests.helpers.theory import load_dependent_mva
 
 
 def views(*queues: int, work_s: float = 1.0) -> list[DrafterView]:

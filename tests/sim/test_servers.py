@@ -6,7 +6,7 @@ import pytest
 from simpy import Environment
 
 from fleet.times.step import Step
-from sim.servers import ContendedDevice, Device, OwnDevice, TurnsDevice
+from sim.servers import ContendedDevice, Device, OwnDevice, TimeSlicedDevice
 
 
 class Asking:
@@ -58,7 +58,7 @@ def test_on_a_device_of_its_own_every_step_starts_at_once() -> None:
 def test_turns_go_in_the_order_of_asking(delay_s: float) -> None:
     """A server that ends a step asks again behind the others; the device is held while a delay passes."""
     env = Environment()
-    device = TurnsDevice()
+    device = TimeSlicedDevice()
     first = Asking(env, device, 1.0, 1.0, delay_s=delay_s)
     second, idle = Asking(env, device, 2.0, delay_s=delay_s), Asking(env, device)
     ask(env, first, 0.0)
