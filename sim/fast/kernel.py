@@ -269,11 +269,8 @@ def log_draft(log: StepLog, clock: Record, station: Record, one: Record, kind: i
     times, numbers = log.draft_times, log.drafts
     times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
     times[LASTED_S, row], times[GROUP_BEGUN_S, row] = station.duration_s - station.ending_s, station.group_begun_s
-    times[REQUESTED_S, row], times[GAP_S, row], times[REQUEST_BYTES, row] = (
-        one.requested_s,
-        station.idle_gap_s,
-        one.request_bytes,
-    )
+    times[REQUESTED_S, row], times[REQUEST_BYTES, row] = one.requested_s, one.request_bytes
+    times[GAP_S, row] = station.idle_gap_s
     numbers[OF_REQUEST, row], numbers[OF_TOKENS, row], numbers[NEXT_DRAFT, row] = one.request, station.tokens, -1
     if one.epoch > 1:  # not the first of its request
         numbers[NEXT_DRAFT, one.draft] = row

@@ -22,7 +22,7 @@ def drafting_ahead(
 
     1. A verification starts in state (n, phase): n draft tokens, and the drafter `phase` seconds into the next one.
     2. During it, m = floor((phase + v) / t) more tokens are drafted.
-    3. With probability beta^n all n pass; with beta^(n+1) the bonus token matches the tail, if m > 0, and the tail stays.
+    3. With probability beta^n all n pass; with beta^(n+1) the bonus token also matches, and the tail stays if m > 0.
     4. Otherwise the drafter finishes its stale token and drafts `least` new ones: state (least, 0), a renewal.
 
     By the renewal-reward theorem the rates are those of one cycle. Branches less likely than `precision` are dropped.

@@ -14,7 +14,6 @@ from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.drafter import DrafterStation
@@ -50,13 +49,13 @@ def verifying(tail: int, **changes: Any) -> VerifierStation:
     return station
 
 
-def test_a_drafter_ahead_goes_on_token_by_token_without_being_asked() -> None:
+def test_a_drafter_ahead_drafts_without_requests() -> None:
     station = drafting()
     drafts = [run_step(station)[1] for _ in range(3)]
     assert drafts == [[Draft(0, 0, 1, 11 + place, 1)] for place in range(3)]
 
 
-def test_a_rollback_makes_the_token_in_the_making_worthless_and_restarts_at_the_new_base() -> None:
+def test_a_rollback_drops_the_running_draft() -> None:
     station = drafting()
     run_step(station)
     plan = station.plan(0.0)
@@ -66,7 +65,7 @@ def test_a_rollback_makes_the_token_in_the_making_worthless_and_restarts_at_the_
     assert run_step(station) == ("draft", [Draft(0, 0, 2, 12, 1)])
 
 
-def test_a_verification_takes_a_snapshot_and_keeps_the_rest_of_the_tail_if_the_own_token_matches() -> None:
+def test_a_matching_bonus_token_keeps_the_tail() -> None:
     station = verifying(2)
     plan = station.plan(0.0)
     assert isinstance(plan, Start)
@@ -81,7 +80,7 @@ def test_a_verification_takes_a_snapshot_and_keeps_the_rest_of_the_tail_if_the_o
     assert (next_plan.step.members[0].base, next_plan.step.members[0].tokens) == (14, 2)
 
 
-def test_a_mismatch_at_the_first_token_still_makes_progress_and_refuses_the_old_tail() -> None:
+def test_a_mismatch_commits_one_token_and_drops_the_tail() -> None:
     station = verifying(3)
     assert run_step(station, Outcome(0))[1] == [DraftRequest(0, 0, 2, 12, tokens=48)]  # to the goal, 60
     ignored = station.handle(Draft(0, 0, 1, 14, 1), 0.0)
@@ -133,14 +132,10 @@ def test_the_simulation_follows_the_exact_chain(beta: float, verify_s: float, le
         assert abs(metric.value - expected) < half, (name, metric, expected)
 
 
-def test_sure_acceptance_is_bound_by_the_slower_side() -> None:
+def test_throughput_ahead_is_bound_by_the_slower_side() -> None:
     assert drafting_ahead(1.0, 3.3, 0.9999).tokens_per_s == pytest.approx(1.0, rel=1e-2)
     # A fast drafter gives the target all it wants: verifications back to back.
     assert drafting_ahead(0.01, 1.0, 0.5).verifications_per_s == pytest.approx(1 / 1.02, rel=0.01)
-
-
-def test_a_run_ahead_replays() -> None:
-    assert replay(simulate(scenario(0.8, 1.0, 2.7, 2, 300))) == []
 
 
 # The authors' run files.
@@ -194,9 +189,7 @@ def test_a_run_file_of_known_times_is_predicted(tmp_path: Path, monkeypatch: pyt
     assert math.isclose(synchronous.error, 0.0, abs_tol=0.005)
 
 
-def test_the_amusd_run_is_predicted_without_its_own_numbers_and_all_else_is_put_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amusd, "SEEDS", 2)
     own = {"draft_times": [0.02] + [0.012] * 1099, "verify_times": [0.5] + [0.04] * 299, "total_time": 17.0}
     before, after = (
@@ -238,7 +231,7 @@ def test_a_missing_sd_run_is_named(tmp_path: Path) -> None:
         read_runs(file)
 
 
-def test_a_file_without_greedy_or_amusd_gives_the_rows_that_it_can(tmp_path: Path) -> None:
+def test_missing_strategies_leave_out_only_their_rows(tmp_path: Path) -> None:
     file = trace(tmp_path)
     entries = json.loads(file.read_text())
     file.write_text(json.dumps([*entries[1:2], entries[1] | {"sample_index": 7}]))
@@ -247,6 +240,6 @@ def test_a_file_without_greedy_or_amusd_gives_the_rows_that_it_can(tmp_path: Pat
     assert {row.case.get("strategy", "sd") for row in rows} == {"sd"}
 
 
-def test_without_a_full_round_the_depth_is_told_by_the_draft_steps(tmp_path: Path) -> None:
+def test_draft_steps_give_the_depth_without_full_rounds(tmp_path: Path) -> None:
     sd = {"accepted_tokens": [2, 3, 1], "draft_times": [0.01] * 15, "verify_times": [0.03] * 3, "total_time": 0.3}
     assert depth_of(read_runs(trace(tmp_path, sd=sd))[0]["sd"]) == 5

@@ -24,9 +24,7 @@ def test_exponential_service_is_exact(N: int, S_s: float, Z_s: float) -> None:
 
 
 @given(S_s=TIMES, Z_s=st.floats(0.0, 2.0), scv=st.floats(0.0, 8.0), return_scv=st.floats(0.0, 8.0))
-def test_round_rates_grow_with_the_targets_and_stay_within_the_bounds(
-    S_s: float, Z_s: float, scv: float, return_scv: float
-) -> None:
+def test_round_rates_grow_with_N_within_the_bounds(S_s: float, Z_s: float, scv: float, return_scv: float) -> None:
     N = np.arange(1, 33)
     rates = approximate(N, S_s, Z_s, scv, return_scv)
     assert (np.diff(rates) >= -1e-9 * rates[:-1]).all()
@@ -35,7 +33,7 @@ def test_round_rates_grow_with_the_targets_and_stay_within_the_bounds(
         assert lower * (1 - 1e-9) <= rate <= upper * (1 + 1e-9)
 
 
-def test_many_cells_at_once_are_each_what_they_are_alone() -> None:
+def test_cells_in_an_array_equal_single_cells() -> None:
     rng = np.random.default_rng(0)
     N, S, Z, scv = (
         rng.integers(1, 30, 200),
@@ -48,5 +46,5 @@ def test_many_cells_at_once_are_each_what_they_are_alone() -> None:
 
 
 @given(N=st.integers(1, 40), S_s=TIMES, Z_s=st.floats(0.0, 2.0))
-def test_next_to_no_variability_changes_next_to_nothing(N: int, S_s: float, Z_s: float) -> None:
+def test_small_variability_changes_little(N: int, S_s: float, Z_s: float) -> None:
     assert float(approximate(N, S_s, Z_s, 1e-9, 1e-9)) == pytest.approx(rounds_per_s(N, S_s, Z_s), rel=1e-3)

@@ -58,7 +58,7 @@ def tokens_per_s(scenario: Scenario) -> float:
 # Adaptive depth.
 
 
-def test_the_line_of_s_of_d_is_found_from_two_depths() -> None:
+def test_two_depths_give_the_line_of_S() -> None:
     seen = Observed()
     assert seen.line() is None
     for depth in (2, 2, 5):
@@ -78,7 +78,7 @@ def test_depth_grows_with_acceptance_and_shrinks_with_load() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("N", "beta"), [(1, 0.6), (1, 0.9), (12, 0.6), (12, 0.9)])
-def test_adaptive_depth_keeps_up_with_the_best_fixed_one(N: int, beta: float) -> None:
+def test_adaptive_depth_is_near_the_best_fixed_depth(N: int, beta: float) -> None:
     """Each rate's interval is about 1.5 %: at most 4 % below the best of eight fixed depths."""
     fixed = {depth: tokens_per_s(star(N, beta, depth=depth)) for depth in (1, 2, 3, 4, 6, 8, 12, 16)}
     adaptive = tokens_per_s(star(N, beta, allocate="adaptive"))
@@ -94,7 +94,7 @@ def test_a_run_with_adaptive_depth_replays() -> None:
 
 
 @pytest.mark.slow
-def test_a_batched_drafter_serves_more_than_one_at_a_time_under_load() -> None:
+def test_a_batched_drafter_is_faster_under_load() -> None:
     alone, batched = (tokens_per_s(star(12, group=group)) for group in ("one", {"policy": "batch", "most": 8}))
     assert batched > 1.5 * alone
 
@@ -124,7 +124,7 @@ GB = 10**9
 TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
 
 
-def test_the_drafters_cache_is_known_by_tag_and_time() -> None:
+def test_records_give_the_drafters_cache_by_tag() -> None:
     run = simulate(msgspec.structs.replace(star(2), memory=DeviceMemory(2, 24 * GB, TARGET, DRAFTER)))
     held = cache_bytes(run.columns(), DRAFTER.kv_bytes_per_token).frame()
     assert set(held.tag) == {0, 1}
@@ -144,7 +144,7 @@ def test_what_fits_on_a_device() -> None:
     assert sessions_of_drafter(2 * GB, DRAFTER, context) == 0
 
 
-def test_admission_by_memory_takes_its_numbers_from_the_table_of_memory() -> None:
+def test_admission_by_memory_uses_the_memory_table() -> None:
     """The cache has 40000 bytes, a row of 617 tokens takes 18510 of them: two of three sessions have room."""
     within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
     memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
@@ -155,7 +155,7 @@ def test_admission_by_memory_takes_its_numbers_from_the_table_of_memory() -> Non
         simulate(within)
 
 
-def test_a_shared_drafter_lets_more_targets_fit_and_work() -> None:
+def test_a_shared_drafter_leaves_room_for_targets() -> None:
     memory = DeviceMemory(8, 24 * GB, TARGET, ModelMemory(8 * GB, 32_768))
     beside, elsewhere = colocated(memory, 2000, 0.010, 0.030, 3.0), shared(memory, 2000, 0.010, 0.030, 0.004, 3.0)
     assert (beside.targets, elsewhere.targets) == (0, 7)
@@ -167,7 +167,7 @@ def test_a_fleet_without_room_does_nothing() -> None:
     assert shared(memory, 2000, 0.01, 0.03, 0.0, 3.0).tokens_per_s == 0
 
 
-def test_the_analytic_model_tells_how_many_targets_fit() -> None:
+def test_predictions_count_the_targets_that_fit() -> None:
     content = {"memory": DeviceMemory(8, 24 * GB, TARGET, DRAFTER)}
     prediction = predict(msgspec.structs.replace(star(4), **content))
     assert prediction.packings is not None
@@ -175,7 +175,7 @@ def test_the_analytic_model_tells_how_many_targets_fit() -> None:
     assert predict(star(4)).packings is None
 
 
-def test_the_predicted_communication_is_the_way_there_and_back_and_no_verification() -> None:
+def test_predicted_communication_is_both_one_way_delays() -> None:
     """0.25 s each way without the bytes: Z = 0.5 s + one t_v for each target that shares a device."""
     scenario = star(4)
     assert scenario.profile is not None

@@ -95,7 +95,7 @@ def kept() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", scenarios())
-def test_a_simulated_run_is_what_it_was(name: str, kept: dict[str, Any]) -> None:
+def test_simulated_runs_equal_their_digests(name: str, kept: dict[str, Any]) -> None:
     now, before = found(scenarios()[name]), kept[name]
     assert (now["rows"], now["digest"]) == (before["rows"], before["digest"])
     moved = {

@@ -144,24 +144,17 @@ def check(scenario: Scenario) -> None:
 
 @settings(repeatable, max_examples=50, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
-def test_the_compiled_loop_writes_the_rows_of_the_simpy_path_and_they_replay(scenario: Scenario) -> None:
+def test_the_compiled_loop_writes_the_rows_of_simpy(scenario: Scenario) -> None:
     check(scenario)
 
 
-@pytest.mark.slow
-@settings(repeatable, max_examples=200, suppress_health_check=list(HealthCheck))
-@given(scenario=plain_stars())
-def test_so_it_does_for_many_more(scenario: Scenario) -> None:
-    check(scenario)
-
-
-def test_what_the_loop_is_said_to_know_exists() -> None:
+def test_supported_fields_exist() -> None:
     for struct, names in SUPPORTED.items():
         assert names <= {field.name for field in msgspec.structs.fields(struct)}, struct
 
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
-def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(name: str) -> None:
+def test_each_key_is_refused_or_gives_equal_rows(name: str) -> None:
     scenario, known, refused = corner(name), 0, 0
     for key, kind in keys_below(scenario):
         for value in EXAMPLES.get(key) or list(values_of(kind)):
@@ -180,7 +173,7 @@ def test_whatever_key_is_changed_the_loop_refuses_it_or_writes_the_same_rows(nam
     assert refused
 
 
-def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
+def test_headers_differ_only_by_path() -> None:
     slow_run, fast_run = (simulate(star(), path=path) for path in ("simpy", "fast"))
     assert (slow_run.header.path, fast_run.header.path) == ("simpy", "fast")
     alike = [msgspec.structs.replace(run.header, path="", started_unix_s=0.0) for run in (slow_run, fast_run)]
@@ -208,9 +201,7 @@ def test_the_header_says_which_path_it_was_and_is_else_the_same() -> None:
         ),
     ],
 )
-def test_a_fleet_that_the_loop_does_not_know_is_refused_in_a_line_that_names_what(
-    changes: dict[str, Any], named: str
-) -> None:
+def test_unsupported_fleets_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError) as refusal:
         simulate(star(**changes), path="fast")
     text = str(refusal.value)
@@ -219,19 +210,19 @@ def test_a_fleet_that_the_loop_does_not_know_is_refused_in_a_line_that_names_wha
     assert "\n" not in text
 
 
-def test_a_path_that_there_is_not_is_refused() -> None:
+def test_unknown_paths_are_refused() -> None:
     with pytest.raises(InputError, match="allowed: auto, simpy, fast"):
         simulate(star(), path="quick")  # type: ignore[arg-type]
 
 
-def test_without_numba_fast_is_refused_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_auto_uses_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "has_numba", lambda: False)
     with pytest.raises(InputError, match=r"pip install 'specfleet\[fast\]'"):
         simulate(star(), path="fast")
     assert simulate(star()).header.path == "simpy"
 
 
-def test_where_numba_cannot_be_imported_fast_says_why_and_auto_goes_by_simpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_errors_of_numba_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_name: str) -> None:
         raise ImportError("Numba needs another NumPy.\nGot this one.")
 
@@ -244,7 +235,7 @@ def test_where_numba_cannot_be_imported_fast_says_why_and_auto_goes_by_simpy(mon
     assert simulate(star()).header.path == "simpy"
 
 
-def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_loads_the_loop_when_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "tally", cache(Tally))
     small = star(workload={"requests": 10, "new_tokens": 50})
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
@@ -253,7 +244,7 @@ def test_auto_loads_the_loop_once_that_would_have_paid(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_it_says_in_one_line_that_it_compiles_the_first_time_on_a_machine_and_never_again(tmp_path: Path) -> None:
+def test_compilation_is_announced_once_per_machine(tmp_path: Path) -> None:
     program = (
         "from sim.run import simulate\n"
         "from tests.helpers.stars import star\n"
@@ -271,7 +262,7 @@ def test_it_says_in_one_line_that_it_compiles_the_first_time_on_a_machine_and_ne
     assert list(tmp_path.rglob("kernel.run_star-*.nbi"))
 
 
-def test_all_that_is_compiled_stands_in_one_file_and_takes_nothing_from_others() -> None:
+def test_compiled_code_is_in_one_file() -> None:
     """What numba keeps is as old as the file of a function: a change in another file would go unnoticed."""
     room = Path(layout.__file__).parent
     assert [path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()] == ["kernel.py"]
@@ -285,7 +276,7 @@ def test_all_that_is_compiled_stands_in_one_file_and_takes_nothing_from_others()
     assert imported == {"typing", "sim.fast.compiled"}
 
 
-def test_a_record_that_is_laid_out_otherwise_is_another_type_to_the_compiler() -> None:
+def test_changed_records_are_other_types() -> None:
     for name in (name for name in vars(layout) if name.startswith(("A_", "AN_"))):
         dtype = getattr(layout, name)
         other = np.dtype([(f"{field}_renamed", kind) for field, (kind, _) in dtype.fields.items()])
@@ -293,7 +284,7 @@ def test_a_record_that_is_laid_out_otherwise_is_another_type_to_the_compiler() -
         assert numba.typeof(np.zeros(1, dtype)) != numba.typeof(np.zeros(1, other))
 
 
-def test_where_nothing_can_be_kept_functions_are_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_compile_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     njit = numba.njit
 
     def without_cache(*functions: Any, **options: Any) -> Any:

@@ -53,7 +53,7 @@ def committed(run: Run) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("name", "seeds"), [case for name in FLEETS for case in ((name, FEW), slow(name, ALL))])
-def test_under_any_script_every_request_finishes_every_log_replays_and_nothing_is_left(name: str, seeds: range) -> None:
+def test_every_request_finishes_under_any_faults(name: str, seeds: range) -> None:
     events: Counter[str] = Counter()
     for seed in seeds:
         run, network = played(name, seed)
@@ -72,12 +72,12 @@ def test_under_any_script_every_request_finishes_every_log_replays_and_nothing_i
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_patience_and_leases_change_nothing_where_nothing_goes_wrong(name: str) -> None:
+def test_timeouts_change_nothing_without_faults(name: str) -> None:
     watched, unwatched = (plain_fleet(name, 1, wait_s, lease_s=wait_s) for wait_s in (900.0, 0.0))
     assert simulate(watched).digest() == simulate(unwatched).digest()
 
 
-def test_equal_seeds_give_equal_faults_and_others_do_not() -> None:
+def test_equal_seeds_give_equal_faults() -> None:
     digests = [simulate(faulty("star", seed)).digest() for seed in (3, 3, 8)]
     assert digests[0] == digests[1] != digests[2]
 

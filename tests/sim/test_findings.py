@@ -61,12 +61,12 @@ def check(scenario: Scenario) -> None:
 
 @settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
-def test_without_records_the_loop_makes_the_same_tables_and_metrics(scenario: Scenario) -> None:
+def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
     check(scenario)
 
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
-def test_what_is_observed_has_the_metrics_of_the_run_with_or_without_its_rows(name: str) -> None:
+def test_observed_metrics_equal_those_of_the_run(name: str) -> None:
     """Where rows are not needed, none are used; where they are, they are there."""
     scenario = corner(name)
     found = findings_of(simulate(scenario))
@@ -75,7 +75,7 @@ def test_what_is_observed_has_the_metrics_of_the_run_with_or_without_its_rows(na
         assert measured(msgspec.structs.replace(found, rows=None)) == measured(found)
 
 
-def test_rounds_beyond_the_room_that_was_reserved_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = measured(simulate_findings(resolve(star())))
     monkeypatch.setattr(run, "allocate_log", lambda _rounds, requests: allocate_log(1, requests))
     assert measured(simulate_findings(resolve(star()))) == expected
@@ -88,7 +88,7 @@ def test_the_loop_is_compiled_for_one_set_of_types() -> None:
     assert len(run_star.overloads) == 1  # type: ignore[attr-defined]
 
 
-def test_a_cell_of_a_sweep_by_the_loop_keeps_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def recorded(_fleet: object) -> None:
         raise AssertionError("it recorded")
 

@@ -182,7 +182,7 @@ def test_no_key_is_silently_ignored(name: str) -> None:
     assert silent == []
 
 
-def test_the_list_of_reasons_names_keys_that_exist_and_is_short() -> None:
+def test_listed_keys_exist_and_are_few() -> None:
     keys = {key for name in CORNERS for key, _ in keys_below(corner(name))}
     assert {*LISTED, *WITHOUT_A_DRAFTER} <= keys
     assert len(LISTED) + len(WITHOUT_A_DRAFTER) < len(keys) / 2

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("profile", [LINEAR, BY_ROOFLINE], ids=["linear times", "a roofline"])
 @repeatable
 @given(text=text_of_places, depth=st.integers(1, DEPTH), rows=st.integers(2, 5), prompt=st.integers(2, 40))
-def test_copies_of_a_request_take_what_its_walk_is_priced_at(
+def test_copies_take_the_computed_time(
     folder: Path, profile: HardwareProfile, text: list[int], depth: int, rows: int, prompt: int
 ) -> None:
     walks = walks_of([text], [prompt], depth)
@@ -55,7 +55,7 @@ def test_copies_of_a_request_take_what_its_walk_is_priced_at(
 
 @repeatable
 @given(text=text_of_places, depth=st.integers(1, DEPTH), finding=st.integers(0, 4), prompt=st.integers(2, 40))
-def test_copies_of_which_some_draft_nothing_take_what_the_mean_draft_is_priced_at(
+def test_copies_with_empty_drafts_take_the_mean_time(
     folder: Path, text: list[int], depth: int, finding: int, prompt: int
 ) -> None:
     """Prompt lookup: where nothing is accepted, `finding` of four rows had a draft; times linear in tokens."""
@@ -78,7 +78,7 @@ def test_copies_of_which_some_draft_nothing_take_what_the_mean_draft_is_priced_a
 
 @repeatable
 @given(text=text_of_places, rows=st.integers(2, 4))
-def test_an_oracles_drafts_end_where_the_target_would_refuse(folder: Path, text: list[int], rows: int) -> None:
+def test_oracle_drafts_are_as_long_as_their_acceptance(folder: Path, text: list[int], rows: int) -> None:
     walks = walks_of([text], [9], DEPTH)
     priced_s = prefills_s(LINEAR, walks.prompts, rows) + walks.of_requests(
         rounds_s(LINEAR, walks.context, walks.accepted, rows)

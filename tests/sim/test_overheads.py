@@ -95,7 +95,7 @@ def test_delays_that_spread_keep_their_mean() -> None:
     assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
 
 
-def test_late_starts_are_those_far_beyond_the_median() -> None:
+def test_late_starts_are_far_beyond_the_median() -> None:
     """A tenth of the drafter's steps starts 0.3 s later; the limit is 5 times the median, 0.1 s."""
     run = run_with({"own": {"drafter": {"woken": {"mean_s": 0.02}, "queued": {"mean_s": 0.02}}}})
     assert late_starts(run) == 0.0

@@ -53,7 +53,7 @@ def places_of(run: Run) -> int:
 
 @settings(repeatable, max_examples=60)
 @given(workloads(), st.integers(1, 3), st.integers(100, 20_000))
-def test_admission_by_memory_keeps_the_drafters_caches_within_it(
+def test_admission_by_memory_keeps_caches_within_it(
     drawn: tuple[dict[str, Any], dict[str, str]], N: int, cache_bytes: int
 ) -> None:
     workload, files = drawn
@@ -85,7 +85,7 @@ speeds = st.floats(0.001, 2.0)
 
 @settings(repeatable, max_examples=60)
 @given(speeds, speeds, st.floats(0, 5), st.floats(0.01, 1), st.integers(1, 4), st.booleans(), st.integers(1, 3))
-def test_drafting_ahead_ends_with_the_request_and_takes_no_more_places_than_its_room(
+def test_drafting_ahead_stays_within_its_room(
     draft_s: float, verify_s: float, latency_s: float, beta: float, least: int, busy: bool, N: int
 ) -> None:
     run = simulate(

@@ -45,7 +45,7 @@ def ask(env: Environment, server: Any, *at_s: float) -> None:
         env.timeout(time_s).callbacks.append(lambda _: server.device.offer(server))
 
 
-def test_on_a_device_of_its_own_every_step_starts_at_once() -> None:
+def test_steps_on_an_own_device_start_at_once() -> None:
     env = Environment()
     server = Asking(env, OwnDevice(), 1.0, 2.0)
     ask(env, server, 3.0)
@@ -55,7 +55,7 @@ def test_on_a_device_of_its_own_every_step_starts_at_once() -> None:
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.25])
-def test_turns_go_in_the_order_of_asking(delay_s: float) -> None:
+def test_time_slices_go_in_order_of_arrival(delay_s: float) -> None:
     """A server that ends a step asks again behind the others; the device is held while a delay passes."""
     env = Environment()
     device = TimeSlicedDevice()
@@ -72,7 +72,7 @@ def test_turns_go_in_the_order_of_asking(delay_s: float) -> None:
     assert idle.begun == []
 
 
-def test_contended_steps_share_the_device_by_their_number() -> None:
+def test_concurrent_steps_share_the_device() -> None:
     """Alone 1, two at 1/2 each, three and more at 1/4: works of 2, 1 and 1 s that begin at 0, 1 and 2 s.
 
     The first has 1 s left at 1, the second 1 s; at 2 both have 1/2. Three run at 1/4: both are through at 4, and the
@@ -88,7 +88,7 @@ def test_contended_steps_share_the_device_by_their_number() -> None:
     assert device.active == {}
 
 
-def test_the_last_factor_holds_for_all_steps_beyond_it() -> None:
+def test_the_last_factor_holds_beyond_the_list() -> None:
     """A server without a step does not count."""
     env = Environment()
     device = ContendedDevice((1.0, 2.0))
@@ -99,8 +99,3 @@ def test_the_last_factor_holds_for_all_steps_beyond_it() -> None:
     env.run()
     assert [server.ended for server in servers] == [[(2.0, 2.0)]] * 3
     assert idle.ended == []
-
-
-def test_a_device_decides_for_itself_which_server_starts() -> None:
-    with pytest.raises(NotImplementedError):
-        Device().start(Asking(Environment(), OwnDevice()))  # type: ignore[arg-type]
