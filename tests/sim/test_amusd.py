@@ -1,4 +1,4 @@
-"""Drafting ahead (AMUSD): the epoch protocol by example, its theory, and the reader of the authors' run files."""
+"""Drafting ahead (AMUSD): the epoch protocol, its theory, and the reader of the authors' run files."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def drafting(**changes: Any) -> DrafterStation:
 
 
 def verifying(tail: int, **changes: Any) -> VerifierStation:
-    """A target after its prefill, with `tail` draft tokens at hand."""
+    """A target after its prefill, with `tail` draft tokens."""
     station = VerifierStation("verifier.1", ResolvedVerifiers(overlap=Ahead(**changes)))
     station.handle(Join(0, 0, 10, 50), 0.0)
     run_step(station)
@@ -74,7 +74,11 @@ def test_a_matching_bonus_token_keeps_the_tail() -> None:
         station.handle(Draft(0, 0, 1, place, 1), 0.0)
     assert station.handle(StepDone(plan.step.number, (Outcome(2, matches=True),), 1.0), 0.0) == []
     session = station.sessions[0]
-    assert (session.base, session.epoch, session.tail) == (14, 1, 2)  # two accepted and the own one, which was drafted
+    assert (session.base, session.epoch, session.tail) == (
+        14,
+        1,
+        2,
+    )  # two accepted, and the bonus
     next_plan = station.plan(0.0)
     assert isinstance(next_plan, Start)
     assert (next_plan.step.members[0].base, next_plan.step.members[0].tokens) == (14, 2)
@@ -123,7 +127,7 @@ CHAINS = [(0.9, 2.7, 2), (0.6, 3.31, 1), (0.95, 0.37, 1), (0.8, 5.3, 3)]
     ("beta", "verify_s", "least", "tokens"), [(*CHAINS[1], 5_000), *[slow(*chain, 20_000) for chain in CHAINS]]
 )
 def test_the_simulation_follows_the_exact_chain(beta: float, verify_s: float, least: int, tokens: int) -> None:
-    """95 % intervals by batch means of one run, widened to 99.9 %: each case misses once in a thousand seeds."""
+    """Intervals by batch means of one run, widened from 95 % to 99.9 %: one false alarm in 1,000 seeds a case."""
     run = simulate(scenario(beta, 1.0, verify_s, least, tokens))
     metrics, theory = measure(run), drafting_ahead(1.0, verify_s, beta, least)
     for name, expected in (("throughput", theory.tokens_per_s), ("mean_acceptance_length", theory.committed)):
@@ -134,7 +138,7 @@ def test_the_simulation_follows_the_exact_chain(beta: float, verify_s: float, le
 
 def test_throughput_ahead_is_bound_by_the_slower_side() -> None:
     assert drafting_ahead(1.0, 3.3, 0.9999).tokens_per_s == pytest.approx(1.0, rel=1e-2)
-    # A fast drafter gives the target all it wants: verifications back to back.
+    # With a fast drafter, verifications follow each other.
     assert drafting_ahead(0.01, 1.0, 0.5).verifications_per_s == pytest.approx(1 / 1.02, rel=0.01)
 
 
@@ -142,7 +146,7 @@ def test_throughput_ahead_is_bound_by_the_slower_side() -> None:
 
 
 def trace(tmp_path: Path, **changes: Any) -> Path:
-    """A run file of the authors' form, made from known times: t = 10 ms, v = 30 ms, d = 5."""
+    """A run file in the authors' form with t = 10 ms, v = 30 ms, d = 5."""
     accepted = [6, 6, 3, 6, 1, 6, 6, 6, 2, 6] * 20
     drafts = 5 * len(accepted) + sum(k == 6 for k in accepted[:-1])
     runs: dict[str, dict[str, Any]] = {
@@ -177,12 +181,12 @@ def test_the_reader_finds_depth_agreement_and_the_extra_draft(tmp_path: Path) ->
     agreement = agreement_of(sd)
     assert agreement.sessions[0].startswith("11111?11111?11011111?0")
     assert len(agreement.sessions[0]) == sum(sd.accepted_tokens)
-    assert agreement.unknown == pytest.approx(21 / 22)  # in ten rounds, behind two agreements: 7 x 3, and a mismatch
+    assert agreement.unknown == pytest.approx(21 / 22)  # in ten rounds, after two agreements: 7 x 3, and a mismatch
     assert catch_up_s(sd) == pytest.approx(0.01)
 
 
 def test_a_run_file_of_known_times_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(amusd, "SEEDS", 2)  # of places that nobody observed: none of the sd run's
+    monkeypatch.setattr(amusd, "SEEDS", 2)  # seeds of places without observation
     reproduction = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path))))
     (synchronous,) = [row for row in reproduction.rows if row.quantity == "total_s" and row.case["strategy"] == "sd"]
     assert synchronous.error is not None
@@ -193,7 +197,7 @@ def test_predictions_ignore_the_measured_amusd_run(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(amusd, "SEEDS", 2)
     own = {"draft_times": [0.02] + [0.012] * 1099, "verify_times": [0.5] + [0.04] * 299, "total_time": 17.0}
     before, after = (
-        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path, **changes)))).rows  # one file after the other
+        REPRODUCTIONS["amusd-a100"](Inputs(trace=str(trace(tmp_path, **changes)))).rows
         for changes in ({}, {"amusd": own | {"accepted_tokens": [3] * 250 + [1] * 50}})
     )
     predicted = [(old, new) for old, new in zip(before, after, strict=True) if old.kind == "predicted"]

@@ -1,6 +1,6 @@
-"""StarSD's equations against a star replayed by hand, and mean value analysis against product forms; no randomness.
+"""StarSD's equations against a star played round by round, and mean value analysis against product forms.
 
-Oracles compute with integers or fractions, so a tie in the paper's conditions is a tie here too.
+Oracles use integers or fractions, so ties in the paper's conditions are exact.
 """
 
 import heapq
@@ -45,7 +45,7 @@ not_negative_s = st.just(0.0) | st.floats(1e-4, 100)
 
 
 def replay(services: list[list[float]], returns: list[list[float]]) -> list[tuple[int, float, float, float]]:
-    """Serve each target's rounds in order of arrival, all targets ready at 0: (target, ready, start, back) each."""
+    """Serve rounds in order of arrival, all targets ready at 0. Return (target, ready, start, back) of each."""
     waiting = [(0.0, target, 0) for target in range(len(services))]
     free, rounds = 0.0, []
     while waiting:
@@ -110,7 +110,7 @@ def test_constant_times_reach_the_upper_bound(N, S_s, Z_s):
 @repeatable
 @given(st.data(), st.integers(1, 5), st.integers(1, 6))
 def test_any_times_stay_within_the_bounds(data, N, rounds):
-    """Sums of whole milliseconds are exact. In order of arrival, a service delays each other target once at most."""
+    """Sums of integer milliseconds are exact."""
     times = st.lists(st.integers(0, 1000), min_size=rounds, max_size=rounds)
     services, returns = ([data.draw(times) for _ in range(N)] for _ in range(2))
     S, Z = (sum(map(sum, part)) / (N * rounds) for part in (services, returns))
@@ -143,7 +143,7 @@ def test_N_full_is_the_smallest_N_that_covers_the_return(S_ms, Z_ms, whole_ratio
 @pytest.mark.parametrize("ratio", [1, 3, 7, 11, 19, 22, 38, 49, 1000])
 @pytest.mark.parametrize("Z_s", [0.013, 0.1, 0.3, 2.1])
 def test_both_regimes_agree_at_their_boundary(ratio, Z_s):
-    """Z / ratio rounds up or down; both must count as a whole ratio."""
+    """Z / ratio rounds up or down; both count as an integer ratio."""
     S_s = Z_s / ratio
     N = ratio + 1
     assert N_full(S_s, Z_s) == N
@@ -178,7 +178,7 @@ def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalo
     def pays(N: int) -> bool:
         return tokens * 1000 >= standalone * max(N * S_ms, S_ms + Z_ms)
 
-    assume(tokens * 1000 != standalone * (S_ms + Z_ms))  # at this tie, rounding decides between 0 and the rest
+    assume(tokens * 1000 != standalone * (S_ms + Z_ms))  # at this tie, rounding decides
     last = 0
     while pays(last + 1):
         last += 1
@@ -214,7 +214,7 @@ def test_a_prediction_is_consistent_with_itself(N, S_s, Z_s, accepted):
     assert bounds.lower_rounds_per_s <= star.exponential_rounds_per_s * (1 + ACCURACY)
     assert star.exponential_rounds_per_s <= bounds.upper_rounds_per_s * (1 + ACCURACY)
     assert star.exponential_load == pytest.approx(star.exponential_rounds_per_s * S_s, rel=ACCURACY)
-    # Little's law over the whole round: N targets, each round S + wait + Z long.
+    # Little's law over a round: N targets, each round S + wait + Z long.
     round_trip_s = S_s + star.exponential_wait_s + Z_s
     assert star.exponential_rounds_per_s * round_trip_s == pytest.approx(N, rel=ACCURACY)
     assert star.exponential_wait_s >= star.wait_s - ACCURACY * round_trip_s, "variance only adds to the wait"
@@ -237,7 +237,7 @@ def test_one_station_is_the_machine_repairman_model(N, ratio):
     """n requests at the drafter: arrivals at rate (N - n) / Z, departures at rate 1 / S; balanced exactly."""
     S = Fraction(1, 4)
     Z = ratio * S
-    weights = [Fraction(1)]  # from all N at the drafter downwards, so that Z = 0 needs no division
+    weights = [Fraction(1)]  # from n = N down, so that Z = 0 needs no division
     for n in range(N, 0, -1):
         weights.append(weights[-1] * Z / ((N - n + 1) * S))
     P = [weight / sum(weights) for weight in reversed(weights)]
@@ -253,7 +253,7 @@ def test_one_station_is_the_machine_repairman_model(N, ratio):
 @pytest.mark.parametrize("N", [1, 2, 5, 9])
 @pytest.mark.parametrize(("demands", "think"), [((3, 5), 0), ((3, 5), 7), ((2, 2, 9), 4), ((1, 0, 6), 11)])
 def test_several_stations_follow_the_product_form(N, demands, think):
-    """P(n_0 thinking, n_1, n_2 ...) is proportional to Z^n_0 / n_0! times the product of D_k^n_k, over all states."""
+    """P(n_0 thinking, n_1, n_2 ...) is proportional to Z^n_0 / n_0! times the product of D_k^n_k."""
     states = [state for state in product(range(N + 1), repeat=len(demands)) if sum(state) <= N]
     weights = []
     for state in states:
@@ -309,7 +309,7 @@ def test_drafts_that_take_no_time_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("drafters", [{"shape": {"kind": "tree", "branching": [3, 1]}}, {"kind": "eagle"}])
 def test_equations_equal_simulation_for_trees_and_hidden_states(drafters):
-    """Nothing is accepted, so every round is alike: all nodes are verified, one token's hidden state is told."""
+    """Nothing is accepted, so all rounds are equal: all nodes are verified, one hidden state is sent."""
     profile = {
         "draft": {"per_token_s": 1.0}, "verify": {"per_token_s": 0.5}, "hidden": 1000,
         "link": {"latency_s": 0.1, "bandwidth_bytes_per_s": 1000.0},
@@ -319,7 +319,7 @@ def test_equations_equal_simulation_for_trees_and_hidden_states(drafters):
         acceptance={"model": "geometric", "beta": 0.0}, workload={"requests": 1, "new_tokens": 40},
     )  # fmt: skip
     starts = simulate(scenario).frame().query("station == 'drafter' and event == 'start' and kind == 'draft'").time_s
-    rounds_s = np.diff(starts)[1:]  # the first one has a prefill before it
+    rounds_s = np.diff(starts)[1:]  # the first one includes a prefill
     assert rounds_s == pytest.approx(rounds_s[0])
     inputs = star_inputs(resolve(scenario))
     assert inputs.service_s + inputs.return_s == pytest.approx(rounds_s[0])

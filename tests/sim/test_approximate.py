@@ -1,4 +1,4 @@
-"""Approximate mean value analysis: exact where theory is, between the bounds elsewhere, and near simulations."""
+"""Approximate mean value analysis: exact in the limits, and between the bounds elsewhere."""
 
 import numpy as np
 import pytest

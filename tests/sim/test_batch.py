@@ -1,4 +1,4 @@
-"""Batches: which rows share a round, what realignment costs, and that nobody is lost, by example and by property."""
+"""Batches: which rows share a round, and what realignment costs."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_a_window_smaller_than_the_batch_is_refused() -> None:
 
 
 class Device:
-    """Runs a batch station by hand: rows accept what they are told to, and steps are written down."""
+    """Runs a batch station with given acceptance, and records its steps."""
 
     def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
         self.station = BatchStation("batch", ResolvedBatch(rule, Fixed(depth)))
@@ -105,11 +105,11 @@ def test_prefills_feed_the_prompt() -> None:
 
 @pytest.mark.parametrize("rule", [Slots(3), Realign(3), Rollback(3), SameLength(3, window=3)])
 def test_empty_drafts_commit_one_token(rule: BatchRule) -> None:
-    """A stop rule may leave a row without a token, or a grant without room; verified, it commits one all the same."""
+    """A stop rule or an empty grant may leave a row without draft tokens."""
     station = BatchStation("batch", ResolvedBatch(rule, Fixed(3)))
     for tag in range(3):
         station.handle(Join(tag, 0, 5, 9), 0.0)
-    drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # no token, two, as many as planned
+    drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # none, two, all planned tokens
     verified = None
     while verified is None:
         plan = station.plan(0.0)
@@ -162,10 +162,7 @@ def test_realigned_rows_with_equal_acceptance_stay_a_group() -> None:
 
 
 def test_realigned_rows_get_the_longest_length() -> None:
-    """Both rows are 10 after prefill, realigned; they accept 0 and 1, so that the texts are 7 and 12 long.
-
-    No length is shared by two rows in the same state, so the two oldest are realigned: 12 each.
-    """
+    """The rows have 11, 12 and 12 tokens; the two oldest are realigned to 12."""
     device = Device(SameLength(2, window=3), [5, 9, 12], 20)
     device.run({1: 1}, steps=5)
     assert device.station.pool == {0: 11, 1: 12, 2: 12}
@@ -236,7 +233,7 @@ def run_batch(rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, *
 @given(st.sampled_from(["realign", "same-length", "rollback", "slots"]), st.integers(1, 6), st.integers(1, 9))
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_the_first_step_takes_all_initial_requests(policy: str, size: int, requests: int) -> None:
-    """As many as fit: nobody came first, and the engine's loop looks at all of them before it begins."""
+    """As many as fit: all arrive at 0, and the engine takes all of them too."""
     window = {"window": size} if policy == "same-length" else {}
     run = run_batch({"policy": policy, "size": size} | window, requests=requests, new_tokens=4)
     log = run.frame()
@@ -245,7 +242,7 @@ def test_the_first_step_takes_all_initial_requests(policy: str, size: int, reque
 
 
 def test_a_batch_of_one_follows_equation_1() -> None:
-    """Costs in plain decoding steps of 4 s: drafting 1, verification 1, realignment 0.5; 99.9 % by batch means."""
+    """Costs in decoding steps of 4 s: draft 1, verification 1, realignment 0.5. Batch means at 99.9 %."""
     beta, depth = 0.6, 4
     metrics = measure(run_batch({"policy": "realign", "size": 1}, realign_s=2.0))
     committed = committed_closed_form(beta, depth)
@@ -257,7 +254,7 @@ def test_a_batch_of_one_follows_equation_1() -> None:
 
 
 def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
-    """E[min of B] = sum over j of P(l >= j)^B, exact for independent rows; 99.9 % by batch means."""
+    """E[min of B] = sum over j of P(l >= j)^B for independent rows. Batch means at 99.9 %."""
     beta, B = 0.8, 3
     metric = measure(run_batch({"policy": "rollback", "size": B}, beta))["acceptance_length"]
     survival = 1 - np.cumsum(pmf(Geometric(beta), 4))[:-1]

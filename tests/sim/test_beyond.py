@@ -47,7 +47,7 @@ def star(N: int, beta: float = 0.7, **drafters: Any) -> Scenario:
 
 
 def limited(cache_tokens: int, **drafters: Any) -> Scenario:
-    """Three targets whose drafter's cache holds so many tokens."""
+    """Three targets and a drafter with a cache of so many tokens."""
     return change_scenario(star(3, **drafters), {"memory": cache_of(cache_tokens)})
 
 
@@ -59,27 +59,27 @@ def tokens_per_s(scenario: Scenario) -> float:
 
 
 def test_two_depths_give_the_line_of_S() -> None:
-    seen = Observed()
-    assert seen.line() is None
+    observed = Observed()
+    assert observed.line() is None
     for depth in (2, 2, 5):
-        seen = seen.step(depth, 0.5 + 0.3 * depth)
-    assert seen.line() == pytest.approx((0.5, 0.3))
+        observed = observed.step(depth, 0.5 + 0.3 * depth)
+    assert observed.line() == pytest.approx((0.5, 0.3))
 
 
 def test_depth_grows_with_acceptance_and_shrinks_with_load() -> None:
     rule = AdaptiveDepth()
-    seen = Observed().step(2, 1.1).step(5, 2.0).back(6.0)
+    observed = Observed().step(2, 1.1).step(5, 2.0).back(6.0)
     sure, unsure = rule.start(), rule.start()
     for _ in range(100):
         sure, unsure = rule.learn(sure, 4, 4), rule.learn(unsure, 4, 1)
-    assert rule.depth(sure, seen, 1) > rule.depth(unsure, seen, 1)
-    assert rule.depth(unsure, seen, 1) > rule.depth(unsure, seen, 20)
+    assert rule.depth(sure, observed, 1) > rule.depth(unsure, observed, 1)
+    assert rule.depth(unsure, observed, 1) > rule.depth(unsure, observed, 20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("N", "beta"), [(1, 0.6), (1, 0.9), (12, 0.6), (12, 0.9)])
 def test_adaptive_depth_is_near_the_best_fixed_depth(N: int, beta: float) -> None:
-    """Each rate's interval is about 1.5 %: at most 4 % below the best of eight fixed depths."""
+    """At most 4 % below the best of eight fixed depths; the interval of each rate is about 1.5 %."""
     fixed = {depth: tokens_per_s(star(N, beta, depth=depth)) for depth in (1, 2, 3, 4, 6, 8, 12, 16)}
     adaptive = tokens_per_s(star(N, beta, allocate="adaptive"))
     assert adaptive > 0.96 * max(fixed.values())
@@ -126,12 +126,12 @@ TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
 
 def test_records_give_the_drafters_cache_by_tag() -> None:
     run = simulate(msgspec.structs.replace(star(2), memory=DeviceMemory(2, 24 * GB, TARGET, DRAFTER)))
-    held = cache_bytes(run.columns(), DRAFTER.kv_bytes_per_token).frame()
-    assert set(held.tag) == {0, 1}
-    assert held.bytes.iloc[-1] == 0
-    last = held[held.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()
+    cache = cache_bytes(run.columns(), DRAFTER.kv_bytes_per_token).frame()
+    assert set(cache.tag) == {0, 1}
+    assert cache.bytes.iloc[-1] == 0
+    last = cache[cache.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()
     assert (last <= 610 * DRAFTER.kv_bytes_per_token).all()
-    assert last.max() < held.bytes.max() <= last.sum()
+    assert last.max() < cache.bytes.max() <= last.sum()
 
 
 def test_what_fits_on_a_device() -> None:
@@ -145,7 +145,7 @@ def test_what_fits_on_a_device() -> None:
 
 
 def test_admission_by_memory_uses_the_memory_table() -> None:
-    """The cache has 40000 bytes, a row of 617 tokens takes 18510 of them: two of three sessions have room."""
+    """A row of 617 tokens takes 18510 of 40000 bytes: two of three sessions fit."""
     within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
     memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
     refusals = simulate(msgspec.structs.replace(within, memory=memory)).frame().query("event == 'refusal'")
@@ -176,7 +176,7 @@ def test_predictions_count_the_targets_that_fit() -> None:
 
 
 def test_predicted_communication_is_both_one_way_delays() -> None:
-    """0.25 s each way without the bytes: Z = 0.5 s + one t_v for each target that shares a device."""
+    """The latency is 0.25 s: Z = 0.5 s + t_v for each target on a device."""
     scenario = star(4)
     assert scenario.profile is not None
     content = msgspec.to_builtins(scenario)

@@ -1,4 +1,4 @@
-"""DSDE, AdaEDL and the signals that drive them: equations by hand, the process by statistics, the batch by theory."""
+"""DSDE, AdaEDL and their signals: equations, statistics of the process, and batches."""
 
 import itertools
 import math
@@ -46,7 +46,7 @@ def test_the_longest_length_is_equation_1() -> None:
 
 
 def test_constant_divergence_gives_equations_2_and_3() -> None:
-    """Var 0 / Var 0 counts as 1: the scale factor alone decides."""
+    """0 / 0 counts as 1: the scale factor alone decides."""
     rule = Dsde(cap=False)
     longest = sl_max(STEADY)
     assert wvir(STEADY.klds) == 1
@@ -107,7 +107,7 @@ def test_a_rule_that_watches_tokens_is_refused_outside_a_batch() -> None:
 
 
 def test_synthetic_signals_have_their_mean_and_correlations() -> None:
-    """20 000 tokens; regions of 20 tokens leave some 1 000 independent ones: 5 standard errors of the mean."""
+    """20,000 tokens in regions of 20 are about 1,000 independent ones. The mean is within 5 standard errors."""
     model = Regional(0.7, gap=0.1, coupling=0.6)
     ratio, kld, entropy = np.array(list(itertools.islice(synthetic(model, np.random.default_rng(0)), 20_000))).T
     assert ratio.mean() == pytest.approx(0.7, abs=5 * 0.32 / math.sqrt(1_000))
@@ -185,16 +185,16 @@ def scenario_content(scenario: Any) -> dict[str, Any]:
 
 
 def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AdaEDL with a fixed lambda on independent entropies stops each row geometrically: E[max of N] tokens.
+    """With fixed lambda and independent entropies, a row gets min(G, base) tokens, P(G > k) = (1 - p)^k.
 
-    A row gets min(G, base) of them, P(G > k) = (1 - p)^k. Batch means at 99.9 %.
+    A step takes E[max of N] tokens. Batch means at 99.9 %.
     """
     monkeypatch.setattr(adaedl, "STEP", 0.0)
     monkeypatch.setattr(adaedl, "BASE", 6)
     base, N = 6, 4
     flat = {"gap": 0.0, "coupling": 0.0, "entropy": 1.8}  # median at the threshold: p = 1/2
     metric = measure(simulate(batch("adaedl", N, flat)))["draft_share"]
-    beyond = [0.5**k for k in range(base)]  # P(a row gets more than k), k = 0 .. base - 1
+    beyond = [0.5**k for k in range(base)]  # P(a row gets more than k)
     longest = sum(1 - (1 - chance) ** N for chance in beyond)
     expected = longest / (longest + 5.0)
     assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
@@ -202,7 +202,7 @@ def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_the_cap_speeds_a_large_batch_up() -> None:
-    """By a fifth, however long the texts are."""
+    """By a fifth, for texts of any length."""
     costs = {"verify": {"base_s": 5.0, "per_row_token_s": 0.1}}
     uneven = {"gap": 0.15}
     capped, free = (
@@ -212,13 +212,13 @@ def test_the_cap_speeds_a_large_batch_up() -> None:
     assert capped > free
 
 
-# The two windows of equation (4), whose ratio the examples above leave at 1.
+# The two windows of equation (4).
 
 
 @repeatable
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40))
 def test_the_ratio_of_variances_is_equation_4(klds: list[float]) -> None:
-    """Written out with numpy: the 10 newest steps over the 30 newest ones, each weighed by its age."""
+    """With numpy: the 10 newest steps over the 30 newest ones, weighted by age."""
 
     def variance(window: int) -> float:
         newest = np.array(klds[-window:])
@@ -239,7 +239,7 @@ def test_the_ratio_of_variances_is_equation_4(klds: list[float]) -> None:
 @pytest.mark.parametrize("kld", [0.0, 1e-9, 0.1, 0.35, 0.7, 3.3])
 @pytest.mark.parametrize("steps", [1, 7, 30])
 def test_constant_divergence_has_a_variance_ratio_of_one(kld: float, steps: int) -> None:
-    """30 times 0.35 have a mean beside 0.35 in floating point: noise over noise, which once gave the longest draft."""
+    """The mean of 30 times 0.35 is not 0.35 in floating point: noise over noise once gave the longest draft."""
     assert wvir((kld,) * steps) == 1.0
     assert wvir((*(kld,) * steps, kld + 0.01)) != 1.0 or steps < SHORT_STEPS
     assert wvir(()) == 1.0
@@ -257,7 +257,7 @@ def test_dsde_keeps_the_long_window_and_calibration_sums() -> None:
 
 
 def test_scale_factors_beyond_one_give_the_minimum_length() -> None:
-    """Equation (8): beyond it the least length."""
+    """Equation (8)."""
     rule = Dsde(cap=False)
     assert scale_factor(math.log(2) / 2) == pytest.approx(1)
     just_below = msgspec.structs.replace(STEADY, klds=(0.34,) * 30)
@@ -266,7 +266,7 @@ def test_scale_factors_beyond_one_give_the_minimum_length() -> None:
 
 
 def test_adaedl_smooths_acceptance_and_threshold() -> None:
-    """By hand: half of the past share, nine tenths of the past threshold; the share meets its target from below."""
+    """By hand: half of the past share, nine tenths of the past threshold."""
     rule = AdaEdl()
     assert rule.start() == Threshold(0.4, 0.9)
     below = rule.learn(Threshold(0.4, 0.9), 4, Outcome(2))
@@ -275,4 +275,4 @@ def test_adaedl_smooths_acceptance_and_threshold() -> None:
     assert (at.threshold, at.accepted_share) == pytest.approx((0.9 * 0.4 + 0.1 * 0.39, 0.925))
     assert rule.learn(Threshold(0.0, 1.0), 4, Outcome(4)).threshold == 0.0
     assert rule.learn(Threshold(1.0, 0.0), 4, Outcome(0)).threshold == 1.0
-    assert not rule.stops(Threshold(0.0, 1.0), 5.0 - 1e-9)  # the bound 1 - sqrt(0.2 * 5) = 0 does not lie below 0
+    assert not rule.stops(Threshold(0.0, 1.0), 5.0 - 1e-9)  # the bound 1 - sqrt(0.2 * 5) = 0 is not below 0

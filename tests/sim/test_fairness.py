@@ -1,4 +1,4 @@
-"""Fairness and service levels at the drafter: weights, deadlines, rate limits, and how they show in the metrics."""
+"""Fairness at the drafter: weights, deadlines, rate limits, and their metrics."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_the_last_weight_holds_for_the_rest() -> None:
 
 
 def crowded(**tables: Any) -> Scenario:
-    """Twelve targets on a drafter that has time for five: they queue."""
+    """Twelve targets, where N_full is five: they queue."""
     drafters = {"depth": 5} | tables.pop("drafters", {})
     return star(verifiers={"count": 12}, drafters=drafters, workload={"requests": 12, "new_tokens": 600}, **tables)
 
@@ -52,7 +52,7 @@ def test_a_limited_target_stays_at_its_limit() -> None:
 
 
 def share_in_time(scenario: Scenario, within_s: list[float]) -> float:
-    """Share of rounds whose draft was there within its target's deadline."""
+    """Share of rounds with a draft within the deadline of its target."""
     rounds = rounds_of(simulate(scenario).columns()).frame().dropna(subset=["asked_s", "drafted_s"])
     limits_s = np.asarray(within_s)[np.minimum(rounds.tag, len(within_s) - 1)]
     return float((rounds.drafted_s - rounds.asked_s <= limits_s).mean())

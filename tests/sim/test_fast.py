@@ -1,4 +1,4 @@
-"""The compiled loop writes exactly the rows of the SimPy path, over the whole corner that it knows, and they replay."""
+"""The compiled loop writes the rows of the SimPy path, and they replay."""
 
 import ast
 import os
@@ -33,9 +33,7 @@ from tests.helpers.stars import repeatable, star
 from tests.helpers.values import keys_below, values_of
 from tests.sim.test_keys import CORNERS, EXAMPLES, corner
 
-Given = dict[str, Any]
-
-seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(1e-9, 3.0)  # round ones: events fall together
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(1e-9, 3.0)  # round values: events coincide
 small = st.sampled_from([0.0, 0.125, 1e-3]) | st.floats(1e-9, 0.1)
 quantiles = {"spread": "quantiles", "levels": [0.0, 0.3, 1.0], "ratios_at": [0.5, 0.9, 1.8]}
 spreads = st.sampled_from(["constant", "exponential", quantiles])
@@ -116,15 +114,15 @@ verifiers = st.fixed_dictionaries(
 
 @st.composite
 def plain_stars(draw: st.DrawFn) -> Scenario:
-    """Any star of the corner that the loop knows."""
-    given_workload, made = draw(workloads), draw(drafters)
-    if "arrivals" in given_workload:
-        given_workload.pop("streams", None)
+    """Any star that the loop supports."""
+    workload, made = draw(workloads), draw(drafters)
+    if "arrivals" in workload:
+        workload.pop("streams", None)
     if made["count"] == 0:
         made = {"count": 0}
     tables = {
         "name": "plain", "seed": draw(st.integers(0, 5)), "profile": draw(profiles), "acceptance": draw(acceptance),
-        "drafters": made, "verifiers": draw(verifiers), "workload": given_workload,
+        "drafters": made, "verifiers": draw(verifiers), "workload": workload,
     }  # fmt: skip
     if draw(st.booleans()):
         tables["link"] = draw(links)
@@ -263,7 +261,7 @@ def test_compilation_is_announced_once_per_machine(tmp_path: Path) -> None:
 
 
 def test_compiled_code_is_in_one_file() -> None:
-    """What numba keeps is as old as the file of a function: a change in another file would go unnoticed."""
+    """Numba's cache does not see changes in other files."""
     room = Path(layout.__file__).parent
     assert [path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()] == ["kernel.py"]
     tree = ast.parse((room / "kernel.py").read_text())

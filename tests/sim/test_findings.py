@@ -1,4 +1,4 @@
-"""Without records the compiled loop tells what its rows would: the same tables, so that metrics are the same, too."""
+"""The compiled loop gives the same tables and metrics with and without its rows."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.sim.test_keys import CORNERS, corner
 
 
 def measured(found: Findings) -> str:
-    """All metrics, or why there are none, as text: NaN is NaN."""
+    """All metrics, or the error, as text, so that NaN equals NaN."""
     try:
         return str(measure(found))
     except InputError as error:
@@ -39,24 +39,24 @@ def in_words(column: Any) -> list[Any]:
     return column.to_numpy().tolist() if isinstance(column, Words) else np.asarray(column, dtype=float).tolist()
 
 
-def check_tables(log: Table | None, expected: Table | None) -> None:
-    """All columns that are log hold the same, bit for bit."""
-    assert (log is None) == (expected is None)
-    if log is not None and expected is not None:
-        assert len(log) == len(expected)
-        for name in log.names:
-            assert str(in_words(getattr(log, name))) == str(in_words(getattr(expected, name))), name
+def check_tables(table: Table | None, expected: Table | None) -> None:
+    """Columns of the table are equal, bit for bit."""
+    assert (table is None) == (expected is None)
+    if table is not None and expected is not None:
+        assert len(table) == len(expected)
+        for name in table.names:
+            assert str(in_words(getattr(table, name))) == str(in_words(getattr(expected, name))), name
 
 
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     recorded = simulate(scenario, path="fast")
-    expected, log = findings_of(recorded), simulate_findings(fleet)
+    expected, findings = findings_of(recorded), simulate_findings(fleet)
     for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
-        check_tables(getattr(log, table), getattr(expected, table))
-    assert log.drafters == expected.drafters
+        check_tables(getattr(findings, table), getattr(expected, table))
+    assert findings.drafters == expected.drafters
     if not needs_rows(fleet):
-        assert measured(log) == measured(expected)
+        assert measured(findings) == measured(expected)
 
 
 @settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
@@ -67,7 +67,7 @@ def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
 def test_observed_metrics_equal_those_of_the_run(name: str) -> None:
-    """Where rows are not needed, none are used; where they are, they are there."""
+    """Rows are used only if they are needed."""
     scenario = corner(name)
     found = findings_of(simulate(scenario))
     assert measured(observe(scenario)) == measured(found)
@@ -82,7 +82,7 @@ def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_loop_is_compiled_for_one_set_of_types() -> None:
-    """It looks at the types of its arguments before its first call only."""
+    """Types are checked before the first call only."""
     simulate_findings(resolve(star()))
     simulate(star(drafters={"count": 0}), path="fast")
     assert len(run_star.overloads) == 1  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""GoodSpeed: the schedule is exact, the budget holds, estimates converge, rounds cost the expected maximum."""
+"""GoodSpeed: the schedule is optimal, the budget holds, estimates converge."""
 
 import itertools
 import math
@@ -57,7 +57,7 @@ def test_decaying_steps_shrink_with_the_rounds() -> None:
     state = rule.start()
     for ratio in (0.2, 0.4, 0.9):
         state = rule.learn(state, 1, Outcome(0, ratio=ratio))
-    assert state.acceptance == pytest.approx(0.5)  # steps 1/t average all that was seen
+    assert state.acceptance == pytest.approx(0.5)  # steps of 1/t give the mean
 
 
 def test_random_shares_use_the_whole_budget_and_no_more() -> None:
@@ -65,7 +65,7 @@ def test_random_shares_use_the_whole_budget_and_no_more() -> None:
     drawn = np.array([rule.lengths([None] * 8, np.random.default_rng(seed)) for seed in range(500)])
     assert (drawn.sum(axis=1) == 20).all()
     assert (drawn >= 0).all()
-    # Each client gets C / N on average; 4 standard errors: fails for one seed set in 2 000 (8 clients).
+    # The mean is C / N within 4 standard errors: one false alarm in 2,000.
     assert np.abs(drawn.mean(axis=0) - 2.5).max() < 4 * drawn.std() / math.sqrt(500)
 
 
@@ -80,7 +80,7 @@ def test_grants_never_exceed_the_budget() -> None:
     assert grants.grant([0]) == {0: 2}
     assert grants.grant([1]) == {1: 2}
     grants.open(2)
-    assert grants.grant([2]) == {2: 0}  # the others have all of it out
+    assert grants.grant([2]) == {2: 0}  # the others hold the whole budget
     grants.verified(0, 2, Outcome(1))
     assert grants.grant([0]) == {0: 2}
 
@@ -121,7 +121,7 @@ def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
 
 
 def test_a_barrier_round_waits_for_the_longest_draft() -> None:
-    """E[max of N exponentials] = H_N; batch means at 99.9 %: one seed in a thousand would miss."""
+    """E[max of N exponentials] = H_N. Batch means at 99.9 %."""
     metric = measure(simulate(rounds({"spread": {"spread": "exponential"}})))["rounds_per_s_per_target"]
     expected_s = 2.0 + sum(1 / k for k in range(1, 5))
     half = (metric.high - metric.low) / 2 * 3.88 / 2.09
@@ -171,4 +171,4 @@ def test_iterations_are_the_verifiers_steps() -> None:
     x = goodputs_of(verifications_of(simulate(rounds()).columns()), 4)
     assert x.shape[1] == 4
     assert np.nanmin(x) >= 1
-    assert np.nanmax(x) <= 4  # three drafted and the own one
+    assert np.nanmax(x) <= 4  # three draft tokens and the bonus token

@@ -1,4 +1,4 @@
-"""Identical rows in lockstep: what one walk is priced at is what the simulator takes for all rows."""
+"""Identical rows in lockstep: the computed time equals the simulated time of all rows."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_copies_take_the_computed_time(
 def test_copies_with_empty_drafts_take_the_mean_time(
     folder: Path, text: list[int], depth: int, finding: int, prompt: int
 ) -> None:
-    """Prompt lookup: where nothing is accepted, `finding` of four rows had a draft; times linear in tokens."""
+    """Prompt lookup: if nothing is accepted, `finding` of four rows have a draft. Times are linear in tokens."""
     rows = 4
     drafts = [[DEPTH if accepted or row < finding else 0 for accepted in text] for row in range(rows)]
     profile = HardwareProfile(

@@ -1,4 +1,4 @@
-"""Acceptance by place, simulated: whatever the fleet, every round finds what was recorded where it begins."""
+"""Acceptance by place: every round accepts what was recorded at its start, in any fleet."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ FLEETS: dict[str, dict[str, Any]] = {
 def scenario_over(
     folder: Path, texts: Sequence[Sequence[int]], fleet: dict[str, Any], depth: int = DEPTH, requests: int = 0
 ) -> Scenario:
-    """A scenario that decodes each text once, to its end: the prefill gives the token before its first place."""
+    """A scenario that decodes each text once. The prefill gives the token before its first place."""
     write_places(texts, folder / "places.parquet")
     rows = "".join(f"{PROMPT},{len(text) + 1}\n" for text in texts)
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
@@ -59,7 +59,7 @@ def scenario_over(
 
 
 def verified(scenario: Scenario) -> pd.DataFrame:
-    """The verifications of a simulated run: request, base, tokens, accepted."""
+    """Verifications of a simulated run."""
     rows = simulate(scenario).table.to_pandas()
     return rows[(rows.event == "done") & (rows.kind == "verify")]
 

@@ -1,4 +1,4 @@
-"""A run that is played back whole is that run again; parts of it are what they were."""
+"""Playback of whole runs and of parts of them."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_a_run_played_back_whole_is_equal(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["shortest queue", "central"])
 def test_router_views_are_played_back_with_the_links(name: str) -> None:
-    """How late it was decides where requests go."""
+    """The delay of views decides the routes."""
     scenario = scenario_of(name)
     late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
     run = simulate(late)
@@ -85,16 +85,16 @@ def test_router_views_are_played_back_with_the_links(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["shortest queue", "central"])
 def test_played_messages_keep_the_order_of_reading(name: str) -> None:
-    """News that came while a real router was busy with a request: it had sent that on by then."""
+    """A view that arrives while a real router handles a request is read after that request."""
     scenario = scenario_of(name)
     late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
     run = simulate(late)
     rows = run.frame().sort_values("seq", kind="stable")
     of_station = rows.groupby("station")
-    before_s, moves = of_station.time_s.shift(), of_station.event.shift(-1) == "start"  # that nothing waited for
+    before_s, moves = of_station.time_s.shift(), of_station.event.shift(-1) == "start"  # that no request waited for
     close = (rows.station == "router") & (rows.event == "view") & (rows.time_s - before_s < 0.3) & ~moves
     assert close.sum() > 10
-    times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # when it came, before what was read before it
+    times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # arrival before the message that was read first
     column = run.table.schema.get_field_index("time_s")
     read_late = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(times_s)))
     again = by_station(simulate(late, playback=playback_of(read_late, PARTS)))
@@ -105,7 +105,7 @@ def test_played_messages_keep_the_order_of_reading(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    """Two targets that share a device contended, a drafter with times of its own, links that differ."""
+    """Targets on one device, concurrent, and a drafter on another."""
     return simulate(scenario_of("contended"))
 
 
@@ -125,7 +125,7 @@ def accepted(rows: pd.DataFrame) -> dict[Any, list[int]]:
 
 
 def test_played_steps_take_their_measured_times(run: Run) -> None:
-    """With as many of them, too, only if what they yield is played back: else the first ones come again."""
+    """Their number is equal only if acceptance is played back; otherwise the first steps repeat."""
     theirs = durations_s(by_station(run))
     for parts in (("steps",), ("steps", "acceptance")):
         ours = durations_s(played(run, *parts))
@@ -138,12 +138,12 @@ def test_played_steps_take_their_measured_times(run: Run) -> None:
 
 
 def test_played_drafts_get_the_slowdown_of_simulated_gaps() -> None:
-    """Who comes first after a gap is slow and who comes next is not, whoever that is in the simulation."""
-    known = star(
+    """Only the first draft after a simulated gap is slow."""
+    scenario = star(
         profile=PROFILE | {"draft": {"base_s": 1.0}, "idle": {"gaps_s": [0.2, 0.3], "slowdowns": [1.0, 1.5]}},
         verifiers={"count": 3, "kind": "replayed"}, workload={"requests": 60},
     )  # fmt: skip
-    steps = by_station(simulate(msgspec.structs.replace(known, seed=4), playback=playback_of(simulate(known))))
+    steps = by_station(simulate(msgspec.structs.replace(scenario, seed=4), playback=playback_of(simulate(scenario))))
     drafts = steps[(steps.kind == "draft") & (steps.station == "drafter")]
     starts, done = (drafts[drafts.event == event].set_index("step") for event in ("start", "done"))
     durations_s = done.duration_s.reindex(starts.index)
@@ -175,7 +175,7 @@ def test_played_overhead_belongs_to_the_same_steps(run: Run) -> None:
 
 
 def test_other_draws_do_not_depend_on_playback(run: Run) -> None:
-    """Each cause of randomness has a stream of its own."""
+    """Each kind of draw has its own random stream."""
     same = simulate(run.header.scenario, playback=playback_of(run, ("links",)))
     assert accepted(by_station(same)) == accepted(by_station(run))
 

@@ -1,4 +1,4 @@
-"""The equations answer for every fleet that is a star, as simulation does, and refuse every other one by its key."""
+"""The equations equal the simulation of every star, and refuse every other fleet by its key."""
 
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ some_verifiers = st.fixed_dictionaries(
 
 
 def of_tables(tables: dict[str, Any]) -> Scenario:
-    """The star of the helpers with these tables; another acceptance model takes the place of its own."""
+    """The star of the helpers with these tables; an acceptance model replaces its own."""
     merged = {name: TABLES.get(name, {}) | table for name, table in tables.items() if name != "acceptance"}
     return make_scenario(TABLES | merged | {name: tables[name] for name in tables if name == "acceptance"})
 
 
 def rounds_per_s(scenario: Scenario) -> float:
-    """Rounds a second of a deterministic star: over whole iterations, away from both ends of its one request each."""
+    """Rounds a second of a deterministic star, over 20 iterations in the middle."""
     frame = simulate(scenario).frame()
     drafted_s = frame[(frame.event == "done") & (frame.kind == "draft")].time_s.to_numpy()
     N = scenario.verifiers.count
@@ -74,7 +74,7 @@ def test_equations_equal_simulation_or_refuse(
         "overhead": {"own": {"drafter": {"queued": {"mean_s": pause_s}, "woken": {"mean_s": pause_s}}}},
     }  # fmt: skip
     rounds = 60
-    if drafters.get("count") == 0:  # the other keys would not count
+    if drafters.get("count") == 0:  # the other keys have no effect
         drafters = {"count": 0}
     for tier in verifiers.get("tiers", []):
         assume(tier["first"] <= verifiers["count"])
@@ -90,7 +90,7 @@ def test_equations_equal_simulation_or_refuse(
     )  # fmt: skip
     try:
         scenario = make_scenario(content)
-    except InputError:  # keys that do not go together; those are another test's
+    except InputError:  # keys that exclude each other
         reject()
     if not analytic_values(scenario):
         keys = "|".join(drafters | verifiers)
@@ -100,7 +100,7 @@ def test_equations_equal_simulation_or_refuse(
             predict(scenario)
         return
     prediction = predict(scenario)
-    if drafters.get("order") == "priority":  # more urgent requests come in the delay: others are served last, and alone
+    if drafters.get("order") == "priority":  # urgent requests arrive in the delay, and others wait
         assume(pause_s == 0)
     assert rounds_per_s(scenario) == pytest.approx(prediction.rounds_per_s, rel=1e-9)
 

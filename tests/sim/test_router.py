@@ -1,4 +1,4 @@
-"""Several drafters behind a router: its rules, what a move costs, and the queueing theory of one queue for all."""
+"""Drafters behind a router: routing rules, the cost of moves, and the theory of a central queue."""
 
 import math
 from statistics import mean, stdev
@@ -40,8 +40,8 @@ def test_round_robin_goes_round() -> None:
 
 
 def test_the_shortest_queue_counts_requests_sent_since() -> None:
-    seen = [DrafterView(0.0, 1), DrafterView(0.0, 0, 0.0, sent_since=2)]
-    assert ShortestQueue().choose(0, None, seen, 0) == 0
+    drafters = [DrafterView(0.0, 1), DrafterView(0.0, 0, 0.0, sent_since=2)]
+    assert ShortestQueue().choose(0, None, drafters, 0) == 0
 
 
 def test_the_central_queue_waits_for_an_idle_drafter() -> None:
@@ -159,7 +159,7 @@ def test_moving_costs_a_prefill_a_transfer_or_nothing() -> None:
 @pytest.mark.parametrize("admit", [{"policy": "at-most", "sessions": 0}, {"policy": "at-most", "sessions": 1}])
 def test_a_refused_session_frees_its_drafter(admit: dict[str, Any]) -> None:
     frame = simulate(m_for_n(2, 4, "central", 40, admit=admit)).frame()
-    assert set(frame.kind[frame.tag == 3]) >= {"decode"}  # the last one was refused, and finished all the same
+    assert set(frame.kind[frame.tag == 3]) >= {"decode"}  # the last one was refused, and finished
 
 
 def test_an_empty_grant_frees_its_drafter() -> None:
@@ -186,7 +186,7 @@ networks = st.tuples(
 @settings(repeatable, max_examples=6, phases=[Phase.generate])
 @given(networks)
 def test_the_central_queue_has_its_exact_mean_wait(drawn: tuple[int, int, float, int]) -> None:
-    """Exact mean value analysis of M servers, exponential service; ten replications at 99.99 %."""
+    """Exact mean value analysis of M servers, exponential service. Ten replications at 99.99 %."""
     M, N, Z, seed = drawn
     waits = []
     for number in range(10):
@@ -208,21 +208,21 @@ def test_the_parts_of_a_routed_round_add_up(route: str) -> None:
     cycle_s = rounds.set_index(round_).join(later.rename("next_asked_s"))
     parts_s = cycle_s.wait_s + cycle_s.service_s + cycle_s.return_s
     unexplained_s = (cycle_s.next_asked_s - cycle_s.asked_s - parts_s).dropna()
-    assert unexplained_s.groupby("epoch").max().iloc[1:].abs().max() < 1e-9  # a first round has a prefill besides
+    assert unexplained_s.groupby("epoch").max().iloc[1:].abs().max() < 1e-9  # a first round includes a prefill
     assert replay(run) == []
 
 
 def test_an_immediate_router_adds_no_wait() -> None:
-    held = rounds_of(simulate(m_for_n(2, 6, "central", 200)).columns())
+    central = rounds_of(simulate(m_for_n(2, 6, "central", 200)).columns())
     sent = simulate(m_for_n(2, 6, "round-robin", 200))
     rows = sent.frame().query("event == 'draft-request' and station != 'router'")
     asked_s = rounds_of(sent.columns()).frame().set_index(["tag", "request", "epoch"]).asked_s
-    assert held.wait_s.mean() > 0
+    assert central.wait_s.mean() > 0
     assert asked_s.equals(rows.set_index(["tag", "request", "epoch"]).time_s.rename("asked_s")[asked_s.index])
 
 
 def test_routed_latencies_are_those_of_requests() -> None:
-    """Views of drafters are numbered like requests, and are none: times from the rows of each request alone."""
+    """Views have numbers like requests, and must not count as requests."""
     tables = {"drafters": {"depth": 5, "count": 3, "route": "shortest-queue"}, "verifiers": {"count": 3}}
     run = simulate(small_star(workload={"requests": 30, "new_tokens": 20}, measure={"warm_up_share": 0.0}, **tables))
     rows = run.frame().to_dict("records")

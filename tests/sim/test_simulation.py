@@ -1,4 +1,4 @@
-"""The simulated star against theory: equations (8) to (12) exactly, exact mean values at a stated confidence."""
+"""The simulated star against theory: equations (8) to (10) exactly, mean values at a stated confidence."""
 
 import itertools
 from typing import Any
@@ -20,11 +20,11 @@ from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
 
-FALSE_ALARM = 1e-3  # probability that a statistical test here fails although theory and simulation agree
+FALSE_ALARM = 1e-3  # probability of a false alarm of all statistical tests here
 
 
 def endless(N: int, rounds: int = 40, **tables: Any) -> Scenario:
-    """A star whose targets decode one long request each: about `rounds` rounds without a disturbance."""
+    """A star with one long request per target, about `rounds` rounds."""
     return star(
         verifiers={"count": N, **tables.pop("verifiers", {})},
         workload={"requests": N, "new_tokens": 6 * rounds},
@@ -38,7 +38,7 @@ def profile(S_s: float, Z_s: float, **more: Any) -> dict[str, Any]:
 
 
 def steps(scenario: Scenario, station: str = DRAFTER) -> pd.DataFrame:
-    """The finished steps of a station, in order, with their begin."""
+    """Finished steps of a station, in order, with their start."""
     rows = simulate(scenario).frame()
     done = rows[(rows.event == "done") & (rows.station == station)]
     starts = rows[(rows.event == "start") & (rows.station == station)].set_index("step")
@@ -46,7 +46,7 @@ def steps(scenario: Scenario, station: str = DRAFTER) -> pd.DataFrame:
 
 
 def shown(scenario: Scenario, station: str = DRAFTER) -> list[tuple[str, int, float, float]]:
-    """(kind, tag, begin, end) of a station's steps: small enough to follow on paper."""
+    """(kind, tag, start, end) of the steps of a station."""
     rows = steps(scenario, station)
     return list(zip(rows.kind, rows.tag, rows.begun_s.round(9), rows.time_s.round(9), strict=True))
 
@@ -64,7 +64,7 @@ def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -
     rows = simulate(endless(N, 10, profile=profile(S_s, Z_s))).frame()
     drafter = rows[rows.station == DRAFTER]
     starts = drafter[(drafter.event == "start") & (drafter.kind == "draft")]
-    resolved = slice(3 * N, -N)  # the first rounds find all targets in step; the last ones lack company
+    resolved = slice(3 * N, -N)  # without the first and last rounds
     begun_s = starts.time_s.to_numpy()
     iterations_s = begun_s[resolved][N:] - begun_s[resolved][:-N]
     np.testing.assert_allclose(iterations_s, iteration_s(N, S_s, Z_s), rtol=1e-9)
@@ -76,11 +76,11 @@ def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -
     np.testing.assert_allclose(waits_s[resolved], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
 
 
-# ---- exponential times: the exact value lies in the interval
+# ---- exponential times: the exact value is in the interval
 
 
 def replicated(scenario: dict[str, Any], name: str, replications: int, confidence: float) -> tuple[float, float]:
-    """Interval of a metric over independent replications, at a stated confidence."""
+    """Interval of a metric over independent replications."""
     values = [measure(simulate(star(**scenario, seed=seed)))[name].value for seed in range(replications)]
     half = student_t.ppf((1 + confidence) / 2, replications - 1) * np.std(values, ddof=1) / np.sqrt(replications)
     return float(np.mean(values) - half), float(np.mean(values) + half)
@@ -92,9 +92,9 @@ QUICK = ((8, 4.0, "exponential"),)
 
 @pytest.mark.parametrize(("N", "ratio", "return_spread"), [cell if cell in QUICK else slow(*cell) for cell in CELLS])
 def test_exponential_service_gives_the_exact_round_rate(N: int, ratio: float, return_spread: str) -> None:
-    """The machine-repairman model; insensitive to how the return is distributed, as long as service is exponential.
+    """The machine-repairman model, which holds for any distribution of the return if service is exponential.
 
-    All cells together raise a false alarm with probability FALSE_ALARM; N = 8, Z / S = 4 is 0.96958 a unit of time.
+    N = 8, Z / S = 4 gives 0.96958 rounds a unit of time.
     """
     exact = mean_value_analysis(N, [1.0], ratio).throughput_per_s
     scenario = {
@@ -108,10 +108,10 @@ def test_exponential_service_gives_the_exact_round_rate(N: int, ratio: float, re
     }
     low, high = replicated(scenario, "rounds_per_s", 6, 1 - FALSE_ALARM / len(CELLS))
     assert low <= exact <= high
-    assert high - low < 0.35 * exact  # an interval so wide that it says nothing would not be a test
+    assert high - low < 0.35 * exact  # the interval is narrow enough to be a test
 
 
-# ---- what else the star knows, by examples small enough to follow on paper
+# ---- examples
 
 
 def test_a_star_of_two_step_by_step() -> None:
@@ -171,7 +171,7 @@ def test_warm_up_tokens_reduce_the_slowdown() -> None:
 
 
 def test_messages_of_a_link_keep_their_order() -> None:
-    """A Leave that the next request overtook would leave that request unanswered: the simulation would stall."""
+    """A Leave after the next request would stall the simulation."""
     rows = simulate(
         star(link={"latency_s": 2.0, "spread": {"spread": "exponential"}}, profile=profile(1.0, 0.1))
     ).frame()
@@ -182,9 +182,9 @@ def test_messages_of_a_link_keep_their_order() -> None:
 
 
 def test_only_idle_stations_wake_up() -> None:
-    """Drafter and target wake up for 0.5 s each: a lone target's iteration is 1 + 4 + 2 * 0.5 = 6 s.
+    """With one target, drafter and target wake up for 0.5 s each: an iteration takes 1 + 4 + 2 * 0.5 = 6 s.
 
-    Ten targets keep the drafter busy: only they wake up, and the drafter starts a draft a second.
+    With ten targets the drafter is busy and starts a draft every second.
     """
     woken = {"woken": {"mean_s": 0.5}}
     overhead = {"own": {"drafter": woken, "target": woken}}
@@ -242,7 +242,7 @@ def test_a_target_beyond_N_max_decodes_alone() -> None:
     assert set(zip(alone.tag, alone.request, strict=True)) == set(zip(refused.tag, refused.request, strict=True))
 
 
-# ---- law 2
+# ---- seeds and load
 
 
 def test_one_seed_has_one_digest() -> None:
