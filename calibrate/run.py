@@ -44,7 +44,7 @@ from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
-from fleet.scenario.workload import as_told
+from fleet.scenario.workload import with_lengths
 from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
@@ -240,8 +240,8 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
         verifiers=Verifiers(model=scenario.verifiers.model),
         workload=Workload(
             prompts=workload.prompts,
-            prompt_tokens=int(mean_tokens(as_told(workload).prompt_tokens)),
-            new_tokens=int(mean_tokens(as_told(workload).new_tokens)),
+            prompt_tokens=int(mean_tokens(with_lengths(workload).prompt_tokens)),
+            new_tokens=int(mean_tokens(with_lengths(workload).new_tokens)),
             requests=prompts,
         ),
     )

@@ -87,7 +87,7 @@ def simulate_to(
     """Simulate the scenario, with more and more requests, until every named metric is as precise as asked.
 
     The runs have one seed, so each begins like the one before it. It ends at MOST_TIMES the scenario's requests, where
-    a trace or a file of conversations has no more, or where more is offered than is carried. `report` is told before
+    a trace or a file of conversations has no more, or where more is offered than is carried. `report` is called before
     each longer run. `path`: how to simulate. `records`: whether the last run is wanted, beside its metrics.
     """
     requests = scenario.workload.requests

@@ -38,7 +38,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     total_time: Span
     tokens_generated: Annotated[int, Meta(ge=2, le=10**6)]
-    time_per_token: Seconds = 0.0  # zero where it is not told
+    time_per_token: Seconds = 0.0  # zero where it is not reported
     token_times: list[Span] = []
     draft_times: list[Span] = []
     verify_times: list[Span] = []

@@ -14,7 +14,7 @@ from engine.net.status import Ask, Status
 from fleet.errors import InputError
 
 PATIENCE_S = 5.0  # for an answer
-AGAIN_S = 0.5  # between two questions that nobody has answered
+AGAIN_S = 0.5  # between two questions without an answer
 
 
 class Asker:

@@ -64,8 +64,8 @@ class Peer:
     @property
     def name(self) -> str:
         """Its name in log lines."""
-        told = [self.address] * bool(self.address) + [f"key {self.user}"] * bool(self.user)
-        return name_of(*self.place) + (f" ({', '.join(told)})" if told else "")
+        known = [self.address] * bool(self.address) + [f"key {self.user}"] * bool(self.user)
+        return name_of(*self.place) + (f" ({', '.join(known)})" if known else "")
 
 
 class ServerEnd:

@@ -217,17 +217,17 @@ class Sockets:
     def _refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
         """Return why a server refuses our key, or has another key than expected; once each."""
         assert self.keys is not None
-        told: list[str] = []
+        lines: list[str] = []
         while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
             if (port, event) in self.explained:
                 continue
             self.explained.add((port, event))
             if event == REFUSED:
-                told.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
+                lines.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
             else:
-                told.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
-        return told
+                lines.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
+        return lines
 
     def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)

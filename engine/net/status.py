@@ -1,4 +1,4 @@
-"""What a node tells whoever is let in and asks how it is doing: a question, and an answer in pages of bounded size."""
+"""The status of a node: a question of an accepted peer, and an answer in pages of bounded size."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """The executor of a batch station: drafter and target in one process, on the same device.
 
-The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; the
+The station decides which requests join and share a round, when rows are realigned, and how long each draft is; the
 executor runs that on both models. Rules that align their rows keep both caches padded (`aligned.py`); the others
 address slots.
 """
@@ -112,7 +112,7 @@ class BatchExecutor:
     def _record(self, tag: int, verdict: Verdict) -> None:
         """Note signals by the place of their token in the generated text, as far as that text was not rejected.
 
-        A place that nobody drafted, the first token's and that of a bonus token, counts as the one beside it.
+        A place without a draft, the first token's or that of a bonus token, counts as the one beside it.
         """
         join = self.joins[tag]
         after = len(self.target.committed(tag)) - join.prompt_tokens

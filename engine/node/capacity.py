@@ -80,7 +80,7 @@ def bytes_per_token(shape: CacheShape, precision: str) -> int:
 def free_bytes(device: torch.device) -> int:
     """Bytes that a device could still give to this process."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nobody
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, unused
         return int(torch.cuda.mem_get_info(device)[0]) + held
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -117,7 +117,7 @@ def check_room(fleet: Fleet, device: torch.device) -> None:
 
 
 def account_line(account: Account) -> str:
-    """An account in one line for people."""
+    """Return an account in one line."""
     return (
         f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
         f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"
@@ -127,7 +127,7 @@ def account_line(account: Account) -> str:
 def with_positions(fleet: Fleet) -> Fleet:
     """Return the fleet with the positions that its models know; those of a folder that is not here are unknown."""
     if fleet.drafters.kind == "replayed":
-        return fleet  # nobody runs a model
+        return fleet  # there is no model
     asked = [(fleet.verifiers.model, "target")]
     if fleet.drafters.kind == "model" and fleet.drafters.count:
         asked.append((fleet.drafters.model, "drafter"))
@@ -145,5 +145,5 @@ def positions_of(model: str, role: str) -> int:
             return 0
         with torch.device("meta"):  # its modules without its numbers
             return known_positions(AutoModelForCausalLM.from_config(config))
-    except Exception:  # noqa: BLE001  (what is wrong with a model, whoever loads it says in one line)
+    except Exception:  # noqa: BLE001  (loading the model reports the error)
         return 0

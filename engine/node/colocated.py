@@ -1,4 +1,4 @@
-"""Co-located serving: all stations in one process and one thread, by turns; messages are function calls."""
+"""Co-located serving: all stations take turns in one thread of one process; messages are function calls."""
 
 from collections import deque
 from collections.abc import Sequence

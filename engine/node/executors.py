@@ -84,7 +84,7 @@ class DraftExecutor:
         """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
         if content.hidden is None:
             return None
-        model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
+        model = self.drafter.model  # type: ignore[union-attr]  # a drafter that reads hidden states has a model
         states = torch.from_numpy(content.hidden.copy())
         return states.to(model.device, model.dtype)
 

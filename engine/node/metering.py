@@ -1,4 +1,4 @@
-"""Samples of a run's devices: twice a second by a thread of its own, and right before drafts by whoever drafts."""
+"""Samples of a run's devices: twice a second by a thread, and right before each draft by its worker."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -71,7 +71,7 @@ class NvmlMeter:
 
 
 class RaplMeter:
-    """The packages of this host's processor, whoever works on them. OSError where their counters cannot be read."""
+    """The packages of this host's processor, with all their load. OSError if their counters cannot be read."""
 
     def __init__(self, folder: Path = RAPL) -> None:
         self.lock = threading.Lock()

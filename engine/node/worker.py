@@ -111,7 +111,7 @@ class Worker:
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.waiter = Waiter()
-        self.told_s = 0.0  # when what the station was told last had happened
+        self.event_s = 0.0  # of the last event
 
     def run(self) -> None:
         """Serve until a Stop came and nothing is left to do."""
@@ -122,7 +122,7 @@ class Worker:
                 stop, wait_s = self.step()
                 stopping |= stop
                 if wait_s is None:
-                    stopping |= self._ring(self.told_s)
+                    stopping |= self._ring(self.event_s)
                     continue
             elif stopping:
                 return
@@ -145,7 +145,7 @@ class Worker:
             ended_s = now_s()
             stop |= self._drain(by_s=ended_s)  # arrivals during the step happened before its end, later ones after it
             outcomes = self.resolved(plan.step, outcomes)
-            # Results go out before the device does: whoever has it next may take the core that would send them.
+            # Results leave before the device is released: its next user may take the core that would send them.
             self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:
                 self._take_due()
@@ -153,7 +153,7 @@ class Worker:
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Hand an event to the station; let the executor take its content if the station accepted it."""
-        self.told_s = time_s
+        self.event_s = time_s
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)

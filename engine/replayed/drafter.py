@@ -100,5 +100,5 @@ class ReplayedDrafterNode(Node):
             life=life,
             lossy=lossy_links(fleet, number, life.number),
         )
-        if fleet.routed:  # a router wants to know at once who waits here
+        if fleet.routed:  # the router needs its load at once
             executor.wait_until = self.worker.wait_until

@@ -33,6 +33,7 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import (
     DraftRequest,
+    Join,
     Leave,
     Message,
     Routed,
@@ -104,8 +105,8 @@ class ReplayedFleet:
         self.targets: dict[int, ReplayedTarget] = {}
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
-        self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
-        self.kept = count()
+        self.later: list[tuple[float, int, Deliver]] = []  # a heap of events by their time
+        self.order = count()
         self.watched = fleet.verifiers.patience.patience_s > 0
         self.due_s = 0.0
         self.margin = Margin()
@@ -121,7 +122,7 @@ class ReplayedFleet:
         self.stopping = True
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
         until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
         try:
             while any(client.state != "open" for client in self.connections.clients.values()):
@@ -139,7 +140,9 @@ class ReplayedFleet:
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life)
+            number: ReplayedTarget(
+                self.fleet, number, self.answers, self._post, self._join, zero_s, self.log, self.life
+            )
             for number in self.numbers
         }
         if self.routes:
@@ -170,7 +173,7 @@ class ReplayedFleet:
             self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _route(self, routed: Routed, left_s: float) -> None:
-        """Send a request where the router wants it, with what its target says then: all of it where it opens."""
+        """Send a routed request, with its content as of now: the whole prefix if it opens its session."""
         message, content = routed.message, NOTHING
         if isinstance(message, DraftRequest):
             content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
@@ -180,15 +183,15 @@ class ReplayedFleet:
     def _finish_due(self) -> None:
         time_s = now_s()
         for target in self.targets.values():
-            target.open_due(time_s)
             target.ring(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
-            self._turn(0.0)  # what came before the end of a step is told before it
+            self._turn(0.0)  # events before the end of a step go first
             target.finish()
+        self._hand_over()
 
     def _turn(self, wait_s: float) -> bool:
-        """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
+        """Receive frames, or wait for one; send what is due. Return whether any has arrived."""
         frames = self.sockets.poll(wait_s)
         for frame in frames:
             self._carry_out(self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
@@ -202,18 +205,17 @@ class ReplayedFleet:
         return bool(frames)
 
     def _hand_over(self) -> None:
-        """Hand over what has come in, and what was kept until now."""
-        while self.later and self.later[0][0] <= now_s():
-            time_s, _, kept = heapq.heappop(self.later)
-            if isinstance(kept.event, View):
-                if self.router is not None:
-                    self.router.deliver(kept.event, time_s, kept.payload_bytes)
+        """Deliver all events that are due."""
+        while self.inbox or (self.later and self.later[0][0] <= now_s()):
+            if self.inbox:
+                action, time_s = self.inbox.popleft()
             else:
-                self.inbox.append((kept, time_s))
-        while self.inbox:
-            came, time_s = self.inbox.popleft()
-            target = self.targets[self.fleet.target_of(came.event.tag)]
-            target.deliver(came.event, came.content, time_s, came.payload_bytes)
+                time_s, _, action = heapq.heappop(self.later)
+            if not isinstance(action.event, View):
+                target = self.targets[self.fleet.target_of(action.event.tag)]
+                target.deliver(action.event, action.content, time_s, action.payload_bytes)
+            elif self.router is not None:
+                self.router.deliver(action.event, time_s, action.payload_bytes)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):
@@ -222,14 +224,19 @@ class ReplayedFleet:
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):
                 continue
             if action.after_s or isinstance(action.event, View):
-                heapq.heappush(self.later, (time_s + action.after_s, next(self.kept), action))
-            else:  # it may follow from what a target posts just now
+                self._later(action, time_s + action.after_s)
+            else:  # not at once: a target may be posting just now
                 self.inbox.append((action, time_s))
 
+    def _join(self, join: Join, time_s: float) -> None:
+        self._later(Deliver(join), time_s)
+
+    def _later(self, action: Deliver, time_s: float) -> None:
+        heapq.heappush(self.later, (time_s, next(self.order), action))
+
     def _wait(self) -> None:
-        """Take what arrives until shortly before the next end of a step, or the next tick."""
+        """Receive frames until shortly before the next event or tick."""
         dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
-        dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
         dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
         due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]], default=None)
         before_s = now_s()
@@ -237,7 +244,7 @@ class ReplayedFleet:
         if not self._turn(wait_s) and wait_s > 0:
             late_s = now_s() - before_s - wait_s
             self.margin.slept(late_s)
-            if late_s > STILL_S:  # this process stood still: what came meanwhile goes first
+            if late_s > STILL_S:  # this process was stopped: earlier frames go first
                 self._turn(READ_S)
 
 

@@ -173,15 +173,15 @@ def approximation_of(question: Question, choice: Choice, screened: Iterable[Scre
     return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed))
 
 
-def reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
+def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
     """Say of each goal whether it is met."""
-    told = []
+    reached = []
     for goal in question.goals:
         one = ranges[goal.metric]
         sides = [goal.miss(value) <= 0 for value in (one.low, one.high)]
         state = "met" if all(sides) else "at its edge" if any(sides) else "missed"
-        told.append(Reached(goal.text, goal.metric, goal.limit, one, state))
-    return tuple(told)
+        reached.append(Reached(goal.text, goal.metric, goal.limit, one, state))
+    return tuple(reached)
 
 
 def rows_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> tuple[Row, ...]:

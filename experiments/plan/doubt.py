@@ -20,7 +20,7 @@ STEP_ERROR = {"measured": 0.17, "estimated": 0.26, "stated": 0.26, "assumed": 0.
 
 Measured: what blind predictions of a whole demo missed by at worst, on a quiet host. Estimated: of 107 step times
 that others measured, `specfleet reproduce estimates` misses 95 % by less. Stated ones are taken for no better; for
-those that are assumed, nobody knows.
+those that are assumed, the error is a guess.
 """
 
 BETTER = 0.10  # by how much better hardware is tried, to say what would help most

@@ -95,15 +95,15 @@ def _rule_text(rule: Rule | None) -> str:
 
 def _rivals(question: Question, choice: Choice, leader: Entrant) -> str:
     """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
-    chosen, told = choice.shapes[leader.title], []
+    chosen, rivals = choice.shapes[leader.title], []
     for kind in (APART, COLOCATED, PLAIN):
         own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
         if own and chosen.kind != kind:
-            told.append(_rival(question, leader, kind, own))
-    told += _elsewhere(question, choice, leader)
+            rivals.append(_rival(question, leader, kind, own))
+    rivals += _elsewhere(question, choice, leader)
     if all(pair.colocated is None for pair in question.pairs):
-        told.append("co-located is not known: nothing says what drafting takes on a target's device")
-    return "; ".join(told)
+        rivals.append("co-located is not known: nothing says what drafting takes on a target's device")
+    return "; ".join(rivals)
 
 
 def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entrant]) -> str:
@@ -125,9 +125,9 @@ def _elsewhere(question: Question, choice: Choice, leader: Entrant) -> list[str]
     chosen = choice.shapes[leader.title].family
     others = [(family, own) for family, own in families.items() if family[0] == chosen[0] and family != chosen]
     ranked = sorted(others, key=lambda other: _standing(question, other[1]))
-    told = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
-    left = len(ranked) - len(told)
-    return [*told, f"{left} more pair{'s' * (left > 1)} of devices in the table"] if left else told
+    rivals = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
+    left = len(ranked) - len(rivals)
+    return [*rivals, f"{left} more pair{'s' * (left > 1)} of devices in the table"] if left else rivals
 
 
 def _standing(question: Question, own: Sequence[Entrant]) -> tuple[bool, float]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from experiments.jobs import side_by_side
-from experiments.plan.answer import Plan, approximation_of, reached, rows_of, rule_of
+from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import doubts_of, error_of, ranges_of
 from experiments.plan.lines import lines_of, unmet_lines
 from experiments.plan.question import Question, Shape, check
@@ -18,7 +18,7 @@ from fleet.times.profile import HardwareProfile
 def make_plan(
     question: Question, jobs: int = 1, step_error: float | None = None, done: Callable[[str], None] = lambda _what: None
 ) -> Plan:
-    """Answer a question, with `jobs` simulations at once; `done` is told each fleet that was simulated.
+    """Answer a question, with `jobs` simulations at once; `done` is called with each simulated fleet.
 
     `step_error`: by which share a role's step times may be off, at 95 %; by default what profiles of that kind are.
     Raises InputError for a question that cannot be planned.
@@ -47,7 +47,7 @@ def make_plan(
     tried = dict(zip(doubts, simulated([(question, shape, 0, doubt) for doubt in doubts.values()]), strict=True))
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     ranges = {} if leader is None else ranges_of(leader, tried)
-    goals = () if leader is None else reached(question, ranges)
+    goals = () if leader is None else goals_reached(question, ranges)
     if leader is None:
         lines = unmet_lines(question, choice, counts)
     else:

@@ -77,7 +77,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     Keys:
         base: A fleet with drafters apart, whose counts and depth are varied; load, link, acceptance and times are its.
-        colocated: The same with both models on a target's device, one target; None where nobody knows the times there.
+        colocated: The same with both models on a target's device, one target; None where the times there are unknown.
         prices: What devices cost.
         target_place: Where the targets run; left out where there is one pair.
         draft_place: Where the drafters run, in the same way.
@@ -173,7 +173,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def share_of(arrivals: Poisson | Gamma, share: float) -> Poisson | Gamma:
-    """Return what comes to one who gets each request with this probability, whoever gets the others.
+    """Return the arrivals at a station that gets each request with this probability.
 
     Of a renewal process that is one, too: its gaps' squared coefficient of variation is 1 + share (c^2 - 1), and what
     comes to few is nearly Poisson. Of gamma gaps it is one of gamma gaps nearly.

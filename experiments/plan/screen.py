@@ -2,7 +2,7 @@
 
 Targets that decode all the time: the star's equations, or approximate mean value analysis where services or returns
 vary (`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many rows share a step, and whether the fleet
-can carry the load at all; who comes back between steps waits for half of one.
+can carry the load at all; work that arrives between steps waits for half of one.
 """
 
 import itertools
@@ -184,24 +184,24 @@ class _Load:
     def plain(self, N: int) -> tuple[float, float]:
         """Time for a token, and how busy targets are, where each of N decodes by itself, all its sessions at once.
 
-        Who decodes is in the next step, too: nobody waits for it.
+        A session that decodes is in the next step, too, and does not wait for it.
         """
         return _stay(self.target.decode, 1, self.context, self.tokens_per_s / N, self.prefill_s / N,
                      self.verifies_alone, waits=self.verifies_alone)  # fmt: skip
 
     def together(self, N: int) -> tuple[float, float]:
-        """The same where each of N targets drafts for itself: two groups of its sessions by turns draft and verify."""
+        """The same where each of N targets drafts for itself, with two groups of sessions that alternate."""
         per_s, left = self.rounds_per_s / N, 1 - (self.draft_prefill_s + self.prefill_s) / N
         if left <= 0:
             return float("inf"), float("inf")
         alone_s = self._round_s(1.0) / left
         busy = per_s * alone_s
         if self.drafts_alone or self.verifies_alone:
-            # Whoever drafts keeps others from verifying: one server, which they come back to at any time.
+            # A draft keeps other sessions from verifying: one server, with arrivals at any time.
             return (alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else float("inf")), busy
         sessions, round_s = 1.0, alone_s
         for _ in range(MOST_TURNS):
-            # One session leaves the device to itself no time but its own, two have it by turns; more share its steps.
+            # One session waits for itself alone, two alternate, more share steps.
             groups = min(sessions, 2.0)
             round_s = groups * self._round_s(sessions / groups) / left
             newer = 1 + per_s * round_s

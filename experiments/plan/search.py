@@ -57,7 +57,7 @@ def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Ch
 
 
 class Contest:
-    """All trials so far, and who leads."""
+    """All trials so far, and the leader."""
 
     def __init__(self, question: Question, screened: Sequence[Screened], tries: Tries) -> None:
         self.question, self.tries = question, tries
@@ -106,7 +106,7 @@ class Contest:
     def _of_interest(self, close: Iterable[Entrant], best: Entrant, seeds: int) -> list[Entrant]:
         """Return the fleets close to the leader that are raced against it, where what a fleet costs is known.
 
-        Those that cost the same, by the first few seeds: they are told apart by their times alone. Of cheaper ones
+        Those that cost the same, by the first few seeds: their times alone decide between them. Of cheaper ones
         that miss a goal by chance perhaps, the dearest of each family: where it misses, those with less miss, too.
         """
         same = [one for one in close if one.worst_miss(self.goals) <= 0 and seeds <= SEEDS[0]]

@@ -1,4 +1,4 @@
-"""Simulations of fleets, and what they say: the means of each fleet, who leads, and who may still be better.
+"""Simulations of fleets, and what they say: the means of each fleet, the leader, and its rivals.
 
 Trials of equal seeds share their requests and what drafts yield, so fleets are compared by the differences of equal
 seeds. With k rivals each difference is tested at CONFIDENCE of all k together (Bonferroni), one-sided.

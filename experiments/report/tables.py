@@ -81,10 +81,10 @@ def _numbers(content: Mapping[str, Any], profile: HardwareProfile, calibrated: b
         source = profile.sources.get(name, "")
         if not source and not calibrated:
             source = next((text for key, text in profile.sources.items() if name.startswith(f"{key}.")), "")
-        told = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
+        origin = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
         label = "fitted" if calibrated else label_of(source) if source else "assumed"
         shown = value if isinstance(value, (int, float)) else _list(value)
-        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, told
+        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, origin
 
 
 def _list(values: Any) -> str:

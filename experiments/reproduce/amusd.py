@@ -57,7 +57,7 @@ ACCEPTED_SYNCHRONOUS, ACCEPTED_ASYNCHRONOUS = 5.35, 2.75
 DEPTH = 5  # not in the paper: the default of the authors' program, and what their run files show
 TOKENS = 20_000  # of the one request that is simulated
 DRAWN = 600  # tokens of figure 4
-SEEDS = 20  # replications over the places that nobody observed
+SEEDS = 20  # replications over the places that were not observed
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}  # as the authors' program does it
 
 ASSUMED = [

@@ -245,7 +245,7 @@ def exspec(B: int, window: int | None = None) -> dict[str, Any]:
 
 
 def answers_of_table_3() -> Answers:
-    """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where nobody waits for another.
+    """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where no request waits.
 
     Their mean is that of table 2.
     """

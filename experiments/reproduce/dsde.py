@@ -274,7 +274,7 @@ def confident_entropy(model: Regional, growth: float, high: float) -> float:
 
 
 def dsde_table4(_inputs: Inputs) -> Reproduction:
-    """Table IV: who loses how much where drafter and target disagree.
+    """Table IV: how much each rule loses where drafter and target disagree.
 
     A dataset's acceptance is set by static-opt's growth, the drafter's entropy by AdaEDL's on one dataset, and the
     length of answers by AdaEDL's on another.

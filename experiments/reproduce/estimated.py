@@ -73,8 +73,8 @@ def whole_grid(device: str, folder: str | None) -> str:
     """Say how far the estimates are off at every place of a file, of which the table shows some."""
     pairs = _crosswise(device, read_operators(vidur_files(folder)[device]))
     errors = np.array([abs(ours_s / sum(one.times_s.values()) - 1) for one, ours_s in pairs])
-    told = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
-    return f"all {len(errors)} places of {VIDUR[device]}: {told}"
+    errors_text = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
+    return f"all {len(errors)} places of {VIDUR[device]}: {errors_text}"
 
 
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"

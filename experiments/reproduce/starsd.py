@@ -132,7 +132,7 @@ def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -
     where S and Z are the column's own.
     """
     if quantity == "rounds_per_s_per_target" or (quantity == "wait_s" and N == 1):
-        return "identity"  # R_q / N; and nobody else asks
+        return "identity"  # R_q / N; and no other target asks
     if quantity == "idle_gap_s":
         return "predicted" if N in own_S and N not in own_Z else "identity"
     if quantity == "wait_s":

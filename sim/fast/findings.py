@@ -91,6 +91,7 @@ def _commits(star: Star, tags: Integers, log: StepLog) -> Table:
         tag=tags[request],
         duration_s=log.commit_times[LASTED_S],
         committed=np.minimum(log.commits[WAS_ACCEPTED] + 1, left),
+        from_draft=np.minimum(log.commits[WAS_ACCEPTED], left),
     )
 
 

@@ -62,8 +62,8 @@ def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float
     fleet, rng = resolve(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed, way_s, faults)
 
-    def seconds_of(_step: Step) -> float:
-        return float(rng.uniform(0.001, 0.02))
+    def seconds_of(step: Step) -> float:
+        return 0.0 if step.kind == "route" else float(rng.uniform(0.001, 0.02))
 
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()

@@ -196,7 +196,7 @@ class FakeNode:
         if isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored):
-            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.told_s))
+            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.event_s))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s

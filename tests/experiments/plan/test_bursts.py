@@ -20,9 +20,7 @@ RANGES = ["drafters.count=1", "verifiers.count=1:4", "drafters.depth=4"]
 
 @pytest.mark.parametrize("burstiness", [0.1, 0.5, 1.0, 4.0])
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-def test_a_share_of_the_arrivals_is_as_bursty_as_requests_that_are_sent_there_by_chance(
-    burstiness: float, share: float
-) -> None:
+def test_a_share_of_arrivals_is_as_bursty_as_thinning(burstiness: float, share: float) -> None:
     rng, arrivals = np.random.default_rng(0), Gamma(3.0, burstiness)
     times_s = np.cumsum(rng.gamma(burstiness, 1 / (3.0 * burstiness), 200_000))
     gaps_s = np.diff(times_s[rng.random(len(times_s)) < share])
@@ -36,7 +34,7 @@ def test_a_share_of_poisson_arrivals_is_poisson() -> None:
     assert share_of(Poisson(4.0), 0.25) == Poisson(1.0)
 
 
-def test_bursts_make_users_wait_longer_at_the_same_fleet_and_the_plan_says_that_there_are_bursts() -> None:
+def test_bursts_make_users_wait_longer() -> None:
     even, bursts = (
         specfleet.plan(
             "star", SMALL, arrivals_per_s=50.0, burstiness=burstiness, slo="ttft_p99=100s",
