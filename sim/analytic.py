@@ -17,11 +17,6 @@ Regime = Literal["under-loaded", "fully-loaded"]
 ROUNDING = 1e-12  # relative difference up to which two times count as equal: 0.1 + 0.2 and 0.3 do
 
 
-def return_s(communication_s: float, verify_s: float) -> float:
-    """Z(d) = t_c + t_v. Equation (6)."""
-    return communication_s + verify_s
-
-
 def is_fully_loaded(N: int, S_s: float, Z_s: float) -> bool:
     """Whether the drafter never waits for a target: Z <= (N - 1) S, up to rounding. Equation (7)."""
     return Z_s <= (N - 1) * S_s * (1 + ROUNDING)

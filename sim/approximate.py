@@ -6,33 +6,15 @@ The drafter serves requests in order of arrival, and each target returns after Z
 2. Constant times: equations (8) to (12) of StarSD, which are exact.
 3. Little variability: an interpolation between both.
 
-`python -m bench screening` measures the errors; ERRORS states them.
+`python -m bench screening` measures and states the errors.
 """
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
 LITTLE = 0.25  # SCV of S and Z together up to which the result is interpolated
-
-
-class Error(msgspec.Struct, frozen=True):
-    """Relative errors of round rates against simulations: mean, 90th percentile and maximum."""
-
-    mean: float
-    p90: float
-    worst: float
-
-
-ERRORS = {
-    "S varies little (SCV <= 1)": Error(0.005, 0.015, 0.04),
-    "S varies much (SCV > 1)": Error(0.018, 0.044, 0.07),
-}
-"""Errors by region of `python -m bench screening`: 2 to 48 targets, Z / S from 0.25 to 32, SCV up to 4.
-
-For SCV > 1, up to 3 % is the error of the simulations."""
 
 
 def rounds_per_s(

@@ -24,18 +24,11 @@ class Packings(msgspec.Struct, frozen=True):
     shared: Packing
 
 
-def packings(
-    memory: DeviceMemory, context: int, S_s: float, verify_s: float, communication_s: float, tokens_per_round: float
-) -> Packings:
-    """Pack targets with one drafter each, and with one shared drafter. Times are seconds, `context` is tokens."""
-    return Packings(
-        colocated(memory, context, S_s, verify_s, tokens_per_round),
-        shared(memory, context, S_s, verify_s, communication_s, tokens_per_round),
-    )
-
-
 def colocated(memory: DeviceMemory, context: int, S_s: float, verify_s: float, tokens_per_round: float) -> Packing:
-    """Pack one drafter beside each target. Pairs on a device share its time; a round takes S + t_v of it."""
+    """Pack one drafter beside each target. `context` is tokens, times are seconds.
+
+    Pairs on a device share its time; a round takes S + t_v of it.
+    """
     a_device = targets_beside_drafters(memory.device_bytes, memory.target, memory.drafter, context)
     busy = memory.devices if a_device else 0
     return Packing(memory.devices * a_device, memory.devices, busy * tokens_per_round / (S_s + verify_s))

@@ -18,7 +18,7 @@ from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
 from sim.analytic import StarPrediction, predict_star
-from sim.packing import Packings, packings
+from sim.packing import Packings, colocated, shared
 
 
 class StarInputs(msgspec.Struct, frozen=True):
@@ -151,8 +151,9 @@ def predict_fleet(fleet: Fleet) -> Prediction:
     packed = None
     if fleet.memory is not None:
         context = round(sum(mean_lengths(fleet.workload)))
-        communication_s = inputs.return_s - inputs.verify_s
-        packed = packings(
-            fleet.memory, context, inputs.service_s, inputs.verify_s, communication_s, inputs.accepted_per_round + 1
+        S_s, verify_s, committed = inputs.service_s, inputs.verify_s, inputs.accepted_per_round + 1
+        packed = Packings(
+            colocated(fleet.memory, context, S_s, verify_s, committed),
+            shared(fleet.memory, context, S_s, verify_s, inputs.return_s - verify_s, committed),
         )
     return Prediction(**msgspec.structs.asdict(star), packings=packed)

@@ -46,11 +46,6 @@ LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # a draw does
 UNTIMED: dict[str, Any] = {"batch": None, "devices": {}, "needs": "lengths"}  # defaults of a fleet
 
 
-def is_plain_star(fleet: Fleet) -> bool:
-    """Whether the compiled loop supports this fleet."""
-    return unsupported_in(fleet) == ""
-
-
 def unsupported_in(fleet: Fleet) -> str:
     """Return the first unsupported field of a fleet as `key = value`; "" for a plain star."""
     return next(_unsupported(fleet), "")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bench.screening import (
+    ERRORS,
     ROUNDS,
     VARIABILITIES,
     Cell,
@@ -17,7 +18,6 @@ from bench.screening import (
 )
 from fleet.times.durations import ratios
 from fleet.times.step_time import StepTime
-from sim.approximate import ERRORS
 from tests.helpers.marks import slow
 
 NOISE = 0.04  # of a simulation of a few thousand rounds

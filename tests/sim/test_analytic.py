@@ -24,7 +24,6 @@ from sim.analytic import (
     plateau_ratio,
     predict_star,
     regime,
-    return_s,
     round_rate_bounds,
     rounds_per_s,
     throughput,
@@ -62,10 +61,9 @@ def replay(services: list[list[float]], returns: list[list[float]]) -> list[tupl
 # --- the equations of the star ---
 
 
-def test_service_and_return_add_up_their_parts():
+def test_service_is_equation_5():
     assert service_s(0.5, 0.25, 4) == 1.5
     assert service_s(0.0, 0.25, 4) == 4 * 0.25, "equation (5) as printed"
-    assert return_s(0.5, 2.0) == 2.5
 
 
 @pytest.mark.parametrize(("S", "Z"), [(1, 0), (1, 4), (2, 7), (3, 12), (5, 1), (7, 50)])

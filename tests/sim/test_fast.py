@@ -155,7 +155,8 @@ def test_supported_fields_exist() -> None:
 def test_each_key_is_refused_or_gives_equal_rows(name: str) -> None:
     scenario, known, refused = corner(name), 0, 0
     for key, kind in keys_below(scenario):
-        for value in EXAMPLES.get(key) or list(values_of(kind)):
+        values = EXAMPLES.get(key) or list(values_of(kind))
+        for value in values[:2] if key.startswith("profile.") else values:
             try:
                 changed = change_scenario(scenario, {key: value})
                 fleet = resolve(changed)

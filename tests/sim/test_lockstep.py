@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import AttentionTime, Roofline
 from fleet.times.step_time import StepTime
-from sim.lockstep import prefills_s, rounds_s, walks_of
+from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from tests.helpers.copies import copies, taken_s
 from tests.helpers.places import repeatable
 
@@ -34,6 +34,12 @@ BY_ROOFLINE = HardwareProfile(
 text_of_places = st.lists(st.integers(0, DEPTH), min_size=1, max_size=12)
 
 
+def computed_s(profile: HardwareProfile, walks: Walks, drafted: Floats, rows: int) -> float:
+    """Time of the first request by `sim.lockstep`."""
+    rounds = walks.of_requests(rounds_s(profile, walks.context, drafted, rows))
+    return float((prefills_s(profile, walks.prompts, rows) + rounds)[0])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lockstep")
@@ -47,10 +53,8 @@ def test_copies_take_the_computed_time(
 ) -> None:
     walks = walks_of([text], [prompt], depth)
     drafted = np.full(len(walks.context), float(depth))
-    priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
-        rounds_s(profile, walks.context, drafted, rows)
-    )
-    assert priced_s[0] == pytest.approx(taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH)), rel=1e-9)
+    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH))
+    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
 
 
 @repeatable
@@ -69,19 +73,13 @@ def test_copies_with_empty_drafts_take_the_mean_time(
     )
     walks = walks_of([text], [prompt], depth)
     drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
-    priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
-        rounds_s(profile, walks.context, drafted, rows)
-    )
-    simulated = copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts)
-    assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
+    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts))
+    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
 
 
 @repeatable
 @given(text=text_of_places, rows=st.integers(2, 4))
 def test_oracle_drafts_are_as_long_as_their_acceptance(folder: Path, text: list[int], rows: int) -> None:
     walks = walks_of([text], [9], DEPTH)
-    priced_s = prefills_s(LINEAR, walks.prompts, rows) + walks.of_requests(
-        rounds_s(LINEAR, walks.context, walks.accepted, rows)
-    )
-    simulated = copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows)
-    assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
+    simulated_s = taken_s(copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows))
+    assert computed_s(LINEAR, walks, walks.accepted, rows) == pytest.approx(simulated_s, rel=1e-9)

@@ -89,12 +89,6 @@ def test_the_delay_after_a_step_keeps_its_station() -> None:
     assert busy["service_s"].value == pytest.approx(1.0)
 
 
-def test_delays_that_spread_keep_their_mean() -> None:
-    spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.2, 1.8]}
-    busy = measured(8, drafter={"queued": {"mean_s": 0.25, "spread": spread}})
-    assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
-
-
 def test_late_starts_are_far_beyond_the_median() -> None:
     """A tenth of the drafter's steps start 0.3 s later. The limit is 5 times the median, 0.1 s."""
     run = run_with({"own": {"drafter": {"woken": {"mean_s": 0.02}, "queued": {"mean_s": 0.02}}}})

@@ -183,7 +183,7 @@ networks = st.tuples(
 
 
 @pytest.mark.slow
-@settings(repeatable, max_examples=6, phases=[Phase.generate])
+@settings(repeatable, max_examples=3, phases=[Phase.generate])
 @given(networks)
 def test_the_central_queue_has_its_exact_mean_wait(drawn: tuple[int, int, float, int]) -> None:
     """Exact mean value analysis of M servers, exponential service. Ten replications at 99.99 %."""

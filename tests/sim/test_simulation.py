@@ -194,15 +194,6 @@ def test_only_idle_stations_wake_up() -> None:
     assert crowd["rounds_per_s"].value == pytest.approx(1.0, rel=0.01)
 
 
-def test_replayed_targets_and_function_calls_have_no_overhead() -> None:
-    woken = {"woken": {"mean_s": 0.5}}
-    slow = profile(1.0, 4.0, overhead={"own": {"drafter": woken, "target": woken}})
-    replayed = middle(endless(1, 200, profile=slow, verifiers={"kind": "replayed"}))
-    assert replayed["rounds_per_s"].value == pytest.approx(1 / 5.5, rel=0.01)
-    inside = middle(endless(1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=slow))
-    assert inside["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
-
-
 # ---- shared devices
 
 
