@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from bench import harness
-from experiments.terminal.exits import run
+from experiments.console.exits import run
 
 STUDIES = (
     "replayed", "shipped", "decoding", "speed", "scale", "screening", "coverage", "zoo", "laws",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bench.harness import Row
-from fleet.records.intervals import student_t_interval
+from fleet.records.metrics.intervals import student_t_interval
 
 
 def compared(rows: Mapping[str, Sequence[Row]], unit: str, base: str) -> list[Row]:

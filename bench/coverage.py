@@ -16,8 +16,8 @@ import specfleet
 from bench.harness import Aim, Report, Row, say
 from bench.numbers import whole
 from experiments.jobs import side_by_side
-from fleet.records.glossary import PERCENTILES, percentile_name
-from fleet.records.window import LEVELS, Metric, with_percentiles
+from fleet.records.metrics.glossary import PERCENTILES, percentile_name
+from fleet.records.metrics.window import LEVELS, Metric, with_percentiles
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.terminal.exits import keeping
+from experiments.console.exits import keeping
 from fleet.files import check_folder, write_file
 
 Row = dict[str, Any]

@@ -13,10 +13,10 @@ import numpy as np
 
 import specfleet
 from calibrate.overheads import delays_of, link_of, overhead_of
-from fleet.chance.acceptance import Geometric, expected_committed
+from fleet.acceptance.models import Geometric, expected_committed
 from fleet.records.run import Run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
@@ -103,7 +103,7 @@ def hosts_of(runs: Sequence[Run]) -> dict[bool, Host]:
 
 def host_for(scenario: Scenario, hosts: dict[bool, Host]) -> Host:
     """Return what the host adds to a scenario's fleet."""
-    return hosts[settle(scenario).routed]
+    return hosts[resolve(scenario).routed]
 
 
 def host_of(runs: Sequence[Run]) -> Host:

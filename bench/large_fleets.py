@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fleet.estimate.passes import Placed
-from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.hardware.passes import Placed
+from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.times.step_time import StepTime
 from sim.approximate import rounds_per_s
 from sim.predict import StarInputs, star_inputs
@@ -161,7 +161,7 @@ class Star(NamedTuple):
 
 def star_of(place: Place) -> Star:
     """Return what the equations know of a place."""
-    fleet = settle(fleet_of(place, 1))
+    fleet = resolve(fleet_of(place, 1))
     return Star(star_inputs(fleet), fleet.drafter_times(0).draft)
 
 

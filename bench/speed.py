@@ -20,8 +20,8 @@ from bench.children import run_child
 from bench.contest import compared, timed
 from bench.harness import Aim, Case, Report, Row, run
 from bench.numbers import whole
-from fleet.records.intervals import student_t_interval
-from fleet.records.metrics import assess, measure
+from fleet.records.metrics.intervals import student_t_interval
+from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.names import SimPath
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario

@@ -34,8 +34,8 @@ from engine.node.build import new_streams, new_target
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import batch_station
 
@@ -261,7 +261,7 @@ def fleet_of(rule: str) -> Fleet:
     """Return a fleet of batches of two rows by a rule, with as many requests as there are prompts."""
     lengths = {"requests": ROWS, "prompt_tokens": {"low": 5, "high": 12}, "new_tokens": NEW_TOKENS}
     content = {"name": "zoo", "drafters": {"depth": DEPTH}, "batch": {"rule": rule_of(rule, 2)}, "workload": lengths}
-    return settle(make_scenario(content))
+    return resolve(make_scenario(content))
 
 
 @cache

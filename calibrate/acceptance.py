@@ -11,7 +11,13 @@ from engine.decoding.draft import Drafter
 from engine.decoding.greedy import path_in_text
 from engine.node.packing import contents_of
 from engine.replayed.answers import Continuation
-from fleet.chance.fits import fit_beta_geometric, fit_geometric, likelihood_ratio_test, mean_interval, total_variation
+from fleet.acceptance.fits import (
+    fit_beta_geometric,
+    fit_geometric,
+    likelihood_ratio_test,
+    mean_interval,
+    total_variation,
+)
 
 TAG = 0
 

@@ -13,7 +13,7 @@ from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
 from calibrate.fleets import FleetSetup, drafts_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.overheads import delays_of, describe_delays, link_of, overhead_of, spread_numbers
-from fleet.chance.acceptance import Recorded
+from fleet.acceptance.models import Recorded
 from fleet.records.run import Run
 from fleet.times.effects import IdleEffect
 from fleet.times.overhead import Overheads, StationOverheads

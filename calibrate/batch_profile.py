@@ -10,7 +10,7 @@ from calibrate.acceptance import describe_acceptance
 from calibrate.fits import fit_batch_step
 from calibrate.overheads import delays_of, describe_delays, overhead_of
 from engine.decoding.telemetry import host_facts
-from fleet.chance.acceptance import Recorded
+from fleet.acceptance.models import Recorded
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.scenario import Scenario

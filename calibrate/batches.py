@@ -17,11 +17,11 @@ from engine.node.batch import drive, executor_of
 from engine.node.build import load_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
-from fleet.chance.signals import SIGNALS_FILE, write_signals
+from fleet.acceptance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.ragged import Slots
 from fleet.records.run import make_run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Batch, Scenario
-from fleet.scenario.settle import settle
 from fleet.stations.build import batch_station
 from fleet.times.durations import extent, nodes_of
 from fleet.times.profile import HardwareProfile
@@ -60,7 +60,7 @@ def calibrate_batch(
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
     """
-    large, measured = load_target(settle(scenario)), BatchMeasured()
+    large, measured = load_target(resolve(scenario)), BatchMeasured()
     for number, stage in enumerate(grid.stages[:-1]):
         report(stage)
         measure_pass(scenario, large, number, measured, grid)
@@ -89,7 +89,7 @@ def profiled(
 ) -> HardwareProfile:
     """Return the profile of what was measured; `accepted`: what each round of each request accepted."""
     profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
-    return msgspec.structs.replace(profile, positions=with_positions(settle(scenario)).drafters.positions)
+    return msgspec.structs.replace(profile, positions=with_positions(resolve(scenario)).drafters.positions)
 
 
 def largest_of(scenario: Scenario) -> int:
@@ -126,7 +126,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    fleet = with_positions(settle(part))
+    fleet = with_positions(resolve(part))
     station = batch_station(fleet)
     executor = executor_of(fleet, station, large, prompts_of(fleet))
     if allocate is not None:
@@ -160,7 +160,7 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, request
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
         workload=msgspec.structs.replace(recorded.workload, requests=requests),
     )
-    fleet = with_positions(settle(recorded))
+    fleet = with_positions(resolve(recorded))
     station = batch_station(fleet)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
     executor = executor_of(fleet, station, large, prompts_of(fleet), signals)

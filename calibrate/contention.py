@@ -30,8 +30,8 @@ def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tupl
     for run in runs:
         steps = fitted_steps(run, setup)
         slowdowns = np.where(steps.name == "draft", slowdowns_of(steps, idle), 1.0)
-        works_s.append((steps.fitted_s * slowdowns)[steps.settled])
-        times_s.append(time_by_active(steps, len(runs))[steps.settled])
+        works_s.append((steps.fitted_s * slowdowns)[steps.resolved])
+        times_s.append(time_by_active(steps, len(runs))[steps.resolved])
     work_s, time_s = np.concatenate(works_s), np.concatenate(times_s)  # (steps,), (steps, most active)
     seen = (time_s > 0).sum(axis=0) >= FEWEST
     rates = nnls(time_s[:, seen] / work_s[:, None], np.ones(len(work_s)))[0]

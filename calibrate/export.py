@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from fleet.chance.acceptance import expected_committed
+from fleet.acceptance.models import expected_committed
 from fleet.errors import InputError
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 
 DIGITS = 4  # of the mean length
 
@@ -22,7 +22,7 @@ def export(scenario: Given, changes: Changes | None = None, **keys: Any) -> dict
     >>> specfleet.export("star", {"drafters.depth": 3}, acceptance={"model": "geometric", "beta": 0.5})["atom"]
     '--spec-decode-acceptance-length 1.875'
     """
-    fleet = settle(scenario_of(scenario, changes, **keys))
+    fleet = resolve(scenario_of(scenario, changes, **keys))
     depth = fleet.drafters.depth
     if fleet.drafters.count == 0 or fleet.room.longest_draft != depth or fleet.drafters.shape.kind != "chain":
         raise InputError(

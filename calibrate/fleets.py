@@ -118,7 +118,7 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     """Return the finished steps of a run but for warm-ups, station by station, with times in seconds.
 
     Columns: station; name; begun_s, ended_s; duration_s on the device; fitted_s by `setup.times`; gap_s, idleness of
-    the station before; settled, whether the step counts.
+    the station before; resolved, whether the step counts.
     """
     rows, shape = run.frame().sort_values(["station", "seq"]), setup.scenario.drafters.shape
     done = rows[(rows.event == "done") & (rows.kind != "warm_up")]
@@ -140,12 +140,12 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
             "duration_s": done.duration_s,
             "fitted_s": fitted_s,
             "gap_s": starts.idle_gap_s.to_numpy(),
-            "settled": done.groupby("station").cumcount() >= SETTLING_STEPS,
+            "resolved": done.groupby("station").cumcount() >= SETTLING_STEPS,
         }
     )
 
 
 def drafts_in(run: Run, setup: FleetSetup) -> pd.DataFrame:
     """Return the drafts of a run that count, as `fitted_steps` has them, with `ratio`: measured over fitted time."""
-    steps = fitted_steps(run, setup).query("settled and name == 'draft'")
+    steps = fitted_steps(run, setup).query("resolved and name == 'draft'")
     return steps.assign(ratio=steps.duration_s / steps.fitted_s)

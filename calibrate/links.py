@@ -22,8 +22,8 @@ from engine.net.limits import max_bytes
 from engine.net.socket_thread import TICK_S
 from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settled import Fleet
 from fleet.stations.payload import PROBABILITY_BYTES
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests

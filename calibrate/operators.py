@@ -13,10 +13,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fleet.errors import InputError
-from fleet.estimate.device import Device, Figure
-from fleet.estimate.passes import Placed, kernel_s, product_s
-from fleet.estimate.profile import placed
-from fleet.estimate.shipped import shape_of
+from fleet.hardware.device import Device, Figure
+from fleet.hardware.passes import Placed, kernel_s, product_s
+from fleet.hardware.profile import placed
+from fleet.hardware.shipped import shape_of
 from fleet.inputs.text import named, parsed, read_csv, shortened
 
 MODEL = "llama-2-7b"

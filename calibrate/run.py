@@ -41,10 +41,10 @@ from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
-from fleet.scenario.workload import as_told
+from fleet.scenario.workload import with_lengths
 from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
@@ -197,7 +197,7 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
     torch.set_num_threads(THREADS)
-    fleet = with_positions(settle(scenario))
+    fleet = with_positions(resolve(scenario))
     target = new_target(fleet, load_target(fleet))
     drafter = new_drafter(fleet, target.model)
     assert isinstance(drafter, Drafter)
@@ -240,8 +240,8 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
         verifiers=Verifiers(model=scenario.verifiers.model),
         workload=Workload(
             prompts=workload.prompts,
-            prompt_tokens=int(mean_tokens(as_told(workload).prompt_tokens)),
-            new_tokens=int(mean_tokens(as_told(workload).new_tokens)),
+            prompt_tokens=int(mean_tokens(with_lengths(workload).prompt_tokens)),
+            new_tokens=int(mean_tokens(with_lengths(workload).new_tokens)),
             requests=prompts,
         ),
     )

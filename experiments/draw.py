@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
 from experiments.reproduce.rows import Picture, Reproduction
-from experiments.sweep_figure import sweep_figure
-from experiments.sweep_table import Asked, keys_of, read_sweep
+from experiments.sweep.figure import sweep_figure
+from experiments.sweep.table import Asked, keys_of, read_sweep
 from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write

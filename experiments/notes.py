@@ -6,7 +6,7 @@ Nothing here is an error. The command line prints each as `note: ...` on standar
 from collections.abc import Iterator
 from itertools import pairwise
 
-from fleet.chance.acceptance import PerPosition, expected_committed
+from fleet.acceptance.models import PerPosition, expected_committed
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import msgspec
 
 from fleet.errors import InputError
-from fleet.records.glossary import meanings
-from fleet.records.metrics import assess
-from fleet.records.overload import Overload
+from fleet.records.metrics.glossary import meanings
+from fleet.records.metrics.measure import assess
+from fleet.records.metrics.overload import Overload
+from fleet.records.metrics.window import Metric, with_percentiles
 from fleet.records.run import Run
-from fleet.records.window import Metric, with_percentiles
 from fleet.scenario.names import SimPath
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
 from sim.run import observe, simulate
 
@@ -87,7 +87,7 @@ def simulate_to(
     """Simulate the scenario, with more and more requests, until every named metric is as precise as asked.
 
     The runs have one seed, so each begins like the one before it. It ends at MOST_TIMES the scenario's requests, where
-    a trace or a file of conversations has no more, or where more is offered than is carried. `report` is told before
+    a trace or a file of conversations has no more, or where more is offered than is carried. `report` is called before
     each longer run. `path`: how to simulate. `records`: whether the last run is wanted, beside its metrics.
     """
     requests = scenario.workload.requests
@@ -135,7 +135,7 @@ def _why_ended(scenario: Scenario, longer: Scenario, factor: float) -> str:
         return "reached"
     if math.isinf(factor):
         return "more is offered than is carried, or all of it at once, so no run is long enough"
-    requests, there = longer.workload.requests, sum(len(stream) for stream in streams_of(settle(longer)).values())
+    requests, there = longer.workload.requests, sum(len(stream) for stream in streams_of(resolve(longer)).values())
     if there < requests:
         return f"the workload's file has {there} requests"
     if requests >= MOST_TIMES * scenario.workload.requests:

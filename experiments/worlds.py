@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fleet.records.findings import Findings, findings_of
+from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.run import Run
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario

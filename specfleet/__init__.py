@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from calibrate.host import calibrate as calibrate
     from calibrate.readers.importing import Imported as Imported
     from calibrate.readers.importing import import_record as import_record
-    from experiments.compare import Comparison as Comparison
+    from experiments.compare.compare import Comparison as Comparison
     from experiments.plan.ask import plan as plan
     from experiments.report.make import report as report
     from fleet.errors import ClusterError as ClusterError
     from fleet.errors import InputError as InputError
     from fleet.errors import OutputError as OutputError
-    from fleet.estimate.profile import estimate as estimate
-    from fleet.records.window import Metric as Metric
+    from fleet.hardware.profile import estimate as estimate
+    from fleet.records.metrics.window import Metric as Metric
     from fleet.scenario.reading import scenario_of as scenario_of
     from fleet.scenario.scenario import Scenario as Scenario
     from fleet.times.profile import HardwareProfile as HardwareProfile
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from specfleet.api import three_errors as three_errors
     from specfleet.reproduction import Reproduction as Reproduction
     from specfleet.results import Prediction as Prediction
+    from specfleet.results import ResolvedFleet as ResolvedFleet
     from specfleet.results import Result as Result
-    from specfleet.results import SettledFleet as SettledFleet
     from specfleet.results import Sweep as Sweep
 
     __version__: str
@@ -55,18 +55,18 @@ _HOMES = {
     "calibrate.export": "export",
     "calibrate.host": "calibrate",
     "calibrate.readers.importing": "Imported import_record",
-    "experiments.compare": "Comparison",
+    "experiments.compare.compare": "Comparison",
     "experiments.plan.ask": "plan",
     "experiments.report.make": "report",
     "fleet.errors": "ClusterError InputError OutputError",
-    "fleet.estimate.profile": "estimate",
-    "fleet.records.window": "Metric",
+    "fleet.hardware.profile": "estimate",
+    "fleet.records.metrics.window": "Metric",
     "fleet.scenario.reading": "scenario_of",
     "fleet.scenario.scenario": "Scenario",
     "fleet.times.profile": "HardwareProfile",
     "specfleet.api": "analytic compare figure play_back read_run reproduce run show simulate sweep three_errors",
     "specfleet.reproduction": "Reproduction",
-    "specfleet.results": "Prediction Result SettledFleet Sweep",
+    "specfleet.results": "Prediction Result ResolvedFleet Sweep",
 }
 """The names that each module defines, as the imports above say to type checkers."""
 

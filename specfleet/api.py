@@ -16,24 +16,24 @@ from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder, check_writable
 from fleet.records import run as records
-from fleet.records.counters import Counters
+from fleet.records.metrics.counters import Counters
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.records.run import Run
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile, read_profile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
-from specfleet.results import Prediction, Result, SettledFleet, Sweep, sweep_question
+from specfleet.results import Prediction, ResolvedFleet, Result, Sweep, sweep_question
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
 
-    from experiments.cell import CellResult
-    from experiments.compare import Comparison
-    from experiments.sweep import Vary
+    from experiments.compare.compare import Comparison
+    from experiments.sweep.cell import CellResult
+    from experiments.sweep.sweep import Vary
     from specfleet.reproduction import Reproduction
 
 RunGiven = Result | str | Path
@@ -111,7 +111,7 @@ def run(
     a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
     a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
     `result` is the run. `report` is called with lines on crowded cores, the memory that caches take, and power that
-    cannot be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.counters`).
+    cannot be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -120,11 +120,11 @@ def run(
     from engine.launch.runnable import check_can_run
     from engine.launch.serve import serve
     from engine.node.capacity import account_line, accounts_of
-    from fleet.chance.signals import write_signals
+    from fleet.acceptance.signals import write_signals
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    fleet = settle(chosen)
+    fleet = resolve(chosen)
     check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] have signals; {chosen.name!r} has none")
@@ -164,7 +164,7 @@ def analytic(scenario: Given, changes: Changes | None = None, **keys: Any) -> Pr
     return Prediction(**msgspec.structs.asdict(predict(chosen)), notes=notes_on_prediction(chosen))
 
 
-def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> SettledFleet:
+def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> ResolvedFleet:
     """Settle a scenario: its stations, and their times, links and rules, as both worlds will build them.
 
     `scenario`, `changes` and keywords as in `simulate`.
@@ -173,7 +173,7 @@ def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> Settle
     >>> specfleet.show("star").drafters.allocate
     Fixed(depth=5)
     """
-    return SettledFleet(**msgspec.structs.asdict(settle(scenario_of(scenario, changes, **keys))))
+    return ResolvedFleet(**msgspec.structs.asdict(resolve(scenario_of(scenario, changes, **keys))))
 
 
 def read_run(path: str | Path) -> Result:
@@ -219,7 +219,7 @@ def sweep(
     >>> swept.frame()[["verifiers.count", "throughput"]].shape
     (2, 2)
     """
-    from experiments import sweep as sweeps
+    from experiments.sweep import sweep as sweeps
 
     aims = precision_of(precision)
     for name, value, kind in (("world", world, World), ("path", path, SimPath)):
@@ -261,7 +261,7 @@ def compare(
     >>> specfleet.compare(one, one).mape["throughput"]
     0.0
     """
-    from experiments.validation import compare_runs
+    from experiments.compare.validation import compare_runs
 
     return compare_runs(_run_of(first), _run_of(second), _named(reruns), budget)
 
@@ -288,7 +288,7 @@ def three_errors(
     >>> abs(row.mechanism.value) < 0.01
     True
     """
-    from experiments.validation import predict_run
+    from experiments.compare.validation import predict_run
 
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)
@@ -340,7 +340,7 @@ def figure(
     1
     """
     from experiments.draw import draw
-    from experiments.sweep import table
+    from experiments.sweep.sweep import table
 
     drawn: Any = results
     if isinstance(results, Result):

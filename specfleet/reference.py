@@ -6,8 +6,8 @@ from pathlib import Path
 import typer.main
 from typer.cli import get_docs_for_click
 
-from experiments.terminal.exits import STATUSES, run
-from experiments.terminal.printing import remark
+from experiments.console.exits import STATUSES, run
+from experiments.console.printing import remark
 from fleet.files import check_folder, write_file
 from specfleet.cli.entry import app
 from specfleet.meaning.render import all_pages, page, table_of

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
-from experiments.cell import CellResult
+from experiments.console.printing import case_text
 from experiments.notes import notes_of
-from experiments.terminal.printing import case_text
+from experiments.sweep.cell import CellResult
 from fleet.errors import InputError
-from fleet.records.glossary import PERCENTILES
-from fleet.records.metrics import assess, measure_targets
-from fleet.records.overload import Overload
+from fleet.records.metrics.glossary import PERCENTILES
+from fleet.records.metrics.measure import assess, measure_targets
+from fleet.records.metrics.overload import Overload
+from fleet.records.metrics.tables import rounds_table
+from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import Run, write_run
-from fleet.records.tables import rounds_table
-from fleet.records.window import Metric, percentile_values
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.shown import Shown, number
 from sim import predict
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.sweep_table import Asked
+    from experiments.sweep.table import Asked
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -151,8 +151,8 @@ class Prediction(Shown, predict.Prediction, frozen=True):
         return pd.DataFrame(rows, columns=["quantity", "value"])
 
 
-class SettledFleet(Shown, Fleet, frozen=True):
-    """What a scenario and its profile come to; the fields are those of `fleet.scenario.settled.Fleet`."""
+class ResolvedFleet(Shown, Fleet, frozen=True):
+    """What a scenario and its profile come to; the fields are those of `fleet.scenario.resolved.Fleet`."""
 
     def line(self) -> str:
         """Say how many stations there are, and where their times come from."""
@@ -193,7 +193,7 @@ class Sweep(Shown):
         rest on (measured, stated, estimated or assumed), `overload` where a cell
         was offered more than it could carry, `error` why it failed; both are empty elsewhere.
         """
-        from experiments.sweep import wide_table
+        from experiments.sweep.sweep import wide_table
 
         return wide_table(self.cells)
 
@@ -205,7 +205,7 @@ class Sweep(Shown):
         "sweep" draws any metric along any varied key: `options` as in `specfleet.figure`.
         """
         from experiments.draw import draw
-        from experiments.sweep import table
+        from experiments.sweep.sweep import table
 
         question = sweep_question(**options) if options or name == "sweep" else None
         return draw(name, table(self.cells), Path(out) if out else None, question)
@@ -225,7 +225,7 @@ def sweep_question(
     line for each of its values. `kind`: "lines", "heat" or "pareto". `against`: the value of `lines` from which
     the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
     """
-    from experiments.sweep_table import Asked, Kind
+    from experiments.sweep.table import Asked, Kind
     from specfleet.meaning.entries import units_of_keys
 
     if kind not in get_args(Kind):

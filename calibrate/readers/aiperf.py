@@ -79,8 +79,8 @@ def _lengths(origin: str, content: dict[str, Any]) -> dict[str, int]:
 
 def _pooled(origin: str, pooled: Pooled) -> Recording:
     histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
-    told = pooled.total_spec_decode_steps
-    steps = told.avg if isinstance(told, Total) else told
+    total = pooled.total_spec_decode_steps
+    steps = total.avg if isinstance(total, Total) else total
     key = "pooled_spec_decode_acceptance_histogram"
     if steps is not None and not steps.is_integer():
         rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {key}", sum(histogram.values()))

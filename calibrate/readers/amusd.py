@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from calibrate.readers.laws import rounds_to
 from calibrate.readers.recording import Recording
-from fleet.chance.tokens import Agreement
+from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import named, read_json
@@ -38,7 +38,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     total_time: Span
     tokens_generated: Annotated[int, Meta(ge=2, le=10**6)]
-    time_per_token: Seconds = 0.0  # zero where it is not told
+    time_per_token: Seconds = 0.0  # zero where it is not reported
     token_times: list[Span] = []
     draft_times: list[Span] = []
     verify_times: list[Span] = []

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleet.chance.acceptance import PerPosition, Recorded
+from fleet.acceptance.models import PerPosition, Recorded
 from fleet.errors import InputError
 
 Rounds = Counter[tuple[int, int]]  # how many rounds drafted and accepted so many tokens

@@ -17,8 +17,8 @@ from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_be
 from calibrate.readers.vllm import read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.chance.acceptance import LengthModel, expected_committed
-from fleet.chance.places import ByPlace, write_places
+from fleet.acceptance.models import LengthModel, expected_committed
+from fleet.acceptance.places import ByPlace, write_places
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file

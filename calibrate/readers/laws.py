@@ -6,22 +6,22 @@ from decimal import Decimal
 from fleet.errors import InputError
 
 
-def same(origin: str, key: str, told: int, meaning: str, counted: int) -> None:
-    """Raise InputError where `key` = `told` is not what `meaning` comes to."""
-    if told != counted:
-        raise InputError(f"{origin}: {key} = {told} contradicts {meaning} = {counted}")
+def same(origin: str, key: str, stated: int, meaning: str, counted: int) -> None:
+    """Raise InputError where `key` = `stated` is not what `meaning` comes to."""
+    if stated != counted:
+        raise InputError(f"{origin}: {key} = {stated} contradicts {meaning} = {counted}")
 
 
-def rounds_to(origin: str, key: str, told: float | None, meaning: str, computed: float) -> None:
+def rounds_to(origin: str, key: str, stated: float | None, meaning: str, computed: float) -> None:
     """Raise InputError where a quotient that was written, perhaps rounded, is not what `meaning` comes to."""
-    if told is not None and abs(told - computed) > half_a_digit(told) + 1e-9 * abs(computed):
-        raise InputError(f"{origin}: {key} = {told} contradicts {meaning} = {computed:.6g}")
+    if stated is not None and abs(stated - computed) > half_a_digit(stated) + 1e-9 * abs(computed):
+        raise InputError(f"{origin}: {key} = {stated} contradicts {meaning} = {computed:.6g}")
 
 
-def at_most(origin: str, key: str, told: float, meaning: str, most: float) -> None:
-    """Raise InputError where `key` = `told` is more than it can be."""
-    if told > most:
-        raise InputError(f"{origin}: {key} = {told} exceeds {meaning} = {most}")
+def at_most(origin: str, key: str, stated: float, meaning: str, most: float) -> None:
+    """Raise InputError where `key` = `stated` is more than it can be."""
+    if stated > most:
+        raise InputError(f"{origin}: {key} = {stated} exceeds {meaning} = {most}")
 
 
 def falls(origin: str, key: str, values: Sequence[float], meaning: str, first: float) -> None:
@@ -32,10 +32,10 @@ def falls(origin: str, key: str, values: Sequence[float], meaning: str, first: f
         before, meaning = value, f"{key} {position}"
 
 
-def half_a_digit(told: float) -> float:
+def half_a_digit(stated: float) -> float:
     """Return by how much a number may have been rounded: half of its last written digit.
 
     A trailing zero is not seen in a number that was read, so 2.5 may be 2.50 and is trusted to 0.05.
     """
-    exponent = Decimal(repr(float(told))).normalize().as_tuple().exponent
+    exponent = Decimal(repr(float(stated))).normalize().as_tuple().exponent
     return 0.501 * 10.0 ** min(int(exponent), -1)

@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return max((j for j, count in self.counts.items() if count), default=0)
 
     @property
-    def told(self) -> float | None:
+    def stated_length(self) -> float | None:
         """Tokens a round, by the record's own word."""
         return self.answer_a_round if self.mean_length is None else self.mean_length
 
@@ -179,7 +179,7 @@ def recording_of(
     sessions = [one.in_order for one in requests if one.in_order is not None]
     by_round = recorded(sessions, depth) if len(sessions) == len(requests) else None
     lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
-    means = [(one.told, one.rounds) for one in requests if one.told is not None]
+    means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
     notes = []
     if skipped:
         notes.append(f"{skipped} entries tell no counts of speculative decoding and are left out")

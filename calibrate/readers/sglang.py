@@ -1,6 +1,6 @@
 """SGLang's responses with acceptance per request: `meta_info` of /generate, or of the choices of its OpenAI API.
 
-One response, a list of them, or one a line. The OpenAI API tells it with `return_spec_tokens_details: true`.
+One response, a list of them, or one a line. The OpenAI API reports it with `return_spec_tokens_details: true`.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from msgspec import Meta
 from calibrate.readers.entries import entries_of, table_of
 from calibrate.readers.laws import at_most, same
 from calibrate.readers.recording import Recording
-from fleet.chance.places import ByPlace, walk
+from fleet.acceptance.places import ByPlace, walk
 from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
@@ -24,7 +24,7 @@ from fleet.scenario.scenario import DraftKind
 
 Method = Literal["eagle", "ngram"]
 DRAFTED = 20  # tokens of each recorded draft
-DEPTH = 5  # at which rounds are counted, unless told otherwise
+DEPTH = 5  # at which rounds are counted, by default
 COLUMNS = {"eagle": "acc_len_eagle3", "ngram": "acc_len_ngram"}
 LONGEST = 10**7  # tokens of a text: no model reads more
 KINDS: dict[Method, DraftKind] = {"eagle": "eagle", "ngram": "lookup"}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from calibrate.readers.laws import at_most, falls
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
-from fleet.chance.acceptance import PerPosition
+from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines, shortened
 
@@ -25,7 +25,7 @@ HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptan
 
 
 class Interval(NamedTuple):
-    """One line: drafts are not told, but follow from the accepted tokens and the mean length."""
+    """One line: drafts are not reported, but follow from the accepted tokens and the mean length."""
 
     mean: float
     accepted: int
@@ -64,7 +64,7 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         sum(weight * interval.rates[place] for weight, interval in zip(weights, intervals, strict=True)) / drafts
         for place in range(depths[0])
     ]
-    told = sum(weight * interval.mean for weight, interval in zip(weights, intervals, strict=True)) / drafts
+    mean = sum(weight * interval.mean for weight, interval in zip(weights, intervals, strict=True)) / drafts
     short = sum(interval.drafted < 0.999 * interval.drafts * depths[0] for interval in intervals)
     lines = f"{len(intervals)} lines" if len(intervals) > 1 else "a line"
     shares = f"{lines}, weighted by their drafts; a share is written to 3 digits"
@@ -74,22 +74,22 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         depth=depths[0],
         rounds=round(drafts),
         accepted=accepted,
-        told=told,
+        told=mean,
         sources={"acceptance": shares},
         notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
     )
 
 
 def _interval(origin: str, line: str) -> Interval:
-    told = {}
+    fields = {}
     for key, pattern in FIELDS.items():
         found = pattern.search(line)
         if found is None:
             raise InputError(f"{origin}: {shortened(line, most=120)} lacks `{key}: NUMBER`")
-        told[key] = found[1]
-    mean, average = float(told["Mean acceptance length"]), float(told["Avg Draft acceptance rate"])
-    rates = tuple(float(rate) for rate in told["Per-position acceptance rate"].split(", "))
-    accepted, drafted = int(told["Accepted"]), int(told["Drafted"])
+        fields[key] = found[1]
+    mean, average = float(fields["Mean acceptance length"]), float(fields["Avg Draft acceptance rate"])
+    rates = tuple(float(rate) for rate in fields["Per-position acceptance rate"].split(", "))
+    accepted, drafted = int(fields["Accepted"]), int(fields["Drafted"])
     if len(rates) > MOST:
         raise InputError(f"{origin}: {len(rates)} positions; allowed: up to {MOST}")
     falls(origin, "Per-position acceptance rate", rates, "1", 1.0)

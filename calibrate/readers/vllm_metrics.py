@@ -74,9 +74,9 @@ def _read(path: Path) -> Counters:
         if (name, labels) in seen:
             raise InputError(f"{origin}: {PREFIX}{name}{{{shortened(labels, quoted=False)}}} stands there twice")
         seen.add((name, labels))
-        told = dict(LABEL.findall(labels))
-        models.add(told.get("model_name", ""))
-        position = _position(origin, told) if name == "accepted_tokens_per_pos" else -1
+        named = dict(LABEL.findall(labels))
+        models.add(named.get("model_name", ""))
+        position = _position(origin, named) if name == "accepted_tokens_per_pos" else -1
         sums[name, position] = sums.get((name, position), 0) + value
     if len(models) > 1:
         raise InputError(f"{path}: counts the models {', '.join(sorted(models))}; give a scrape of one")
@@ -110,10 +110,10 @@ def _samples(path: Path) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _position(origin: str, labels: dict[str, str]) -> int:
-    told = labels.get("position", "")
-    if not re.fullmatch(r"[0-9]{1,4}", told, re.ASCII) or int(told) >= MOST:
-        raise InputError(f'{origin}: position="{shortened(told, quoted=False)}"; allowed: 0 to {MOST - 1}')
-    return int(told)
+    text = labels.get("position", "")
+    if not re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) or int(text) >= MOST:
+        raise InputError(f'{origin}: position="{shortened(text, quoted=False)}"; allowed: 0 to {MOST - 1}')
+    return int(text)
 
 
 def _check(origin: str, counters: Counters) -> None:
@@ -127,9 +127,9 @@ def _check(origin: str, counters: Counters) -> None:
 def _between(second: Path, before: Counters, after: Counters) -> Counters:
     """Return what was counted between two scrapes; InputError where a counter fell, as after a restart."""
     if (before.model, len(before.accepted_per_pos)) != (after.model, len(after.accepted_per_pos)):
-        told = f"{after.model!r} with {len(after.accepted_per_pos)} positions"
+        counted = f"{after.model!r} with {len(after.accepted_per_pos)} positions"
         raise InputError(
-            f"{second}: counts {told}; the scrape before it {before.model!r} with {len(before.accepted_per_pos)}"
+            f"{second}: counts {counted}; the scrape before it {before.model!r} with {len(before.accepted_per_pos)}"
         )
     pairs = [
         *zip(("drafts", "draft_tokens", "accepted_tokens"), before[:3], after[:3], strict=True),

@@ -13,7 +13,7 @@ from engine.node.observer import Observed, Stations, observed
 from engine.node.power import meter_of
 from engine.node.worker import Worker
 from engine.replayed.targets import ReplayedFleet
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 
 PATIENCE_S = 60.0  # for nodes of one host to connect
 
@@ -34,7 +34,7 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> t
         _stop_on_message(pipe, node)
     with reported(pipe, node.stations, zero_s, node.workers):
         log = node.serve(zero_s)
-    return log, node.outputs
+    return list(log), node.outputs
 
 
 def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:

@@ -37,9 +37,9 @@ from fleet.files import check_writable
 from fleet.interrupts import ENDING, Interrupted
 from fleet.records.run import make_run, write_run
 from fleet.scenario.links import with_links_of_hosts
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 
 NOTHING = Asked()
 PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
@@ -195,8 +195,8 @@ def compare_tokenizers(scenario: Scenario) -> None:
 
 
 def _resolved(scenario: Scenario) -> Fleet:
-    """Resolve a scenario for nodes on several hosts, whose links are those between the hosts."""
-    fleet = with_links_of_hosts(with_positions(settle(scenario)))
+    """Resolve a scenario for nodes on several hosts; the links are those between the hosts."""
+    fleet = with_links_of_hosts(with_positions(resolve(scenario)))
     check_by_hand(fleet)
     return fleet
 
@@ -236,7 +236,7 @@ def _named(targets: Sequence[int]) -> str:
 
 
 def _clients(host: str, keys: Keys | None) -> str:
-    """Say who may connect."""
+    """Return in words which clients may connect."""
     if keys is None:
         return "this host alone, without keys"
     assert keys.allowed is not None

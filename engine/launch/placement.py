@@ -13,7 +13,7 @@ import torch
 from engine.node.power import Device, meter_of
 from fleet.scenario.facts import crowds, models_of
 from fleet.scenario.names import verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -36,7 +36,7 @@ def devices_of(fleet: Fleet) -> dict[str, str]:
 
 
 def gpus_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, str]:
-    """Return the GPU of each station that runs a model, by the station's name; nothing to choose: nothing."""
+    """Return the GPU of each station that runs a model, by the station's name; empty if there is no choice."""
     if len(gpus) < 2:
         return {}
     devices = devices_of(fleet)

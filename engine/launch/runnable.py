@@ -1,4 +1,4 @@
-"""Scenarios that the engine cannot run, refused by key in one line."""
+"""Checks that the engine can run a scenario; errors name the key in one line."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from fleet.errors import InputError
 from fleet.policies.group import One
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 def check_can_run(fleet: Fleet) -> None:

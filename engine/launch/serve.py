@@ -33,16 +33,16 @@ from engine.node.write_ahead_log import FIRST, Life
 from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import ReplayedDrafterNode
 from engine.replayed.targets import ReplayedFleet
-from fleet.chance.token import Token
+from fleet.acceptance.token import Token
 from fleet.records.power import curves_of
-from fleet.records.recorded import Log, Origin
+from fleet.records.recorder import Log, Origin
 from fleet.records.run import Run, make_run
 from fleet.records.samples import PowerSample
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.names import ROUTER, verifier_name
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 
 CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero, so that every process has read it before
@@ -78,7 +78,7 @@ def serve(
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
     killed.
     """
-    fleet = with_positions(settle(scenario))
+    fleet = with_positions(resolve(scenario))
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
@@ -222,7 +222,7 @@ class Launch:
         return {"gpu": self.gpus.get(station, ""), **self.observing.of(measures)}
 
     def _lock_file(self, device: str) -> Path | None:
-        """The file whose lock stations of a time-sliced device hold around each step."""
+        """The file that stations of a time-sliced device lock around each step."""
         shared = self.fleet.devices.get(device)
         return self.folder / device if shared is not None and shared.sharing == "turns" else None
 

@@ -1,11 +1,11 @@
-"""Latest status of a node, for `specfleet top`. The observer counts; the status endpoint asks."""
+"""Latest status of a node, for `specfleet top`. The observer thread writes it; the status endpoint reads it."""
 
 import math
 
 import msgspec
 
 from engine.net.status import ROWS, Status, StatusRow
-from fleet.records.counters import Counters
+from fleet.records.metrics.counters import Counters
 
 
 class StatusCache:

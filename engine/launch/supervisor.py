@@ -14,7 +14,7 @@ import msgspec
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
 from engine.node.write_ahead_log import FIRST, Life, Recovered, read_log
-from fleet.records.recorded import Log, Origin
+from fleet.records.recorder import Log, Origin
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, Fault, Kill, moments
 
@@ -47,7 +47,7 @@ class Place:
 
     @property
     def goes(self) -> bool:
-        """Whether it has a process that has not ended."""
+        """Whether it has a process that is still running."""
         return self.state in ("starting", "serving", "stalled")
 
     def begin(self) -> NodeProcess:
@@ -117,7 +117,7 @@ class Supervisor:
             place.take_result(said)
 
     def _change(self, station: str, change: Change) -> None:
-        """Apply a change of a fault, if the process is in a state for it; a killed one is restarted by `_kill`."""
+        """Apply a change of a fault, if the process is in a state for it; `_kill` restarts a killed one."""
         (place,) = [place for place in self.places if place.station == station]
         while place.goes and place.node.pipe.poll():  # it may have ended
             place.node.take()

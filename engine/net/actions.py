@@ -10,7 +10,7 @@ SERVER_PORT = -1  # port of a node's server; its clients have ports from 0
 NO_PEER = b""  # peer of a client, which has only one
 
 
-class Arrived(msgspec.Struct, frozen=True, gc=False):
+class ReceivedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame that has arrived at a port, and when. `user`: key name of its sender; empty without keys."""
 
     port: int

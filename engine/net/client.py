@@ -35,7 +35,7 @@ from engine.net.handshake import (
 )
 from engine.net.limits import bounds_of, draft_refused
 from fleet.errors import InputError
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAX_BAD = 8  # malformed frames, before the server counts as lost

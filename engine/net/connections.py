@@ -1,58 +1,18 @@
-"""All connections of a node, as one state machine, and the interface of what carries their frames."""
+"""All connections of a node, as one state machine."""
 
-from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
-from engine.net.actions import SERVER_PORT, Action, Arrived, Cut, Deliver, Lost, Opened, Rejected, Send
+from engine.net.actions import SERVER_PORT, Action, Cut, Deliver, Lost, Opened, Rejected, Send
 from engine.net.client import ClientEnd
 from engine.net.content import Content
 from engine.net.frames import due_of
 from engine.net.handshake import Ping
 from engine.net.links import StatedLinks, with_due
 from engine.net.server import ServerEnd
+from engine.net.sockets import Sockets
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 
 Posted = Message | Routed | Ping
-
-
-class Transport(Protocol):
-    """Carries frames between nodes: ZeroMQ (`sockets.py`), or a network in memory in tests.
-
-    It belongs to one thread, except for `wake`. Only `poll` blocks.
-    """
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Connections and greetings that were refused or closed, by reason."""
-
-    def poll(self, timeout_s: float) -> list[Arrived]:
-        """Return the frames that have arrived; if there are none, wait for one or for `wake`."""
-
-    def wake(self) -> None:
-        """Let a waiting `poll` return; from any thread, also after `close`."""
-
-    def send(self, send: Send) -> bool:
-        """Send a frame; False if the peer is gone or its queue is full."""
-
-    def address_of(self, peer: bytes) -> str:
-        """Return HOST:PORT of a peer of the server; empty if unknown."""
-
-    def cut(self, peer: bytes) -> None:
-        """Close the connection of a peer of the server; earlier frames to it may still arrive."""
-
-    def tidy(self, known: Container[bytes]) -> Counter[str]:
-        """Close connections that exceed a limit, and reconnect; to be called several times a second.
-
-        - `known`: the accepted peers of the server.
-        - Returns lines for the user of the node, with their number.
-        """
-
-    def gone(self) -> list[bytes]:
-        """Return the peers of the server whose connections have ended since the last call."""
-
-    def close(self) -> None:
-        """Close everything, after at most half a second for frames that are being sent."""
 
 
 class ConnectionTable:
@@ -61,8 +21,8 @@ class ConnectionTable:
     - `client_of`: the client that sends a tag's messages to its drafter.
     - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
       answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
-    - `seen`: is called with each relayed draft.
-    - `links`: what delays messages, if the scenario describes links.
+    - `seen`: callback for each relayed draft.
+    - `links`: delays of messages, if the scenario describes links.
     """
 
     def __init__(
@@ -83,14 +43,14 @@ class ConnectionTable:
         self.serves = not relays
 
     def missing(self) -> str:
-        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        """Return the servers that have not welcomed this node yet, in words; empty if there is none."""
         clients = [client for client in self.clients.values() if client.state != "open"]
         names = ", ".join(dict.fromkeys(client.name for client in clients))
-        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
-        return f"{'the router' if clients[0].calls_router else whom} at {names}" if clients else ""
+        called = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if clients[0].calls_router else called} at {names}" if clients else ""
 
     def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
-        """Take a frame that came in at a port."""
+        """Take a frame of a port."""
         if port == SERVER_PORT:
             assert self.server is not None
             actions = self.server.receive(peer, frame, now_s, user) if self.serves else []
@@ -100,7 +60,7 @@ class ConnectionTable:
         return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
 
     def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:
-        """Send what the station, or the worker, wants to have sent. `left_s`: when it left the station, if not now."""
+        """Send a message. `left_s`: when it left its station, if not now."""
         actions = self._post(message, content, now_s)
         if self.links is not None:
             actions = self.links.stamp(actions, message, now_s if left_s is None else left_s)
@@ -115,25 +75,25 @@ class ConnectionTable:
         return self.server.send(message, content)
 
     def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:
-        """Note that a frame could not be sent."""
+        """Note that a frame could not be sent to a peer."""
         if port == SERVER_PORT:
             return self._followed([] if self.server is None else self.server.lost(peer), now_s)
         return self._followed(self.clients[port].lost(now_s), now_s)
 
     def tick(self, now_s: float) -> list[Action]:
-        """Do what is due by now."""
+        """Send and detect what is due; to be called several times a second."""
         due = [] if self.server is None else self.server.tick(now_s)
         for client in self.clients.values():
             due += client.tick(now_s)
         return self._followed(due, now_s)
 
     def close(self, now_s: float) -> list[Action]:
-        """Say goodbye to everybody."""
+        """Send Bye to all peers."""
         goodbyes = [] if self.server is None else self.server.close()
         return goodbyes + [action for client in self.clients.values() for action in client.close(now_s)]
 
     def carry_out(
-        self, actions: Sequence[Action], transport: Transport, now_s: float
+        self, actions: Sequence[Action], sockets: Sockets, now_s: float
     ) -> list[Deliver | Opened | Lost | Rejected]:
         """Send and cut; return the other actions, in order.
 
@@ -144,16 +104,16 @@ class ConnectionTable:
         while left:
             action = left.pop(0)
             if isinstance(action, Send):
-                if not transport.send(action):
+                if not sockets.send(action):
                     left += self.lost(action.port, action.peer, now_s)
             elif isinstance(action, Cut):
-                transport.cut(action.peer)
+                sockets.cut(action.peer)
             else:
                 others.append(action)
         return others
 
     def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
-        """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
+        """Relay drafts and refusals of a router; delay other deliveries until they are due."""
         if self.relays and self.server is not None:
             return self._relayed(self.server, actions, due_s)
         return actions if self.links is None else self.links.keep(actions, due_s, now_s)

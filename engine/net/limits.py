@@ -12,7 +12,7 @@ import numpy as np
 from engine.net.content import Content
 from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
 from fleet.policies.shapes import CHAIN, Shape
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 

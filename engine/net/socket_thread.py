@@ -1,4 +1,4 @@
-"""The thread of a node that owns its transport and the state of all its connections."""
+"""The thread of a node that owns the sockets and the state of all its connections."""
 
 import heapq
 import queue
@@ -9,16 +9,17 @@ from itertools import count
 
 from engine.net.actions import SERVER_PORT, Action, Arrival, Deliver, Lost, Opened, Rejected
 from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable, Posted, Transport
+from engine.net.connections import ConnectionTable, Posted
 from engine.net.content import Content
 from engine.net.links import LossyLinks
-from engine.net.notices import Notices
+from engine.net.rate_limited_log import RateLimitedLog
+from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
-TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
-TOLD = {  # how counts are told that have a shorter name
+TICK_S = 0.25  # between two checks of what is due
+COUNT_NAMES = {  # of counts, in the last line of a node
     "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
     "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
     "silent": "peers that were silent", "cut": "peers cut", "too many": "peers that said too much",
@@ -27,12 +28,12 @@ TOLD = {  # how counts are told that have a shorter name
 
 
 class SocketThread(threading.Thread):
-    """Carries what comes in to `deliver`, and out what was posted. An error in it ends the node: `failed` is told."""
+    """Delivers events from the network, and sends posted messages. An error in it calls `failed`, and ends the node."""
 
     def __init__(
         self,
         connections: ConnectionTable,
-        transport: Transport,
+        sockets: Sockets,
         deliver: Callable[[Arrival], None],
         failed: Callable[[], None],
         say: Callable[[str], None],
@@ -40,45 +41,46 @@ class SocketThread(threading.Thread):
     ) -> None:
         super().__init__(name="sockets", daemon=True)
         self.connections = connections
-        self.transport = transport
+        self.sockets = sockets
         self.deliver = deliver
         self.failed = failed
         self.say = say
         self.lossy = lossy
-        self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # each with when it left the station
-        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are lossy
+        # with the time at which each left its station
+        self.posted: deque[tuple[Posted, Content, float | None]] = deque()
+        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of messages that a link fault delays
         self.numbers = count()
-        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
+        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports of welcomed clients, and errors
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
-        self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
-        self.notices = Notices(say, now_s())
+        self.leaving: list[bytes] = []  # peers with closed connections; at the next tick all their frames are read
+        self.log = RateLimitedLog(say, now_s())
         if connections.server is not None:
-            connections.server.address_of = transport.address_of
+            connections.server.address_of = sockets.address_of
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
-        """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
+        """Send a message that left its station at `left_s`, or now; without waiting."""
         self.posted.append((message, content, left_s))
-        self.transport.wake()
+        self.sockets.wake()
 
     def run(self) -> None:
-        """Carry until `end`."""
+        """Run until `end`."""
         try:
             while not self.ending:
                 self._turn()
             self._send_posted()
             self._carry_out(self.connections.close(now_s()), now_s())
-            self.say_what_was_refused()
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
+            self.say_counts()
+        except BaseException as error:  # noqa: BLE001  (`end` raises it)
             self.error = error
             self.news.put(RuntimeError("the node's connections failed"))
             self.failed()
         finally:
-            self.transport.close()
+            self.sockets.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
         waited_for = {client.port: client.name for client in self.connections.clients.values()}
         until_s, said = now_s() + patience_s, False
         while waited_for:
@@ -97,16 +99,16 @@ class SocketThread(threading.Thread):
             waited_for.pop(news, None)
 
     def end(self) -> None:
-        """Say goodbye and end the thread; raise what went wrong in it."""
+        """Send Bye and end the thread; raise its error, if any."""
         if self.is_alive():
             self.ending = True
-            self.transport.wake()
+            self.sockets.wake()
             self.join()
         if self.error is not None:
             raise self.error
 
     def _turn(self) -> None:
-        for frame in self.transport.poll(0.0 if self.posted else self._pause_s()):
+        for frame in self.sockets.poll(0.0 if self.posted else self._pause_s()):
             actions = self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s, frame.user)
             self._carry_out(actions, frame.time_s)
         self._send_posted()
@@ -117,14 +119,14 @@ class SocketThread(threading.Thread):
             server = self.connections.server
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
-            self.leaving = self.transport.gone()
-            for line, times in self.transport.tidy(() if server is None else server.known).items():
-                self.notices.take(line, time_s, times)
+            self.leaving = self.sockets.gone()
+            for line, times in self.sockets.tidy(() if server is None else server.known).items():
+                self.log.log(line, time_s, times)
             if server is not None and server.log_lines:
-                told, server.log_lines = server.log_lines, []
-                for line in told:
-                    self.notices.take(line, time_s)
-            self.notices.tick(time_s)
+                lines, server.log_lines = server.log_lines, []
+                for line in lines:
+                    self.log.log(line, time_s)
+            self.log.tick(time_s)
 
     def _send_posted(self) -> None:
         while self.posted:
@@ -141,11 +143,11 @@ class SocketThread(threading.Thread):
             self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _pause_s(self) -> float:
-        """How long nothing is due but what wakes it."""
+        """Return the time until the next check, or the next delayed message."""
         return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
-        for action in self.connections.carry_out(actions, self.transport, time_s):
+        for action in self.connections.carry_out(actions, self.sockets, time_s):
             match action:
                 case Deliver():
                     for at_s in self._arrivals_s(action, time_s):
@@ -155,22 +157,24 @@ class SocketThread(threading.Thread):
                 case Rejected():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self.notices.take(action.reason, time_s)
+                    self.log.log(action.reason, time_s)
 
     def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
-        """When an event reaches the station: once, but for what came over a faulty link."""
+        """Yield when an event reaches the station: once, unless a link fault drops or repeats it."""
         if self.lossy is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
             for at_s in self.lossy.arrivals_s(action.event.tag, "up", time_s):
                 yield at_s + action.after_s
         else:
             yield time_s + action.after_s
 
-    def say_what_was_refused(self) -> None:
-        """Say in one line what was refused, dropped and cut, if anything was."""
+    def say_counts(self) -> None:
+        """Print one line with the counts of what was refused, dropped and cut."""
         server = self.connections.server
-        counts = self.transport.counts + (Counter() if server is None else server.counts)
-        if self.notices.unsaid:
-            counts["lines like these that were not said"] = self.notices.unsaid
+        counts = self.sockets.counts + (Counter() if server is None else server.counts)
+        if self.log.dropped:
+            counts["lines that were not logged"] = self.log.dropped
         if any(counts.values()):
-            told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
-            self.say(f"refused, dropped or cut: {told}")
+            counted = ", ".join(
+                f"{count} {COUNT_NAMES.get(what, what)}" for what, count in sorted(counts.items()) if count
+            )
+            self.say(f"refused, dropped or cut: {counted}")

@@ -1,7 +1,6 @@
 """Frames over ZeroMQ: a ROUTER for a node's server, a DEALER for each of its clients.
 
-All sockets belong to the thread that polls and sends. With keys all frames are encrypted, and a peer without an allowed
-key cannot send any.
+With keys all frames are encrypted, and a peer without an allowed key cannot send any.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine.net.access import ConnectionMonitor
-from engine.net.actions import NO_PEER, SERVER_PORT, Arrived, Send
+from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
 from engine.net.clock import now_s
 from engine.net.keys import Keys, check_bind_host, check_connect_host
 from fleet.errors import InputError
@@ -32,7 +31,7 @@ RECONNECT_S = 2.0  # a client that could not send for so long gets a new socket
 
 
 class Sockets:
-    """The sockets of a node.
+    """The sockets of a node. They belong to one thread, except for `wake`; only `poll` blocks.
 
     - `bind`: address of its server, tcp://HOST:PORT, port 0 for any free one.
     - `connect`: addresses of its clients, by their ports.
@@ -91,8 +90,11 @@ class Sockets:
         """The TCP port of the server."""
         return int(self.sockets[SERVER_PORT].getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 
-    def poll(self, timeout_s: float) -> list[Arrived]:
-        """As `Transport.poll`. The time is exact to some microseconds, as ZeroMQ's own poll is not."""
+    def poll(self, timeout_s: float) -> list[ReceivedFrame]:
+        """Return the frames that have arrived; if there are none, wait for one or for `wake`.
+
+        The timeout is exact to some microseconds, unlike that of ZeroMQ's poll.
+        """
         if self.monitor is not None:
             self.monitor.take_events(self.known, now_s())
         arrived = self._read(self.pending)
@@ -113,7 +115,7 @@ class Sockets:
         )
 
     def wake(self) -> None:
-        """As `Transport.wake`."""
+        """Let a waiting `poll` return; from any thread, also after `close`."""
         with self.waking_or_closing:
             if not self.wakeable:
                 return
@@ -123,7 +125,7 @@ class Sockets:
                 pass
 
     def send(self, send: Send) -> bool:
-        """As `Transport.send`."""
+        """Send a frame, without waiting; False if the peer is gone or its queue is full."""
         self.pending.add(send.port)
         socket = self.sockets[send.port]
         try:
@@ -142,16 +144,20 @@ class Sockets:
         return True
 
     def address_of(self, peer: bytes) -> str:
-        """As `Transport.address_of`."""
+        """Return HOST:PORT of a peer of the server; empty if unknown."""
         return "" if self.monitor is None else self.monitor.address_of(peer)
 
     def cut(self, peer: bytes) -> None:
-        """As `Transport.cut`: after a moment, so that it can read why. Its key is banned for a while."""
+        """Close the connection of a peer after CUT_S, so that it can read the reason, and ban its key."""
         if self.monitor is not None:
             self.monitor.cut(peer, now_s())
 
     def tidy(self, known: Container[bytes]) -> Counter[str]:
-        """As `Transport.tidy`."""
+        """Close connections that exceed a limit, and reconnect; to be called several times a second.
+
+        - `known`: the accepted peers of the server.
+        - Returns lines for the user of the node, with their number.
+        """
         time_s = now_s()
         self.known = known
         for port, since_s in list(self.unsent_s.items()):
@@ -159,19 +165,19 @@ class Sockets:
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        told = Counter[str]() if self.monitor is None else self.monitor.tidy(known, time_s)
-        told.update(line for port, monitor in self.client_monitors.items() for line in self._refusals(port, monitor))
-        return told
+        lines = Counter[str]() if self.monitor is None else self.monitor.tidy(known, time_s)
+        lines.update(line for port, monitor in self.client_monitors.items() for line in self._refusals(port, monitor))
+        return lines
 
     def gone(self) -> list[bytes]:
-        """As `Transport.gone`."""
+        """Return the peers of the server that have disconnected since the last call."""
         if self.monitor is None:
             return []
         gone, self.monitor.gone = self.monitor.gone, []
         return gone
 
     def close(self) -> None:
-        """As `Transport.close`."""
+        """Close everything, after at most half a second for frames that are being sent."""
         for socket in self.sockets.values():
             socket.disable_monitor()  # ZeroMQ would wait for a reader
         self.context.destroy(linger=LINGER_MS)
@@ -211,17 +217,17 @@ class Sockets:
     def _refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
         """Return why a server refuses our key, or has another key than expected; once each."""
         assert self.keys is not None
-        told: list[str] = []
+        lines: list[str] = []
         while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
             if (port, event) in self.explained:
                 continue
             self.explained.add((port, event))
             if event == REFUSED:
-                told.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
+                lines.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
             else:
-                told.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
-        return told
+                lines.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
+        return lines
 
     def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)
@@ -237,15 +243,15 @@ class Sockets:
         self.pending.add(port)
         return socket
 
-    def _read(self, ports: set[int]) -> list[Arrived]:
+    def _read(self, ports: set[int]) -> list[ReceivedFrame]:
         """Read all frames of some ports, at most QUEUE of each."""
-        arrived: list[Arrived] = []
+        arrived: list[ReceivedFrame] = []
         for port in list(ports):
             socket, left = self.sockets[port], QUEUE
             while left and socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 left -= 1
                 if port != SERVER_PORT:
-                    arrived.append(Arrived(port, NO_PEER, _client_frame(socket), now_s()))
+                    arrived.append(ReceivedFrame(port, NO_PEER, _client_frame(socket), now_s()))
                 elif (came := self._server_frame(socket)) is not None:
                     arrived.append(came)
             if left:
@@ -254,7 +260,7 @@ class Sockets:
                 self.pending.add(port)
         return arrived
 
-    def _server_frame(self, server: "zmq.Socket[bytes]") -> Arrived | None:
+    def _server_frame(self, server: "zmq.Socket[bytes]") -> ReceivedFrame | None:
         """Read a frame of the server; None from a peer that is being cut."""
         assert self.monitor is not None
         peer = server.recv(zmq.NOBLOCK)
@@ -264,8 +270,8 @@ class Sockets:
         if part.more:  # our messages have one frame each
             self.monitor.close_peer(peer)
             _skip(server)
-            return Arrived(SERVER_PORT, peer, b"", now_s(), user) if open_still else None
-        return Arrived(SERVER_PORT, peer, part.bytes, now_s(), user) if open_still else None
+            return ReceivedFrame(SERVER_PORT, peer, b"", now_s(), user) if open_still else None
+        return ReceivedFrame(SERVER_PORT, peer, part.bytes, now_s(), user) if open_still else None
 
 
 def _client_frame(client: "zmq.Socket[bytes]") -> bytes:

@@ -14,19 +14,19 @@ from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.capacity import with_positions
 from engine.node.node import Node
 from engine.node.observer import Observed, unobserved
-from fleet.chance.token import Token
-from fleet.records.recorded import Log, RecordedStation
+from fleet.acceptance.token import Token
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.run import Run, make_run
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station, joins_of
 
 
 class Batched(msgspec.Struct, frozen=True):
-    """A batch's run, the new tokens of each request, and the signals of its drafted tokens, if they were recorded."""
+    """A batch's run, the new tokens of each request, and the recorded signals of its drafted tokens, if any."""
 
     run: Run
     outputs: dict[int, list[int]]
@@ -37,7 +37,7 @@ def serve_batch(
     scenario: Scenario, prompts: Sequence[Sequence[int]], signals: bool = False, watched: Observed = unobserved
 ) -> Batched:
     """Run the scenario in this process. `signals`: whether those of every drafted token are recorded."""
-    fleet = with_positions(settle(scenario))
+    fleet = with_positions(resolve(scenario))
     station = batch_station(fleet)
     large = load_target(fleet)
     executor = executor_of(fleet, station, large, prompts, signals)

@@ -1,4 +1,4 @@
-"""Co-located serving: all stations in one process and one thread, by turns; messages are function calls."""
+"""Co-located serving: all stations take turns in one thread of one process; messages are function calls."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from engine.node.capacity import with_admission, with_positions
 from engine.node.executors import DraftExecutor, VerifyExecutor
 from engine.node.observer import Observed, unobserved
 from engine.node.worker import Worker
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.run import Run, make_run
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
@@ -26,7 +26,7 @@ from fleet.stations.station import Station
 class Colocated:
     """The workers of a fleet in one thread, around one target model and at most one drafter.
 
-    `fleet`: as settled; once built, with the drafter's admission settled too.
+    `fleet`: as resolved; once built, with the drafter's admission resolved too.
     """
 
     def __init__(self, fleet: Fleet, prompts: Sequence[Sequence[int]]) -> None:
@@ -52,7 +52,7 @@ class Colocated:
         self.fleet = fleet
 
     def serve(self, watched: Observed = unobserved) -> Log:
-        """Decode all requests. Stations that can start a step have their turns in the order in which they could."""
+        """Decode all requests. Stations run in the order in which they became ready."""
         workers = [*self.verifiers, *self.drafters]
         zero_s = now_s()
         for worker in workers:
@@ -91,6 +91,6 @@ def serve_colocated(
     scenario: Scenario, prompts: Sequence[Sequence[int]], watched: Observed = unobserved
 ) -> tuple[Run, dict[int, list[int]]]:
     """Run the scenario in this process; return its records and the new tokens of each request."""
-    served = Colocated(with_positions(settle(scenario)), prompts)
+    served = Colocated(with_positions(resolve(scenario)), prompts)
     log = served.serve(watched)
     return make_run(scenario, "engine", log, served.fleet), served.executor.outputs

@@ -1,7 +1,7 @@
-"""A node: one process around one station. Its worker runs in the thread that serves; its sockets have one of their own.
+"""A node: one station with a worker, which runs in the thread that serves, and a thread for its sockets.
 
-`post` leaves a message in a queue and wakes the socket thread, so inference never touches a socket and never waits for
-one. Any topology is such nodes: a drafter has a server, a target has lines to drafters or a router, a router has both.
+Posted messages wait in a queue for the socket thread, so inference never waits for a socket. A drafter has a server, a
+target has clients of its drafters or of the router, a router has both.
 """
 
 import time
@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator, Mapping
 
 from engine.net.actions import Arrival
 from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable, Transport
+from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.links import LossyLinks
 from engine.net.server import ServerEnd
 from engine.net.socket_thread import SocketThread
+from engine.net.sockets import Sockets
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
 from engine.node.write_ahead_log import FIRST, Life
-from fleet.records.recorded import Log, RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted
 
 LOOPBACK = "tcp://127.0.0.1"
@@ -31,11 +32,11 @@ class Node:
 
     - `users`: requests of a target's users; `serve` ends when all are decoded, or after `stop`.
     - `opens_s`: the earliest time of a request, in seconds of the run; 0 if it is not listed.
-    - `transport`: belongs to `connections`. A node without both is not connected.
+    - `sockets`: belongs to `connections`. A node without both is not connected.
     - `say`: prints a line for the user of a node that was started by hand.
-    - `life`: of its process. `finished`: is called with each decoded request. `lossy`: faults of its links.
+    - `life`: of its process. `finished`: callback for each decoded request. `lossy`: faults of its links.
 
-    Nodes that a launcher starts know their `fleet`; `port` is that of their server.
+    Nodes of a launcher know their `fleet`; `port` is that of their server.
     """
 
     fleet: Fleet
@@ -46,7 +47,7 @@ class Node:
         station: RecordedStation,
         executor: Executor,
         connections: ConnectionTable | None = None,
-        transport: Transport | None = None,
+        sockets: Sockets | None = None,
         users: Users | None = None,
         opens_s: Mapping[int, float] | None = None,
         timed: Timed = by_the_clock,
@@ -63,26 +64,26 @@ class Node:
         self.users = dict(users or {})
         self.ends = users is not None
         self.opens_s = opens_s or {}
-        self.sockets: SocketThread | None = None
-        if connections is not None and transport is not None:
-            self.sockets = SocketThread(connections, transport, self.worker.inbox.put, self.stop, say, lossy)
+        self.socket_thread: SocketThread | None = None
+        if connections is not None and sockets is not None:
+            self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, say, lossy)
 
     def open(self) -> None:
-        """Answer, and call, from now on."""
-        if self.sockets is not None:
-            self.sockets.start()
+        """Connect, and accept connections."""
+        if self.socket_thread is not None:
+            self.socket_thread.start()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are welcomed; InputError if one is turned away, or after `patience_s`."""
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
         try:
-            if self.sockets is not None:
-                self.sockets.wait_for_welcomes(patience_s)
+            if self.socket_thread is not None:
+                self.socket_thread.wait_for_welcomes(patience_s)
         except BaseException:
             self.close()
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Serve until there is nothing left to do; return the station's log, its times counted from `zero_s`."""
+        """Serve until nothing is left to do; return the station's log, with times from `zero_s`."""
         self.worker.zero_s = zero_s
         if self.lossy is not None:
             self.lossy.zero_s = zero_s
@@ -107,7 +108,7 @@ class Node:
     @property
     def server(self) -> ServerEnd | None:
         """Its server, if it has one."""
-        return None if self.sockets is None else self.sockets.connections.server
+        return None if self.socket_thread is None else self.socket_thread.connections.server
 
     @property
     def workers(self) -> list[Worker]:
@@ -119,13 +120,13 @@ class Node:
         return [self.worker.recorded]
 
     def stop(self) -> None:
-        """Let `serve` end once nothing is left to do; from any thread, and from a signal's handler."""
+        """Let `serve` end once nothing is left to do; from any thread, and from a signal handler."""
         self.worker.inbox.put(Stop())
 
     def close(self) -> None:
-        """Say goodbye and close the connections; raise what went wrong in their thread."""
-        if self.sockets is not None:
-            self.sockets.end()
+        """Close the connections; raise the error of their thread, if any."""
+        if self.socket_thread is not None:
+            self.socket_thread.end()
 
     def _next_request(self, tag: int) -> None:
         join = next(self.users[tag], None)
@@ -141,5 +142,5 @@ class Node:
         if isinstance(instruction, Finished):
             self.finished(instruction.request)
             self._next_request(instruction.tag)
-        elif not isinstance(instruction, Ignored) and self.sockets is not None:
-            self.sockets.post(instruction, content, self.worker.told_s)
+        elif not isinstance(instruction, Ignored) and self.socket_thread is not None:
+            self.socket_thread.post(instruction, content, self.worker.event_s)

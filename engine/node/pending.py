@@ -1,4 +1,4 @@
-"""What a target keeps of its drafters: drafts that it has not verified yet, and requests that may have been lost."""
+"""State of a target about its drafters: drafts that it has not verified yet, and requests that may be lost."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ import numpy as np
 
 from engine.net.content import NOTHING, Content
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 class PendingDrafts:
     """Drafts that are not verified yet, by tag, in order; several of a tag while its drafter drafts ahead.
 
     A verification takes all drafts of a tag. Drafts that arrive during it are the next ones. So executor and station
-    agree: both know the same drafts when the verification begins, and when it ends.
+    agree on the drafts, both when the verification begins and when it ends.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class PendingDrafts:
         """Remove all drafts of a tag, and return them as one."""
         return joined(self.drafts.pop(tag, []))
 
-    def settled(self, tag: int, drafted: int, outcome: Outcome, token: int) -> Outcome:
+    def resolved(self, tag: int, drafted: int, outcome: Outcome, token: int) -> Outcome:
         """Return the outcome of a verification of `drafted` tokens, given the drafts that arrived during it.
 
         After full acceptance the drafter may have gone on with the target's own `token`: then those drafts stay, and

@@ -17,8 +17,8 @@ from engine.node.device_lock import device_lock
 from engine.node.executors import VerifyExecutor
 from engine.node.node import Node
 from engine.node.pending import Retransmit
-from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station, unfinished
-from fleet.scenario.settled import Fleet
+from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, recorded_station, unfinished
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import joins_of, verifier_station
 
@@ -44,10 +44,9 @@ class VerifierNode(Node):
         life: Life = FIRST,
     ) -> None:
         self.fleet = fleet
-        self.wal = open_log(life)
         model = load_target(fleet)
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        rows = len(streams) if fleet.streams else 1  # of a stream a request, nobody knows how many are open at a time
+        rows = len(streams) if fleet.streams else 1  # with arrivals, the number of open ones is unknown
         self.executor = VerifyExecutor(
             new_target(fleet, model, room=(max(rows, 1), fleet.room.longest_row)),
             new_streams(fleet, prompts),
@@ -61,7 +60,7 @@ class VerifierNode(Node):
         if speculates and not fleet.routed:
             addresses = {drafter: addresses[drafter] for drafter in sorted({fleet.drafter_of(tag) for tag in streams})}
         super().__init__(
-            recorded_station(life, verifier_station(fleet, target), "real", self.wal),
+            recorded_station(life, verifier_station(fleet, target), "real", open_log(life)),
             self.executor,
             connections_of(fleet, target, addresses, model.vocabulary, life) if speculates else None,
             Sockets(None, addresses, max_bytes(fleet, model.vocabulary), keys, max_reconnect_s(fleet))
@@ -77,9 +76,7 @@ class VerifierNode(Node):
         )
 
     def _keep(self, request: int) -> None:
-        """Keep the text of a request, where this process may be killed."""
-        if self.wal is not None:
-            self.wal.finished(request, self.executor.outputs[request])
+        note_finished(self.worker.recorded.log, request, self.executor.outputs[request])
 
     @property
     def outputs(self) -> dict[int, list[int]]:

@@ -3,26 +3,26 @@
 import os
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from engine.net.clock import now_s
-from fleet.records.recorded import Log, Origin, RecordedStation
+from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.workload import Request
-from fleet.stations.messages import Instruction, StationEvent
-from fleet.stations.station import Plan, Station
+from fleet.stations.station import Station
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=lambda number: number.item())  # of numpy
-_SIZE = struct.Struct("<I")  # of an entry, which stands before it
+_SIZE = struct.Struct("<I")  # of an entry; it precedes the entry
 
 
 class Life(msgspec.Struct, frozen=True):
     """One life of a node's process.
 
     - `number`: how often it was killed before. `written`: rows of its earlier lives.
-    - `port`: of its server, 0 for any. `finished`: requests whose users have their texts.
+    - `port`: of its server, 0 for any. `finished`: requests with delivered texts.
     - `wal`: file of its write-ahead log, if a fault kills it.
     - `back_s`: when it is reachable again, by the engine's clock.
     """
@@ -49,17 +49,20 @@ class Recovered(msgspec.Struct):
     outputs: dict[int, list[int]] = {}
 
 
-class WriteAheadLog:
-    """The file of one life. `rows` and `finished` return when their arguments are written."""
+class WriteAheadLog(list[Any]):
+    """A log of one life; additions (`+=`) are in its file when they return."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def rows(self, values: Log) -> None:
-        """Write the values of some rows."""
-        self._write(["rows", values])
+    def __iadd__(self, values: Iterable[Any]) -> "WriteAheadLog":
+        row = list(values)
+        self._write(["rows", row])
+        self.extend(row)
+        return self
 
-    def finished(self, request: int, tokens: Sequence[int] = ()) -> None:
+    def finished(self, request: int, tokens: Sequence[int]) -> None:
         """Write the text of a finished request."""
         self._write(["finished", request, list(tokens)])
 
@@ -68,41 +71,19 @@ class WriteAheadLog:
         os.write(self.file, _SIZE.pack(len(packed)) + packed)
 
 
-class LoggedStation(RecordedStation):
-    """A recorded station that writes each row to a write-ahead log before it returns."""
-
-    def __init__(
-        self, station: Station, origin: Origin, wal: WriteAheadLog, log: Log | None = None, written: int = 0
-    ) -> None:
-        super().__init__(station, origin, log)
-        self.wal = wal
-        self.written = written
-
-    def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
-        """As `RecordedStation.handle`."""
-        known = len(self.log)
-        instructions = super().handle(event, now_s, payload_bytes)
-        self._keep(known)
-        return instructions
-
-    def plan(self, now_s: float) -> Plan:
-        """As `RecordedStation.plan`."""
-        known = len(self.log)
-        plan = super().plan(now_s)
-        self._keep(known)
-        return plan
-
-    def _keep(self, known: int) -> None:
-        if len(self.log) > known:
-            self.wal.rows(self.log[known:])
+def open_log(life: Life) -> Log:
+    """Return the log of a life, in a file if it has one."""
+    return [] if life.wal is None else WriteAheadLog(life.wal)
 
 
-def recorded_station(
-    life: Life, station: Station, origin: Origin, wal: WriteAheadLog | None = None, log: Log | None = None
-) -> RecordedStation:
-    """Return a recorded station, with a write-ahead log if there is one."""
-    if wal is not None:
-        return LoggedStation(station, origin, wal, log, life.written)
+def note_finished(log: Log, request: int, tokens: Sequence[int] = ()) -> None:
+    """Write the text of a finished request, if the log has a file."""
+    if isinstance(log, WriteAheadLog):
+        log.finished(request, tokens)
+
+
+def recorded_station(life: Life, station: Station, origin: Origin, log: Log) -> RecordedStation:
+    """Return a recorded station that continues the rows of its earlier lives."""
     recorded = RecordedStation(station, origin, log)
     recorded.written = life.written
     return recorded
@@ -112,11 +93,6 @@ def unfinished(streams: Mapping[int, Sequence[Request]], life: Life) -> dict[int
     """Return the unfinished requests of each stream that has any."""
     left = {tag: [request for request in own if request.number not in life.finished] for tag, own in streams.items()}
     return {tag: own for tag, own in left.items() if own}
-
-
-def open_log(life: Life) -> WriteAheadLog | None:
-    """Open the write-ahead log of a life, if it has one."""
-    return None if life.wal is None else WriteAheadLog(life.wal)
 
 
 def read_log(path: Path) -> Recovered:

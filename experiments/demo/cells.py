@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 
 from calibrate.run import QUICK, STAGES, Effort
-from experiments.compare import Row, compare_reruns
-from experiments.reruns import Reruns, replicate, simulated_reruns
+from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.reruns import Reruns, replicate, simulated_reruns
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.predict import star_inputs
@@ -129,7 +129,7 @@ def demo_scenario(profile: HardwareProfile, name: str, requests: int, **tables: 
 
 def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
     """Verification time that makes Z / S equal to `ratio` on this host, from the profile alone; it has no spread."""
-    inputs = star_inputs(settle(demo_scenario(profile, "sizing", 1)))
+    inputs = star_inputs(resolve(demo_scenario(profile, "sizing", 1)))
     link_s = inputs.return_s - inputs.verify_s
     return StepTime(base_s=ratio * inputs.service_s - link_s)
 

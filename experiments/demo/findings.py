@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.compare import Row
+from experiments.compare.compare import Row
+from experiments.compare.differences import BUSY
+from experiments.compare.summary import summary_of
 from experiments.demo.cells import Cell
-from experiments.differences import BUSY
-from experiments.summary import summary_of
-from fleet.records.intervals import student_t_interval
+from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.overheads import late_starts
 from fleet.records.replay import replay
 from fleet.records.run import Run

@@ -11,9 +11,9 @@ from experiments.demo.cells import SIM_SEEDS, Cell
 from experiments.draw import NO_PREFILL, draw, where_measured
 from figures import throughput, timeline
 from figures.style import save
+from fleet.records.metrics.window import Metric
 from fleet.records.trace import write_trace
-from fleet.records.window import Metric
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile
 from sim.predict import predict, star_inputs
 
@@ -101,7 +101,7 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
     for case in dict.fromkeys(cell.case["targets"] for cell in cells):
         scenario = next(cell.scenario for cell in cells if cell.case["targets"] == case)
         if scenario.verifiers.kind == "replayed":
-            prediction, inputs = predict(scenario), star_inputs(settle(scenario))
+            prediction, inputs = predict(scenario), star_inputs(resolve(scenario))
             baseline = inputs.colocated_tokens_per_s, inputs.standalone_tokens_per_s
             rows.append((case, prediction.N_full, prediction.N_max, *baseline))
         else:
@@ -111,7 +111,7 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
 
 def replayed_extremes(cells: Sequence[Cell]) -> tuple[Cell, Cell]:
     """Return the cells with few and with many targets at the shorter verification time."""
-    shorter = min(cells, key=lambda cell: star_inputs(settle(cell.scenario)).verify_s).case["targets"]
+    shorter = min(cells, key=lambda cell: star_inputs(resolve(cell.scenario)).verify_s).case["targets"]
     same = sorted((cell for cell in cells if cell.case["targets"] == shorter), key=lambda cell: cell.case["N"])
     few = next((cell for cell in same if cell.case["N"] == 2), same[0])
     many = next((cell for cell in same if cell.case["N"] == 4), same[-1])

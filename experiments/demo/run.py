@@ -14,7 +14,7 @@ import msgspec
 
 from calibrate.run import calibrate
 from engine.launch.serve import serve
-from experiments.compare import Comparison, summarise
+from experiments.compare.compare import Comparison, summarise
 from experiments.demo.cells import (
     DemoEffort,
     Planned,

@@ -6,15 +6,14 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.choose import Choice
 from experiments.plan.doubt import Range
 from experiments.plan.question import APART, Place, Question, Shape
-from experiments.plan.race import Entrant
 from experiments.plan.screen import Screened
-from experiments.plan.trial import offered_tokens_per_s
+from experiments.plan.search import Choice
+from experiments.plan.trials import Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.analytic import N_full
 from sim.predict import star_inputs
 
@@ -156,7 +155,7 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
     """Return the rule of thumb for a fleet with drafters apart."""
     if shape.kind != APART:
         return None
-    inputs = star_inputs(settle(question.scenario(shape)))
+    inputs = star_inputs(resolve(question.scenario(shape)))
     S, Z = inputs.service_s, inputs.return_s
     most = N_max(S, Z, inputs.accepted_per_round + 1, inputs.standalone_tokens_per_s)
     return Rule(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
@@ -174,15 +173,15 @@ def approximation_of(question: Question, choice: Choice, screened: Iterable[Scre
     return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed))
 
 
-def reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
+def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
     """Say of each goal whether it is met."""
-    told = []
+    reached = []
     for goal in question.goals:
         one = ranges[goal.metric]
         sides = [goal.miss(value) <= 0 for value in (one.low, one.high)]
         state = "met" if all(sides) else "at its edge" if any(sides) else "missed"
-        told.append(Reached(goal.text, goal.metric, goal.limit, one, state))
-    return tuple(told)
+        reached.append(Reached(goal.text, goal.metric, goal.limit, one, state))
+    return tuple(reached)
 
 
 def rows_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> tuple[Row, ...]:

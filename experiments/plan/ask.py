@@ -11,8 +11,8 @@ from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
 from experiments.plan.make import make_plan
 from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question
-from experiments.sweep import Vary, vary_of
-from fleet.chance.acceptance import Geometric
+from experiments.sweep.sweep import Vary, vary_of
+from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
 from fleet.policies.group import Batch
 from fleet.scenario.arrivals import Gamma, Poisson

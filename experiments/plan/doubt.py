@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from experiments.plan.question import PLAIN, Question, Shape
-from experiments.plan.race import Entrant
-from experiments.plan.trial import Trial, trial_of
+from experiments.plan.trials import Entrant, Trial
 from fleet.scenario.scenario import Scenario
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
@@ -21,12 +20,16 @@ STEP_ERROR = {"measured": 0.17, "estimated": 0.26, "stated": 0.26, "assumed": 0.
 
 Measured: what blind predictions of a whole demo missed by at worst, on a quiet host. Estimated: of 107 step times
 that others measured, `specfleet reproduce estimates` misses 95 % by less. Stated ones are taken for no better; for
-those that are assumed, nobody knows.
+those that are assumed, the error is a guess.
 """
 
 BETTER = 0.10  # by how much better hardware is tried, to say what would help most
 DRAFTER_STEPS = ("draft", "draft_prefill")
 TARGET_STEPS = ("verify", "verify_prefill", "decode")
+STEPS = {"drafters": DRAFTER_STEPS, "targets": TARGET_STEPS}
+
+Doubts = Mapping[tuple[str, float], Trial]
+"""What a fleet does where the steps of a role are so many times slower."""
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -65,44 +68,39 @@ def slowed(scenario: Scenario, steps: Sequence[str], factor: float) -> Scenario:
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
-def doubts_of(shape: Shape, error: float) -> list[tuple[str, tuple[str, ...], float]]:
-    """Name what is tried of a fleet: a label, the steps, and how many times slower they are."""
-    roles = [] if shape.kind == PLAIN else [("drafters", DRAFTER_STEPS)]
-    roles.append(("targets", TARGET_STEPS))
+def doubts_of(question: Question, shape: Shape, error: float) -> dict[tuple[str, float], Scenario]:
+    """Return the fleet with slower and quicker steps, by role and by how many times slower they are."""
+    scenario = question.scenario(shape)
+    roles = ["targets"] if shape.kind == PLAIN else list(STEPS)
     factors = (1 / (1 + error), 1 + error, 1 - BETTER)
-    return [(role, steps, factor) for role, steps in roles for factor in factors]
+    return {(role, factor): slowed(scenario, STEPS[role], factor) for role in roles for factor in factors}
 
 
-def doubt(question: Question, shape: Shape, steps: Sequence[str], factor: float) -> Trial:
-    """Simulate a fleet, with the first seed, whose steps are `factor` times slower."""
-    return trial_of(question, shape, 0, slowed(question.scenario(shape), steps, factor))
-
-
-def ranges_of(best: Entrant, tried: Mapping[tuple[str, float], Trial]) -> dict[str, Range]:
-    """Return every metric of a fleet with its range; `tried`: by role and factor, what slower and faster steps give."""
-    base = best.trials[0].values
+def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
+    """Return every metric of a fleet with its range, from what slower and quicker steps give."""
     ranges = {}
-    for name in base:
+    for name, base in best.trials[0].values.items():
         value, half = best.mean(name), best.half_width(name)
         chance = 0.0 if math.isnan(half) or not value else half / abs(value)
         low = high = chance**2
-        if base[name]:
-            by_role: dict[str, list[float]] = {}
-            for (role, factor), trial in tried.items():
-                if name in trial.values and abs(factor - (1 - BETTER)) > 1e-9:
-                    by_role.setdefault(role, []).append(trial.values[name] / base[name] - 1)
-            low += sum(min(0.0, *effects) ** 2 for effects in by_role.values())
-            high += sum(max(0.0, *effects) ** 2 for effects in by_role.values())
+        for role in STEPS if base else ():
+            effects = [
+                trial.values[name] / base - 1
+                for (of_role, factor), trial in tried.items()
+                if of_role == role and name in trial.values and factor != 1 - BETTER
+            ]
+            low += min(0.0, *effects, 0.0) ** 2
+            high += max(0.0, *effects, 0.0) ** 2
         ranges[name] = Range(value, value * max(0.0, 1 - math.sqrt(low)), value * (1 + math.sqrt(high)), chance)
     return ranges
 
 
-def helps_most(best: Entrant, tried: Mapping[tuple[str, float], Trial], metric: str) -> tuple[str, float]:
+def helps_most(best: Entrant, tried: Doubts, metric: str) -> tuple[str, float]:
     """Return whose steps, BETTER quicker, change a metric most, and by which share."""
     base = best.trials[0].values[metric]
     effects = {
         role: trial.values[metric] / base - 1
         for (role, factor), trial in tried.items()
-        if abs(factor - (1 - BETTER)) < 1e-9 and metric in trial.values
+        if factor == 1 - BETTER and metric in trial.values
     }
     return max(effects.items(), key=lambda effect: abs(effect[1]))

@@ -7,7 +7,7 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
-from fleet.records.glossary import PERCENTILES, percentile_name
+from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.scenario.changes import parts_of
 from fleet.scenario.slo import miss
 

@@ -7,23 +7,21 @@ import msgspec
 from msgspec import UNSET
 
 from experiments.plan.answer import Reached, Rule, rule_of
-from experiments.plan.choose import Choice
-from experiments.plan.doubt import BETTER, Range, helps_most
+from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question, Shape
-from experiments.plan.race import Entrant, leader_of
-from experiments.plan.trial import Trial, offered_tokens_per_s
+from experiments.plan.search import Choice
+from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
 def lines_of(
-    question: Question, choice: Choice, ranges: dict[str, Range], goals: Sequence[Reached],
-    tried: dict[tuple[str, float], Trial], counts: str,
+    question: Question, choice: Choice, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
+    tried: Doubts, counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
-    leader, unit = choice.leader, question.unit
-    assert leader is not None
+    unit = question.unit
     shape = choice.shapes[leader.title]
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
@@ -97,15 +95,15 @@ def _rule_text(rule: Rule | None) -> str:
 
 def _rivals(question: Question, choice: Choice, leader: Entrant) -> str:
     """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
-    chosen, told = choice.shapes[leader.title], []
+    chosen, rivals = choice.shapes[leader.title], []
     for kind in (APART, COLOCATED, PLAIN):
         own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
         if own and chosen.kind != kind:
-            told.append(_rival(question, leader, kind, own))
-    told += _elsewhere(question, choice, leader)
+            rivals.append(_rival(question, leader, kind, own))
+    rivals += _elsewhere(question, choice, leader)
     if all(pair.colocated is None for pair in question.pairs):
-        told.append("co-located is not known: nothing says what drafting takes on a target's device")
-    return "; ".join(told)
+        rivals.append("co-located is not known: nothing says what drafting takes on a target's device")
+    return "; ".join(rivals)
 
 
 def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entrant]) -> str:
@@ -127,9 +125,9 @@ def _elsewhere(question: Question, choice: Choice, leader: Entrant) -> list[str]
     chosen = choice.shapes[leader.title].family
     others = [(family, own) for family, own in families.items() if family[0] == chosen[0] and family != chosen]
     ranked = sorted(others, key=lambda other: _standing(question, other[1]))
-    told = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
-    left = len(ranked) - len(told)
-    return [*told, f"{left} more pair{'s' * (left > 1)} of devices in the table"] if left else told
+    rivals = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
+    left = len(ranked) - len(rivals)
+    return [*rivals, f"{left} more pair{'s' * (left > 1)} of devices in the table"] if left else rivals
 
 
 def _standing(question: Question, own: Sequence[Entrant]) -> tuple[bool, float]:

@@ -8,8 +8,8 @@ from msgspec import UNSET
 from experiments.plan.prices import ROLES, Devices, Prices, parse_costs
 from experiments.plan.question import Pair, Place
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed, precisions_of
-from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.hardware.passes import Placed, precisions_of
+from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.scenario.scenario import Device, Scenario
 
 NAMELESS: Devices = ("", 1)  # what a scenario's profile runs on

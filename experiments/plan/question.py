@@ -12,6 +12,7 @@ from fleet.errors import InputError
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario, Workload
+from fleet.times.profile import HardwareProfile
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
 APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
@@ -76,7 +77,7 @@ class Pair(msgspec.Struct, frozen=True):
 
     Keys:
         base: A fleet with drafters apart, whose counts and depth are varied; load, link, acceptance and times are its.
-        colocated: The same with both models on a target's device, one target; None where nobody knows the times there.
+        colocated: The same with both models on a target's device, one target; None where the times there are unknown.
         prices: What devices cost.
         target_place: Where the targets run; left out where there is one pair.
         draft_place: Where the drafters run, in the same way.
@@ -172,7 +173,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def share_of(arrivals: Poisson | Gamma, share: float) -> Poisson | Gamma:
-    """Return what comes to one who gets each request with this probability, whoever gets the others.
+    """Return the arrivals at a station that gets each request with this probability.
 
     Of a renewal process that is one, too: its gaps' squared coefficient of variation is 1 + share (c^2 - 1), and what
     comes to few is nearly Poisson. Of gamma gaps it is one of gamma gaps nearly.
@@ -194,6 +195,8 @@ def check(question: Question) -> None:
     """Raise InputError for a base that no plan can be made of."""
     for pair in question.pairs:
         _check_base(pair.base)
+        if not isinstance(pair.base.profile, HardwareProfile):
+            raise InputError(f"scenario {pair.base.name!r}: a plan needs step times; name a profile")
         if not pair.prices.target_per_hour:
             raise InputError(
                 "plan: an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"

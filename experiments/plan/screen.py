@@ -2,7 +2,7 @@
 
 Targets that decode all the time: the star's equations, or approximate mean value analysis where services or returns
 vary (`sim/approximate.py`). Arrivals: the mean rates of rounds decide how many rows share a step, and whether the fleet
-can carry the load at all; who comes back between steps waits for half of one.
+can carry the load at all; work that arrives between steps waits for half of one.
 """
 
 import itertools
@@ -15,8 +15,8 @@ import numpy as np
 from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Kind, Pair, Question, Shape, with_levers
 from fleet.policies.group import One
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths
 from fleet.times.step_time import Spread, StepTime
 from sim.approximate import rounds_per_s
@@ -86,9 +86,9 @@ def _decoding(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]
         return
     if kind == COLOCATED:
         assert pair.colocated is not None
-        tokens_per_s = star_inputs(settle(with_levers(pair.colocated, levers))).colocated_tokens_per_s
+        tokens_per_s = star_inputs(resolve(with_levers(pair.colocated, levers))).colocated_tokens_per_s
     else:
-        tokens_per_s = star_inputs(settle(pair.base)).standalone_tokens_per_s
+        tokens_per_s = star_inputs(resolve(pair.base)).standalone_tokens_per_s
     yield _busy(pair, pair.shape(kind, 0, 1, levers), tokens_per_s, 0.0, 1.0)
 
 
@@ -100,7 +100,7 @@ def _busy(pair: Pair, shape: Shape, tokens_per_s: float, drafter: float, target:
 
 def _stars(question: Question, pair: Pair, levers: dict[str, Any]) -> Iterator[Screened]:
     """Drafters apart, each with its share of the targets: a star of its own."""
-    fleet = settle(with_levers(pair.base, levers))
+    fleet = resolve(with_levers(pair.base, levers))
     inputs = star_inputs(fleet)
     shapes = [(M, N) for M in question.drafters for N in question.targets if M <= N]
     if not shapes or inputs.service_s <= 0:
@@ -135,7 +135,7 @@ def _serving(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any])
     """Fleets for requests that come by themselves."""
     base = pair.colocated if kind == COLOCATED else pair.base
     assert base is not None
-    fleet = settle(with_levers(base, levers) if levers else base)
+    fleet = resolve(with_levers(base, levers) if levers else base)
     load = _Load(fleet, star_inputs(fleet), question.arrivals_per_s)
     tokens_per_s = question.arrivals_per_s * load.new_tokens
     if kind == APART:
@@ -184,24 +184,24 @@ class _Load:
     def plain(self, N: int) -> tuple[float, float]:
         """Time for a token, and how busy targets are, where each of N decodes by itself, all its sessions at once.
 
-        Who decodes is in the next step, too: nobody waits for it.
+        A session that decodes is in the next step, too, and does not wait for it.
         """
         return _stay(self.target.decode, 1, self.context, self.tokens_per_s / N, self.prefill_s / N,
                      self.verifies_alone, waits=self.verifies_alone)  # fmt: skip
 
     def together(self, N: int) -> tuple[float, float]:
-        """The same where each of N targets drafts for itself: two groups of its sessions by turns draft and verify."""
+        """The same where each of N targets drafts for itself, with two groups of sessions that alternate."""
         per_s, left = self.rounds_per_s / N, 1 - (self.draft_prefill_s + self.prefill_s) / N
         if left <= 0:
             return float("inf"), float("inf")
         alone_s = self._round_s(1.0) / left
         busy = per_s * alone_s
         if self.drafts_alone or self.verifies_alone:
-            # Whoever drafts keeps others from verifying: one server, which they come back to at any time.
+            # A draft keeps other sessions from verifying: one server, with arrivals at any time.
             return (alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else float("inf")), busy
         sessions, round_s = 1.0, alone_s
         for _ in range(MOST_TURNS):
-            # One session leaves the device to itself no time but its own, two have it by turns; more share its steps.
+            # One session waits for itself alone, two alternate, more share steps.
             groups = min(sessions, 2.0)
             round_s = groups * self._round_s(sessions / groups) / left
             newer = 1 + per_s * round_s

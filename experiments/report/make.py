@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from experiments.compare import Comparison
+from experiments.compare.compare import Comparison
 from experiments.plan.answer import Plan
 from experiments.report.page import Page, html_of
 from experiments.report.pages import demo_page, plan_page, run_page, sweep_page
-from experiments.sweep import SCENARIO, TABLE, kept_cells
-from experiments.sweep_table import read_sweep
+from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
+from experiments.sweep.table import read_sweep
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
 from fleet.inputs.strict import convert

@@ -24,7 +24,7 @@ LABELS = {
     "fitted": "parameters fitted to measurements",
     "stated": "printed by a named source",
     "estimated": "by rooflines from a model's shape and a device's data sheet",
-    "assumed": "nobody measured it; a plausible value",
+    "assumed": "not measured; a plausible value",
 }
 Cell = str | float | None
 

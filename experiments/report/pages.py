@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments.cell import CellResult
-from experiments.compare import Comparison
+from experiments.compare.compare import Comparison
+from experiments.compare.summary import summary_of
+from experiments.console.headline import headline
+from experiments.console.printing import case_text
 from experiments.draw import MARKS, Drawn, plan_of
 from experiments.plan.answer import Plan
 from experiments.report.page import Grid, Page, grid
@@ -20,17 +22,15 @@ from experiments.report.tables import (
     scenario_grids,
     warned,
 )
-from experiments.summary import summary_of
-from experiments.sweep_figure import sweep_figure, unit_of_metric
-from experiments.sweep_table import ANALYTIC, Asked, in_numbers, keys_of, text_of
-from experiments.terminal.headline import headline
-from experiments.terminal.printing import case_text
+from experiments.sweep.cell import CellResult
+from experiments.sweep.figure import sweep_figure, unit_of_metric
+from experiments.sweep.table import ANALYTIC, Asked, in_numbers, keys_of, text_of
 from figures import throughput, timeline
 from figures.timeline import lanes, steps_of
-from fleet.records.metrics import assess, measure_targets
+from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run, RunHeader
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 
 MAX_LANES = 24
@@ -56,7 +56,7 @@ def plan_page(plan: Plan) -> Page:
                 for name in plan.rule.__struct_fields__]  # fmt: skip
         grids.append(grid("The paper's rule of thumb", ("quantity", "value", "unit", "label"), rule))
     if plan.scenario is not None:
-        grids += scenario_grids(settle(plan.scenario), plan.scenario.profile, "The chosen fleet.")
+        grids += scenario_grids(resolve(plan.scenario), plan.scenario.profile, "The chosen fleet.")
     facts = {
         "fleets looked at by equations": str(plan.screened),
         "simulations": str(plan.simulations),
@@ -147,7 +147,7 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     grids = [_cells(simulated, wide, keys, label)]
     if scenario is not None:
         note = f"Of the first cell; {', '.join(keys)} {'vary' if len(keys) > 1 else 'varies'}."
-        grids += scenario_grids(settle(scenario), scenario.profile, note)
+        grids += scenario_grids(resolve(scenario), scenario.profile, note)
     digests = ", ".join(cell.scenario_digest for cell in cells[:12]) + (" ..." if len(cells) > 12 else "")
     facts = {
         "cells": str(len(wide)),

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
+from experiments.console.printing import interval
 from experiments.report.page import Cell, Grid, grid
-from experiments.terminal.printing import interval
-from fleet.records.glossary import METRICS, PERCENTILES
+from fleet.records.metrics.glossary import METRICS, PERCENTILES
+from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import RunHeader
-from fleet.records.window import Metric, percentile_values
 from fleet.scenario.changes import flat
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.times.labels import label_of, warning_of
 from fleet.times.profile import HardwareProfile
@@ -81,10 +81,10 @@ def _numbers(content: Mapping[str, Any], profile: HardwareProfile, calibrated: b
         source = profile.sources.get(name, "")
         if not source and not calibrated:
             source = next((text for key, text in profile.sources.items() if name.startswith(f"{key}.")), "")
-        told = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
+        origin = source or (f"calibrated, profile {profile.digest()}" if calibrated else "no source is given")
         label = "fitted" if calibrated else label_of(source) if source else "assumed"
         shown = value if isinstance(value, (int, float)) else _list(value)
-        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, told
+        yield name, float(shown) if isinstance(shown, (int, float)) else shown, label, origin
 
 
 def _list(values: Any) -> str:

@@ -30,13 +30,13 @@ from calibrate.readers.amusd_clocks import (
     token_s,
 )
 from experiments.reproduce.rows import PAPER, Inputs, Kind, Line, Picture, Reproduction, Row, line, row
-from fleet.chance.acceptance import Geometric, committed_closed_form
-from fleet.chance.tokens import Agreement
+from fleet.acceptance.models import Geometric, committed_closed_form
+from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
-from fleet.records.metrics import combine, measure
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.tables import commits_of
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Acceptance, Scenario
 from fleet.times.profile import HardwareProfile
@@ -57,7 +57,7 @@ ACCEPTED_SYNCHRONOUS, ACCEPTED_ASYNCHRONOUS = 5.35, 2.75
 DEPTH = 5  # not in the paper: the default of the authors' program, and what their run files show
 TOKENS = 20_000  # of the one request that is simulated
 DRAWN = 600  # tokens of figure 4
-SEEDS = 20  # replications over the places that nobody observed
+SEEDS = 20  # replications over the places that were not observed
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}  # as the authors' program does it
 
 ASSUMED = [

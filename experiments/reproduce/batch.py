@@ -7,8 +7,8 @@ import pandas as pd
 
 from experiments.reproduce import batch_model as model
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, claim, row
-from fleet.records.metrics import measure
-from fleet.records.tables import verifications_of
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.tables import verifications_of
 
 ASSUMED = [
     (

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from fleet.chance.acceptance import committed_closed_form
+from fleet.acceptance.models import committed_closed_form
 from fleet.files import write_file
-from fleet.records.metrics import combine, measure
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.tables import verifications_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.tables import verifications_of
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 
@@ -245,7 +245,7 @@ def exspec(B: int, window: int | None = None) -> dict[str, Any]:
 
 
 def answers_of_table_3() -> Answers:
-    """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where nobody waits for another.
+    """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where no request waits.
 
     Their mean is that of table 2.
     """

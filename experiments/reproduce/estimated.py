@@ -17,8 +17,8 @@ from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
 from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed, roofline_of
-from fleet.estimate.profile import estimated_profile, placed_of
+from fleet.hardware.passes import Placed, roofline_of
+from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -73,8 +73,8 @@ def whole_grid(device: str, folder: str | None) -> str:
     """Say how far the estimates are off at every place of a file, of which the table shows some."""
     pairs = _crosswise(device, read_operators(vidur_files(folder)[device]))
     errors = np.array([abs(ours_s / sum(one.times_s.values()) - 1) for one, ours_s in pairs])
-    told = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
-    return f"all {len(errors)} places of {VIDUR[device]}: {told}"
+    errors_text = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
+    return f"all {len(errors)} places of {VIDUR[device]}: {errors_text}"
 
 
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"

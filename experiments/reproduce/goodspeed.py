@@ -12,9 +12,9 @@ from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, claim, line, row
 from fleet.policies.goodspeed import FIRST_GOODPUT
-from fleet.records.goodput import best_goodput, goodputs_of, smoothed, utility
+from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
+from fleet.records.metrics.tables import verifications_of
 from fleet.records.run import Run
-from fleet.records.tables import verifications_of
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 

@@ -31,10 +31,10 @@ from experiments.reproduce.starsd import (
     service_s,
     star,
 )
-from fleet.chance.acceptance import expected_committed
-from fleet.chance.token import Token
+from fleet.acceptance.models import expected_committed
+from fleet.acceptance.token import Token
 from fleet.policies.dsde import wvir
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.step_time import LinkTime

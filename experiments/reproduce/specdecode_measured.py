@@ -16,9 +16,9 @@ from scipy.stats import t as student
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row, score_of
 from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, Recorded, recordings
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed, roofline_of
-from fleet.estimate.profile import placed_of
-from fleet.records.intervals import CONFIDENCE
+from fleet.hardware.passes import Placed, roofline_of
+from fleet.hardware.profile import placed_of
+from fleet.records.metrics.intervals import CONFIDENCE
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
@@ -260,7 +260,7 @@ ASSUMED = [
     ("lookups find something in vain less often than the authors' simulator has it, by one fitted factor for all sets"),
     "answers of 8192 tokens did not stop by themselves and are left out, as the figure does; all others count",
     (
-        "which mechanisms are here was settled with all of the figure's rows in view; the three values are "
+        "which mechanisms are here was resolved with all of the figure's rows in view; the three values are "
         "InstructCoder's alone"
     ),
     (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
 from experiments.reproduce.rows import Inputs, Reproduction, Row, row
-from fleet.chance.places import Text
+from fleet.acceptance.places import Text
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
@@ -115,9 +115,9 @@ def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], Recorded]:
             found[title, method] = Recorded(read.texts, [prompt for prompt, _ in read.lengths])
         counts = [len(found[title, method].texts) for method in METHODS]
         if len(set(counts)) > 1:
-            told = " and ".join(f"{count} of {method}" for count, method in zip(counts, METHODS, strict=True))
+            found_counts = " and ".join(f"{count} of {method}" for count, method in zip(counts, METHODS, strict=True))
             raise InputError(
-                f"{file}: {dataset} has {told}; needs as many answers of both, with a place after the prefill"
+                f"{file}: {dataset} has {found_counts}; needs as many answers of both, with a place after the prefill"
             )
     return found
 

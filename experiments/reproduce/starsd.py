@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, row
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.measured import AfterIdle, AfterWarmUp, after_idle, after_warm_up
@@ -132,7 +132,7 @@ def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -
     where S and Z are the column's own.
     """
     if quantity == "rounds_per_s_per_target" or (quantity == "wait_s" and N == 1):
-        return "identity"  # R_q / N; and nobody else asks
+        return "identity"  # R_q / N; and no other target asks
     if quantity == "idle_gap_s":
         return "predicted" if N in own_S and N not in own_Z else "identity"
     if quantity == "wait_s":

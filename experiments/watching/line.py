@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from fleet.records.counters import Counters
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.counters import Counters
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 
 MINUTE_S = 60.0

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from fleet.errors import InputError
-from fleet.records.counters import EDGES_S, Counters, Histogram, TargetCounters
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
+from fleet.scenario.resolved import Fleet
 
 MODEL, TARGET, STATION, DEVICE = ("model_name",), ("target",), ("station",), ("device",)
 ENGINE = ("engine", *MODEL)

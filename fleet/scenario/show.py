@@ -9,20 +9,20 @@ from msgspec.structs import fields
 from fleet.policies.shapes import Shape
 from fleet.scenario.facts import devices_of
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
-from fleet.scenario.settled import Fleet, SettledLink
+from fleet.scenario.resolved import Fleet, ResolvedLink
 from fleet.scenario.writing import changed, tag_of
 from fleet.times.describe import formula_ms
 from fleet.times.overhead import Delay
 from fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
-MANY = 6  # values of a parameter that are still listed one by one
+MANY = 6  # longest list of a parameter's values that is printed in full
 OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "batch", "devices", "faults", "cost", "memory")
 OF_WORLDS = ("links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "room")
 
 
 def describe_fleet(fleet: Fleet) -> list[Row]:
-    """Rows of place, key, and value with its unit; k: tokens, n: tokens of context, r: further rows of m tokens.
+    """Return rows of place, key, and value with its unit; k: tokens, n: tokens of context, r: further rows of m tokens.
 
     Keys that are empty or zero are left out.
     """
@@ -82,7 +82,7 @@ def _links(fleet: Fleet) -> Iterator[Row]:
 
 
 def _keys(place: str, struct: msgspec.Struct | None, left_out: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the keys of a struct that hold something; a struct that is all at its defaults holds nothing."""
+    """Yield the non-empty keys of a struct; a struct with all defaults has none."""
     for field in fields(struct) if struct is not None else ():
         value = getattr(struct, field.name)
         if field.name not in left_out and _holds(value):
@@ -96,14 +96,14 @@ def _holds(value: Any) -> bool:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return the value of a key with its unit, which the key's name ends with."""
+    """Return a value with the unit that ends its key's name."""
     match value:
         case StepTime():
             text = formula_ms(value) + _spread(value)
         case LinkTime():
             rate = f", {value.bandwidth_bytes_per_s / 1e6:.3g} MB/s" if value.bandwidth_bytes_per_s else ""
             text = f"{_time(value.latency_s)}{rate}{_spread(value)}"
-        case SettledLink():
+        case ResolvedLink():
             text = _text("", value.time) + (", stated" if value.held else "")
         case Delay():
             text = _time(value.mean_s) + _spread(value)
@@ -127,7 +127,7 @@ def _pairs(content: dict[str, Any]) -> str:
 
 
 def _ranges(times: Sequence[Any], count: int) -> list[tuple[int, int, Any]]:
-    """First number, last number and times of each range of stations that are alike; one range where none are known."""
+    """First number, last number and times of each range of equal stations; one range if times are unknown."""
     ends = [entry.first - 1 for entry in times[1:]] + [count - 1]
     ranges = [(entry.first, end, entry) for entry, end in zip(times, ends, strict=True)] if times else []
     return ranges or [(0, count - 1, None)][: min(count, 1)]

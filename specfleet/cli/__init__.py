@@ -1,6 +1,6 @@
 """The command line, one file a group of commands; `entry.py` gathers them. `python -m specfleet` runs it too.
 
-    entry.py      the list of commands; experiments/terminal/exits.py says how they end
+    entry.py      the list of commands; experiments/console/exits.py says how they end
     options.py    arguments and options that several commands share
     run.py        simulate, run, analytic: one scenario
     show.py       show: what a scenario comes to
@@ -23,6 +23,6 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of the command `specfleet`: signals and errors end as they should from the first import on."""
-    from experiments.terminal.exits import run_main
+    from experiments.console.exits import run_main
 
     run_main("specfleet.cli.entry")

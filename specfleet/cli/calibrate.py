@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import print_comparison, print_json, print_table, progress, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_comparison, print_json, print_table, progress, remark
 from fleet.errors import InputError, OutputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
@@ -21,8 +21,6 @@ def calibrate(
     depth: Annotated[int, typer.Option(min=1, help="Depth at which acceptance is recorded.")] = 5,
     precision: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
     prompts: Annotated[str, typer.Option(help="demo/calibration, or a JSON Lines file.")] = "demo/calibration",
-    prompt_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each prompt.")] = 128,
-    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens decoded after each prompt.")] = 96,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller grid and fewer repetitions.")] = False,
     scenario: Annotated[
         Path | None,
@@ -42,7 +40,7 @@ def calibrate(
     from calibrate.fitting import fitting_path
     from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
-    from fleet.chance.signals import SIGNALS_FILE
+    from fleet.acceptance.signals import SIGNALS_FILE
 
     if scenario is None and changes:
         raise InputError("--set changes keys of a scenario; give one with --scenario")
@@ -50,7 +48,6 @@ def calibrate(
         "precision": precision,
         "drafters": {"model": draft, "depth": depth},
         "verifiers": {"model": target},
-        "workload": {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens},
     }
     given = settings(changes) if scenario else options
     is_batch = fitted_scenario(scenario, given, prompts).batch is not None

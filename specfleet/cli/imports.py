@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import print_json, print_table, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_json, print_table, remark
 from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 

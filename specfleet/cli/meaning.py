@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.terminal.printing import print_json, remark
+from experiments.console.printing import print_json, remark
 from specfleet.cli.options import AsJson, file_option, shipped
 
 

@@ -80,7 +80,7 @@ def drafter(
     from engine.launch.shown import Asked
     from engine.net.keys import server_keys
     from fleet.scenario.reading import scenario_of
-    from fleet.scenario.settle import settle
+    from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
 
     if (key is None) != (allowed is None):
@@ -88,7 +88,7 @@ def drafter(
     own = None if key is None or allowed is None else server_keys(key, allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    fleet = settle(chosen)
+    fleet = resolve(chosen)
     name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
     with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
         serve_drafter(chosen, where, port, out, own, number - 1, Asked(watch, power))
@@ -119,7 +119,7 @@ def router(
     from engine.net.addresses import addresses_of
     from engine.net.keys import client_keys
     from fleet.scenario.reading import scenario_of
-    from fleet.scenario.settle import settle
+    from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
 
     if len({key is None, allowed is None, server_key is None}) > 1:
@@ -133,7 +133,7 @@ def router(
         own = client_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    with watched("router", settle(chosen), 0, metrics_port, metrics_host) as watch:
+    with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
         serve_router(chosen, addresses, where, port, out, own, Asked(watch))
 
 
@@ -167,7 +167,7 @@ def verifier(
     from engine.net.keys import client_keys
     from experiments.watching.line import tokens_of
     from fleet.scenario.reading import scenario_of
-    from fleet.scenario.settle import settle
+    from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
 
     if (key is None) != (server_key is None):
@@ -175,7 +175,7 @@ def verifier(
     addresses = addresses_of("--connect", connect)
     own = None if key is None or server_key is None else client_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
-    targets, fleet = targets_of("--target", target, chosen.verifiers.count), settle(chosen)
+    targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
     tokens = tokens_of(fleet, targets)
     with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
         serve_verifier(chosen, addresses, targets, out, own, Asked(watch, power))

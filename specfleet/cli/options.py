@@ -35,7 +35,7 @@ def asked_precision(texts: list[str] | None) -> dict[str, float]:
 
 def say_unmet(lines: Iterable[str]) -> None:
     """Say what is not as precise as wanted; exit status 1 if anything is."""
-    from experiments.terminal.printing import remark
+    from experiments.console.printing import remark
 
     unmet = list(lines)
     for line in unmet:

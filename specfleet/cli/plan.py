@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.printing import print_json, print_table, progress, remark
+from experiments.console.printing import print_json, print_table, progress, remark
 from fleet.errors import InputError
 from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, folder_option, settings, shipped

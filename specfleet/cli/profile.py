@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import print_json, print_table, remark
+from experiments.console.exits import keeping
+from experiments.console.printing import print_json, print_table, remark
 from fleet.errors import InputError
 from specfleet.cli.options import AsJson, file_option
 
@@ -79,7 +79,7 @@ def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
 def devices(as_json: AsJson = False) -> None:
     """List the devices that ship, each figure with its source."""
     from fleet.data.shipped import shipped_devices
-    from fleet.estimate.shipped import device_of
+    from fleet.hardware.shipped import device_of
 
     named = {name: device_of(name) for name in shipped_devices()}
     if as_json:
@@ -96,7 +96,7 @@ def devices(as_json: AsJson = False) -> None:
 def models(as_json: AsJson = False) -> None:
     """List the models that ship, with their parameters and caches."""
     from fleet.data.shipped import shipped_models
-    from fleet.estimate.shipped import shape_of
+    from fleet.hardware.shipped import shape_of
 
     named = {name: shape_of(name) for name in shipped_models()}
     if as_json:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import remark
+from experiments.console.exits import keeping
+from experiments.console.printing import remark
 from specfleet.cli.options import file_option
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import interval, print_json, print_table, remark, value_text
+from experiments.console.exits import keeping
+from experiments.console.printing import interval, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
 from fleet.shown import number
 from specfleet.cli.options import (
@@ -101,14 +101,14 @@ def run(
     """
     from experiments.watching.line import tokens_of
     from fleet.scenario.reading import scenario_of
-    from fleet.scenario.settle import settle
+    from fleet.scenario.resolve import resolve
     from specfleet import run
     from specfleet.cli.watching import watched
 
     with keeping(out, signals, power):
         try:
             chosen = scenario_of(scenario, settings(changes))
-            fleet = settle(chosen)
+            fleet = resolve(chosen)
             with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
                 result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         except OutputError as error:
@@ -120,7 +120,7 @@ def run(
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
-    from experiments.terminal.headline import acceptance_text
+    from experiments.console.headline import acceptance_text
     from specfleet import analytic
 
     prediction = analytic(scenario, settings(changes))
@@ -150,9 +150,9 @@ def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool
 
 def print_run(result: "Result", as_json: bool, everything: bool = False) -> None:
     """Print the five lines that come first of a run, or all its metrics."""
-    from experiments.terminal.headline import acceptance_text, headline
-    from fleet.records.glossary import PERCENTILES
-    from fleet.records.window import percentile_values
+    from experiments.console.headline import acceptance_text, headline
+    from fleet.records.metrics.glossary import PERCENTILES
+    from fleet.records.metrics.window import percentile_values
 
     header, metrics = result.run.header, result.metrics
     if as_json:

@@ -1,11 +1,11 @@
 """show: what a scenario really runs."""
 
-from experiments.terminal.printing import print_json, print_table
+from experiments.console.printing import print_json, print_table
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, settings
 
 
 def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
-    """Print the settled fleet: stations, times, links, rules.
+    """Print the resolved fleet: stations, times, links, rules.
 
     Both worlds build from exactly that.
     """
@@ -22,4 +22,4 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
             ("" if place == above else place, what, value)
             for above, (place, what, value) in zip(places, rows, strict=False)
         ]
-        print_table(f"{scenario}, settled", ("where", "what", "value"), once, texts=3)
+        print_table(f"{scenario}, resolved", ("where", "what", "value"), once, texts=3)

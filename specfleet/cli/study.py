@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.terminal.exits import keeping
-from experiments.terminal.printing import (
+from experiments.console.exits import keeping
+from experiments.console.printing import (
     busy,
     case_text,
     interval,
@@ -37,10 +37,10 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.cell import CellResult
     from experiments.reproduce.rows import Row
-    from experiments.sweep_table import Asked
-    from fleet.records.window import Metric
+    from experiments.sweep.cell import CellResult
+    from experiments.sweep.table import Asked
+    from fleet.records.metrics.window import Metric
     from specfleet.reproduction import Reproduction
     from specfleet.results import Sweep
 
@@ -70,7 +70,7 @@ def sweep(
     ] = "",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
-    from experiments.sweep import cells_of, vary_of
+    from experiments.sweep.sweep import cells_of, vary_of
     from specfleet import sweep
 
     axes = vary_of(vary)
@@ -153,7 +153,7 @@ def compare(
     Says first what the two did not share. With the measured run alone, it is predicted from its own scenario, which
     --set may change. Ends with exit status 1 beyond the tolerance.
     """
-    from experiments.compare import worst
+    from experiments.compare.compare import worst
     from specfleet import compare, three_errors
 
     if not tolerance >= 0:  # NaN is not, either
@@ -312,8 +312,8 @@ def _held(texts: list[str]) -> dict[str, str]:
 
 def print_differences(results: Path, question: "Asked") -> None:
     """Print how far the lines of a sweep are from one of them, with intervals."""
-    from experiments.sweep_figure import answer_of, unit_of_metric
-    from experiments.sweep_table import completed, read_sweep, text_of
+    from experiments.sweep.figure import answer_of, unit_of_metric
+    from experiments.sweep.table import completed, read_sweep, text_of
 
     table = read_sweep(results)
     full = completed(table, question)

@@ -13,8 +13,8 @@ from fleet.errors import InputError
 from specfleet.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from fleet.records.counters import Counters
-    from fleet.scenario.settled import Fleet
+    from fleet.records.metrics.counters import Counters
+    from fleet.scenario.resolved import Fleet
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def top(
 
     from engine.net.asking import Asker
     from engine.net.keys import client_keys
-    from experiments.terminal.printing import print_json
+    from experiments.console.printing import print_json
     from experiments.watching.top import drawn, json_of, plain
 
     if (key is None) != (server_key is None):

@@ -17,11 +17,11 @@ import msgspec
 from docstring_parser.google import GoogleParser, Section, SectionType
 from msgspec import inspect as types
 
-from fleet.chance.places import PlaceRow
-from fleet.chance.signals import SignalRow
+from fleet.acceptance.places import PlaceRow
+from fleet.acceptance.signals import SignalRow
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
-from fleet.records.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
+from fleet.records.metrics.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from fleet.chance.places import PlaceRow
-from fleet.chance.signals import SignalRow
+from fleet.acceptance.places import PlaceRow
+from fleet.acceptance.signals import SignalRow
 from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.text import shortened
-from fleet.records.glossary import METRICS, SYMBOLS, Meaning
+from fleet.records.metrics.glossary import METRICS, SYMBOLS, Meaning
+from fleet.records.metrics.window import Metric
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
-from fleet.records.window import Metric
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import tag_of, toml
 from fleet.stations.messages import StationEvent

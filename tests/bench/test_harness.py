@@ -85,7 +85,7 @@ def test_every_study_is_listed_with_its_first_line() -> None:
 ALONE = """
 import os, signal, subprocess, sys
 from bench.children import run_child
-from experiments.terminal.exits import run
+from experiments.console.exits import run
 
 def fork_exec(*arguments, fork_exec=subprocess._fork_exec, **more):
     try:

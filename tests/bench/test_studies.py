@@ -22,7 +22,7 @@ from engine.decoding.models import load_model
 from engine.decoding.sampling import Sampling
 from engine.demo_pair.corpus import read_prompts
 from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.overhead import StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
@@ -47,7 +47,7 @@ def test_fleets_last_about_as_long_as_asked(ratio: float, drafters: int) -> None
 
 def test_small_fleets_are_none_that_are_predicted() -> None:
     assert all(targets not in replayed.COUNTS for counts in SMALL_FLEETS.values() for targets in counts)
-    assert {settle(scenario).routed for scenario in small_fleets(1.0).values()} == {False, True}
+    assert {resolve(scenario).routed for scenario in small_fleets(1.0).values()} == {False, True}
 
 
 def test_simulated_fleets_show_no_overhead() -> None:

@@ -53,7 +53,7 @@ def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
     from typer.testing import CliRunner
 
-    from fleet.chance.signals import read_signals
+    from fleet.acceptance.signals import read_signals
     from fleet.records.run import read_run
     from fleet.times.profile import read_profile
     from specfleet.cli.entry import app
@@ -93,4 +93,4 @@ def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
     (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
     assert result.exit_code != 0
-    assert "only chains of a [batch] tell signals" in str(result.exception or result.output)
+    assert "only chains of a [batch] have signals" in str(result.exception or result.output)

@@ -11,7 +11,7 @@ import msgspec
 
 from calibrate.run import STAGES, Effort, calibrate, pair_of
 from engine.launch.serve import serve
-from fleet.chance.acceptance import Recorded
+from fleet.acceptance.models import Recorded
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.scenario.provenance import measured_on

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import specfleet
 from calibrate.readers.amusd import read_amusd
 from calibrate.readers.specdecode_bench import DRAFTED, Method, read_specdecode_bench
-from fleet.chance.tokens import Agreement
+from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.marks import slow

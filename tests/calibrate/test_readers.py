@@ -12,7 +12,7 @@ from calibrate.readers.sglang import read_sglang
 from calibrate.readers.vllm import read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.chance.acceptance import PerPosition, Recorded
+from fleet.acceptance.models import PerPosition, Recorded
 from fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.places import repeatable
@@ -62,9 +62,7 @@ def test_steps_in_order_are_played_back_in_order(folder: Path, sessions: Session
 @pytest.mark.parametrize("name", TELL_DRAFTS)
 @repeatable
 @given(sessions=mixed)
-def test_drafts_of_several_lengths_give_the_rates_of_those_that_got_there(
-    folder: Path, name: str, sessions: Sessions
-) -> None:
+def test_rates_count_drafts_that_reached_the_place(folder: Path, name: str, sessions: Sessions) -> None:
     recording = READ[name](folder, sessions)
     rounds = [pair for session in sessions for pair in session]
     assert (recording.rounds, recording.accepted) == (len(rounds), sum(k for _, k in rounds))
@@ -88,7 +86,7 @@ def test_no_true_record_is_refused(folder: Path, name: str, sessions: Sessions) 
 
 
 @pytest.mark.parametrize("name", ["vLLM, summary", "AIPerf", "SGLang", "vLLM, a scrape"])
-def test_short_drafts_that_do_not_say_which_they_were_leave_a_note(folder: Path, name: str) -> None:
+def test_short_drafts_of_unknown_length_leave_a_note(folder: Path, name: str) -> None:
     recording = READ[name](folder, [[(4, 4), (4, 1), (2, 1), (4, 0)]])
     assert recording.depth == DEPTH
     assert len(recording.notes) == 1

@@ -4,13 +4,13 @@ import pytest
 
 from engine.net.addresses import addresses_of, called_by_targets, drafters_at, targets_of
 from fleet.errors import InputError
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from tests.helpers.stars import star
 
 
 def fleet_of(drafters: int, targets: int, route: str = "affinity", kind: str = "real") -> Fleet:
-    return settle(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets, "kind": kind}))
+    return resolve(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets, "kind": kind}))
 
 
 def test_addresses_are_read_in_their_order() -> None:
@@ -18,12 +18,12 @@ def test_addresses_are_read_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "alpha", "alpha:", ":5555", "alpha:0", "alpha:65536", "a:1,", "a:1,b", "a:-1"])
-def test_what_is_no_address_is_told_with_an_example(text: str) -> None:
+def test_a_bad_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InputError, match=r"--connect .*: write HOST:PORT, for example"):
         addresses_of("--connect", text)
 
 
-def test_an_address_that_is_named_twice_is_told() -> None:
+def test_a_repeated_address_is_refused() -> None:
     with pytest.raises(InputError, match="--drafters a:1,b:1,a:01: names a:01 twice"):
         addresses_of("--drafters", "a:1,b:1,a:01")
 
@@ -34,13 +34,13 @@ def test_targets_are_one_number_or_a_range() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "", "two", "3-2", "-1", "1-", "1,2", "0-2"])
-def test_what_is_no_target_is_told(text: str) -> None:
+def test_a_bad_target_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--target .*: write a target's number, from 1, or several as 1-4"):
         targets_of("--target", text, 4)
 
 
 @pytest.mark.parametrize("text", ["5", "1-5"])
-def test_a_target_that_the_fleet_does_not_have_is_told(text: str) -> None:
+def test_a_target_beyond_the_fleet_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--target .*: the scenario has verifiers.count = 4"):
         targets_of("--target", text, 4)
 
@@ -53,7 +53,7 @@ def test_each_drafter_has_one_address() -> None:
             drafters_at(fleet, "--connect", addresses)
 
 
-def test_whom_targets_call_follows_from_the_scenario() -> None:
+def test_addresses_of_targets_follow_from_the_scenario() -> None:
     routed, dealt = fleet_of(2, 3, "round-robin"), fleet_of(2, 3)
     assert called_by_targets(dealt, "--connect", ["a", "b"], [0]) == {0: "a", 1: "b"}
     assert called_by_targets(routed, "--connect", ["router"], [0]) == {0: "router"}

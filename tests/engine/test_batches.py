@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -63,7 +63,7 @@ def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Sc
 
 
 def check_lossless(scenario: Scenario) -> Batched:
-    served = serve_batch(scenario, prompts_of(settle(scenario)))
+    served = serve_batch(scenario, prompts_of(resolve(scenario)))
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
     return served
@@ -109,13 +109,13 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(
 def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -> None:
     """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
-    rows = serve_batch(scenario, prompts_of(settle(scenario))).run.frame()
+    rows = serve_batch(scenario, prompts_of(resolve(scenario))).run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     assert set(verified.accepted) == {0, 1, 2, 3, 4}  # or there would be little to see
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
-    for requests in streams_of(settle(scenario)).values():
+    for requests in streams_of(resolve(scenario)).values():
         for request in requests:
-            prompt = prompts_of(settle(scenario))[request.number][: request.prompt_tokens]
+            prompt = prompts_of(resolve(scenario))[request.number][: request.prompt_tokens]
             _, accepted = decode_speculatively(Target(large), Drafter(small), prompt, request.new_tokens, 4)
             assert verified[verified.request == request.number].accepted.tolist() == accepted
 
@@ -157,10 +157,10 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
     plain = plain_outputs(scenario)
-    served = serve_batch(scenario, prompts_of(settle(scenario)))
-    model, prompts = load_model("demo", "target", precision), prompts_of(settle(scenario))
+    served = serve_batch(scenario, prompts_of(resolve(scenario)))
+    model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
     lengths = {
-        request.number: request.prompt_tokens for own in streams_of(settle(scenario)).values() for request in own
+        request.number: request.prompt_tokens for own in streams_of(resolve(scenario)).values() for request in own
     }
     for request, place in match(served.outputs, plain).first.items():
         prompt = prompts[request][: lengths[request]]

@@ -21,11 +21,11 @@ from engine.node.verifier import VerifierNode
 from engine.replayed.drafter import ReplayedDrafterNode
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
@@ -73,19 +73,19 @@ def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
     return {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(drafters)}
 
 
-def test_a_router_s_door_answers_nobody_before_all_drafters_have_answered(tiny: Path) -> None:
+def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
     """The target calls first, then the router, then one drafter after the other: nothing is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     drafters = [DrafterNode(fleet, number=number) for number in range(2)]
     router = RouterNode(fleet, addresses(drafters), 40)
     target = VerifierNode(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
-    assert router.sockets is not None
-    assert target.sockets is not None
-    assert router.sockets.connections.missing().startswith("drafters at 127.0.0.1:")
-    assert target.sockets.connections.missing() == f"the router at 127.0.0.1:{router.port}"
+    assert router.socket_thread is not None
+    assert target.socket_thread is not None
+    assert router.socket_thread.connections.missing().startswith("drafters at 127.0.0.1:")
+    assert target.socket_thread.connections.missing() == f"the router at 127.0.0.1:{router.port}"
     hello = ClientEnd(fleet, 0, 1).tick(0.0)[0]
-    assert router.sockets.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
+    assert router.socket_thread.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
 
@@ -96,7 +96,7 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     kinds = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}, "verifiers": {"kind": "replayed"}}
     times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
     scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     servers: list[Node] = [ReplayedDrafterNode(fleet, number=number) for number in range(2)]
     called = {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(servers)}  # type: ignore[attr-defined]
     if len(shares) > 1:
@@ -135,13 +135,13 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
         (1, {"drafter": 0, "role": "router"}, "this is drafter 2, and not 1"),
     ],
 )
-def test_drafters_that_are_named_in_another_order_are_told(server: int, client: dict[str, Any], told: str) -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
+def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], told: str) -> None:
+    fleet = resolve(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
     assert told in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
-def test_who_calls_a_drafter_past_its_router_is_told() -> None:
-    fleet = settle(star(drafters={"count": 2, "route": "round-robin"}))
+def test_a_drafter_behind_a_router_denies_targets() -> None:
+    fleet = resolve(star(drafters={"count": 2, "route": "round-robin"}))
     told = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
     assert told == "this is drafter 1; with drafters.route targets connect to the router alone"
     assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
@@ -158,7 +158,7 @@ def denied(server: ServerEnd, client: ClientEnd) -> str:
     return getattr(action, "reason", "").removeprefix("the drafter: ")
 
 
-def test_what_does_not_fit_the_scenario_is_told_in_one_line() -> None:
+def test_options_that_contradict_the_scenario_are_refused() -> None:
     dealt, routed = (star(drafters={"count": 2, "route": route}) for route in ("affinity", "round-robin"))
     here = "127.0.0.1", 0, None
     refused = {

@@ -61,7 +61,7 @@ def asks(
     return server.receive(peer, send.frame, 0.0, user)
 
 
-def test_a_hello_is_welcomed_and_messages_pass_under_the_tags_of_the_fleet() -> None:
+def test_messages_pass_under_tags_of_the_fleet() -> None:
     server = ServerEnd(FLEET, 1)
     clients = [connected(server, number, b"peer %d" % number) for number in (0, 1)]
     for number, client in enumerate(clients):
@@ -85,7 +85,7 @@ def test_a_hello_is_welcomed_and_messages_pass_under_the_tags_of_the_fleet() -> 
         ({"workload": {"temperature": 0.5}}, "workload.temperature is 0.0 at the drafter and 0.5 at the verifier"),
     ],
 )
-def test_who_connects_with_another_scenario_is_told_what_differs_in_one_line(tables: Any, reason: str) -> None:
+def test_another_scenario_is_denied_with_the_difference(tables: Any, reason: str) -> None:
     client = ClientEnd(toy_fleet(**tables), 0, 1, name="here:5555")
     (denied,) = server_says = ServerEnd(FLEET, 1).receive(b"peer", hello(client), 0.0)
     assert isinstance(said(server_says)[0], Denied)
@@ -97,7 +97,7 @@ def test_who_connects_with_another_scenario_is_told_what_differs_in_one_line(tab
     assert client.tick(100.0) == []  # it does not ask again
 
 
-def test_a_number_that_the_fleet_does_not_have_is_refused_at_both_ends() -> None:
+def test_a_number_beyond_the_fleet_is_refused_at_both_ends() -> None:
     with pytest.raises(InputError, match=r"verifier 3: the scenario has verifiers.count = 2"):
         ClientEnd(FLEET, 2, 1)
     client = ClientEnd(FLEET, 0, 1)
@@ -106,7 +106,7 @@ def test_a_number_that_the_fleet_does_not_have_is_refused_at_both_ends() -> None
     assert denied.reason == "there is no verifier 8; the scenario has verifiers.count = 2"
 
 
-def test_another_version_of_the_protocol_is_told_in_one_line() -> None:
+def test_another_version_of_the_protocol_is_rejected_in_one_line() -> None:
     newer = bytearray(pack(Alive()))
     newer[2] = VERSION + 1
     (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", bytes(newer), 0.0))
@@ -115,7 +115,7 @@ def test_another_version_of_the_protocol_is_told_in_one_line() -> None:
     assert isinstance(rejected, Rejected)
 
 
-def test_what_a_stranger_says_reaches_no_station_and_junk_cuts_it() -> None:
+def test_messages_of_strangers_reach_no_station() -> None:
     server = ServerEnd(FLEET, 1)
     assert said(server.receive(b"stranger", pack(OPENING, Content([1])), 0.0)) == [Unknown()]
     assert server.receive(b"stranger", b"GET / HTTP/1.1", 0.0) == [Cut(b"stranger")]
@@ -123,7 +123,7 @@ def test_what_a_stranger_says_reaches_no_station_and_junk_cuts_it() -> None:
     assert not server.peers
 
 
-def test_a_peer_cannot_say_the_tag_of_another_and_is_cut_after_some_bad_frames() -> None:
+def test_a_peer_cannot_use_the_tags_of_another() -> None:
     server = ServerEnd(FLEET, 1)
     connected(server)
     actions: list[Action] = []
@@ -136,14 +136,14 @@ def test_a_peer_cannot_say_the_tag_of_another_and_is_cut_after_some_bad_frames()
 
 
 @pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
-def test_messages_of_a_drafter_are_out_of_place_at_a_door(message: Any) -> None:
+def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
     server = ServerEnd(FLEET, 1)
     connected(server)
     assert server.receive(b"peer", pack(message), 0.0) == []
     assert server.counts["out of place"] == 1
 
 
-def test_a_taken_number_is_refused_at_first_and_given_when_its_holder_is_silent() -> None:
+def test_a_taken_number_is_free_when_its_peer_is_silent() -> None:
     server = ServerEnd(FLEET, 1)
     connected(server)
     other = ClientEnd(FLEET, 0, 2)
@@ -157,7 +157,7 @@ def test_a_taken_number_is_refused_at_first_and_given_when_its_holder_is_silent(
     assert other.receive(welcome.frame, 0.0) == [Opened(0)]
 
 
-def test_a_number_that_stays_taken_is_refused_in_one_line() -> None:
+def test_a_taken_number_is_refused_in_one_line() -> None:
     server = ServerEnd(FLEET, 1)
     connected(server)
     other = ClientEnd(FLEET, 0, 2)
@@ -169,7 +169,7 @@ def test_a_number_that_stays_taken_is_refused_in_one_line() -> None:
     assert rejected.reason.endswith("verifier 1 is connected already; give each a number of its own")
 
 
-def test_a_newer_life_of_the_same_user_replaces_the_old_one_and_an_older_one_does_not() -> None:
+def test_only_a_newer_incarnation_takes_over_a_seat() -> None:
     server, clients = ServerEnd(FLEET, 1), [ClientEnd(FLEET, 0, life) for life in (5, 6, 4)]
     (welcome,) = server.receive(b"a", hello(clients[0]), 0.0, "key")
     assert isinstance(welcome, Send)
@@ -184,7 +184,7 @@ def test_a_newer_life_of_the_same_user_replaces_the_old_one_and_an_older_one_doe
     assert list(server.peers) == [b"b"]
 
 
-def test_a_target_that_was_started_again_has_other_tags_which_are_still_its_own() -> None:
+def test_a_restarted_target_has_new_tags_of_its_own() -> None:
     server = ServerEnd(FLEET, 1)
     first = connected(server)
     asks(server, first, b"peer", OPENING)
@@ -199,7 +199,7 @@ def test_a_target_that_was_started_again_has_other_tags_which_are_still_its_own(
 
 
 @pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])
-def test_whoever_is_gone_leaves_its_sessions(how: str) -> None:
+def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     asks(server, client, b"peer", OPENING)
@@ -214,7 +214,7 @@ def test_whoever_is_gone_leaves_its_sessions(how: str) -> None:
     assert not server.homes
 
 
-def test_a_request_that_opens_before_the_last_one_has_left_lets_that_one_leave_first() -> None:
+def test_an_opening_lets_the_open_session_leave_first() -> None:
     """The station would call it an error of its own program; the peer's word must not get that far."""
     server = ServerEnd(FLEET, 1)
     client = connected(server)
@@ -228,7 +228,7 @@ def test_a_request_that_opens_before_the_last_one_has_left_lets_that_one_leave_f
     assert delivered(asks(server, client, b"peer", again)) == [Leave(0, 3, 1), again]
 
 
-def test_a_line_calls_until_it_is_welcomed_and_speaks_and_answers_while_it_is() -> None:
+def test_a_client_calls_until_welcomed_and_sends_signs_of_life() -> None:
     server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
     assert client.tick(0.0) != []
     assert client.tick(0.1) == []
@@ -249,7 +249,7 @@ def test_a_line_calls_until_it_is_welcomed_and_speaks_and_answers_while_it_is() 
 
 
 @pytest.mark.parametrize("how", ["bye", "unknown", "silent", "unreachable"])
-def test_a_line_that_is_lost_lets_its_sessions_decode_alone_and_calls_again(how: str) -> None:
+def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     asks(server, client, b"peer", OPENING)
@@ -270,7 +270,7 @@ def test_a_line_that_is_lost_lets_its_sessions_decode_alone_and_calls_again(how:
     assert client.receive(welcome.frame, LEASE_S + 9.0) == [Opened(0)]
 
 
-def test_a_draft_that_does_not_come_is_given_up_and_the_drafter_told() -> None:
+def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     asks(server, client, b"peer", OPENING)
@@ -280,7 +280,7 @@ def test_a_draft_that_does_not_come_is_given_up_and_the_drafter_told() -> None:
     assert delivered(overdue) == [Refusal(0, 0, "the drafter sent no draft within 60 s")]
 
 
-def test_a_draft_that_came_before_is_not_the_one_that_is_owed() -> None:
+def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     for epoch in (1, 2):
@@ -290,7 +290,7 @@ def test_a_draft_that_came_before_is_not_the_one_that_is_owed() -> None:
     assert len(delivered(client.tick(PATIENCE_S + 0.5))) == 1
 
 
-def test_a_late_welcome_of_an_earlier_attempt_opens_nothing() -> None:
+def test_a_welcome_of_an_earlier_attempt_opens_nothing() -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     client.lost(0.0)
@@ -307,7 +307,7 @@ def alive(server: ServerEnd, peer: bytes, count: int, every_s: float) -> list[Ac
 
 
 @pytest.mark.parametrize("welcome", [True, False])
-def test_whoever_says_much_that_is_of_no_use_is_cut_and_an_honest_pace_never_is(welcome: bool) -> None:
+def test_only_floods_of_useless_frames_are_cut(welcome: bool) -> None:
     server = ServerEnd(FLEET, 1)
     if welcome:
         connected(server)
@@ -318,7 +318,7 @@ def test_whoever_says_much_that_is_of_no_use_is_cut_and_an_honest_pace_never_is(
     assert (b"peer" in server.peers) == welcome
 
 
-def test_requests_that_are_repeated_without_end_are_cut() -> None:
+def test_endlessly_repeated_requests_are_cut() -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     asks(server, client, b"peer", OPENING)
@@ -327,7 +327,7 @@ def test_requests_that_are_repeated_without_end_are_cut() -> None:
     assert repeated[-1] == [Deliver(Leave(0, 0, 1)), Cut(b"peer")]
 
 
-def test_a_seat_is_not_given_anew_without_end() -> None:
+def test_a_seat_is_assigned_a_limited_number_of_times() -> None:
     """Each life has tags of its own, and a station remembers tags."""
     server, now_s = ServerEnd(FLEET, 1), 0.0
     for life in range(JOINS):
@@ -339,7 +339,7 @@ def test_a_seat_is_not_given_anew_without_end() -> None:
     assert isinstance(welcome, Welcome)
 
 
-def test_strangers_are_remembered_in_a_table_of_fixed_size() -> None:
+def test_strangers_have_tables_of_fixed_size() -> None:
     server = ServerEnd(FLEET, 1)
     for number in range(3 * STRANGERS):
         server.receive(b"stranger %d" % number, pack(Alive()), 0.0)
@@ -348,7 +348,7 @@ def test_strangers_are_remembered_in_a_table_of_fixed_size() -> None:
     assert len(server.log_lines) <= MAX_LINES
 
 
-def test_another_users_connection_under_the_same_routing_id_is_a_strangers() -> None:
+def test_another_user_under_a_known_routing_id_is_a_stranger() -> None:
     server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
     server.receive(b"peer", hello(client), 0.0, "alice")
     (said_to_it,) = said(server.receive(b"peer", pack(OPENING, Content([1] * 9)), 0.0, "mallory"))
@@ -356,7 +356,7 @@ def test_another_users_connection_under_the_same_routing_id_is_a_strangers() -> 
     assert not server.peers
 
 
-def test_who_joins_and_leaves_is_told_by_name_in_one_line_without_what_a_terminal_would_obey() -> None:
+def test_joins_and_leaves_are_logged_without_control_characters() -> None:
     server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
     server.receive(b"peer", hello(client), 0.0, "alice")
     server.receive(b"peer", pack(Bye()), 0.0, "alice")

@@ -158,7 +158,7 @@ OUTPUT_BIAS = {"layers.0.self_attn.o_proj.bias": torch.linspace(1, -1, WIDTH, dt
         (QKV_BIASES | OUTPUT_BIAS, {"attention_bias": True}), (QKV_BIASES | OUTPUT_BIAS, {}), (OUTPUT_BIAS, {}),
     ],
 )  # fmt: skip
-def test_biases_of_attention_are_used_whatever_config_json_says_of_them(
+def test_attention_biases_are_used_whatever_config_json_says(
     tmp_path: Path, target: LlamaForCausalLM, biases: Tensors, config: dict[str, object]
 ) -> None:
     tensors = random_tensors() | biases
@@ -179,7 +179,7 @@ def test_a_head_loads_from_shards_and_behind_a_prefix(
     check_output(load_head(tmp_path, target, torch.float64, "cpu"), tensors)
 
 
-def test_a_head_with_an_lm_head_of_its_own_drafts_by_it(tmp_path: Path, target: LlamaForCausalLM) -> None:
+def test_a_head_drafts_by_its_own_lm_head(tmp_path: Path, target: LlamaForCausalLM) -> None:
     own = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
     large = CausalLM(target)
     logits = {}
@@ -198,9 +198,7 @@ def test_a_head_with_an_lm_head_of_its_own_drafts_by_it(tmp_path: Path, target: 
     assert not torch.allclose(logits["own"][0], logits["the target's"][0])
 
 
-def test_with_a_cache_a_head_computes_piece_by_piece_what_it_does_at_once(
-    tmp_path: Path, target: LlamaForCausalLM
-) -> None:
+def test_a_head_with_a_cache_computes_the_same_in_pieces(tmp_path: Path, target: LlamaForCausalLM) -> None:
     head = load_head(write_checkpoint(tmp_path, random_tensors()), target, torch.float64, "cpu")
     tokens, features, positions = random_inputs(23)
     cache = DynamicCache()
@@ -298,7 +296,7 @@ def with_a_second_layer(tensors: Tensors) -> str:
         with_a_bias_of_the_mlp,
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_told_by_its_tensor(
+def test_an_unfit_checkpoint_is_named_by_its_tensor(
     tmp_path: Path, target: LlamaForCausalLM, spoil: Callable[[Tensors], str]
 ) -> None:
     tensors = random_tensors()
@@ -331,7 +329,7 @@ def test_the_demo_heads_weights_are_those_that_training_wrote() -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_head_agrees_with_its_target_about_as_often_as_its_record_says() -> None:
+def test_the_demo_heads_agreement_is_that_of_its_record() -> None:
     """On the committed evaluation prompts; the record's figures are from other held-out windows."""
     recorded = json.loads((FOLDER / "eagle" / "training.json").read_text())["held_out"]["top1_agreement"]
     target = load_model("demo", "target", device="cpu").model
@@ -345,5 +343,5 @@ def test_the_demo_head_agrees_with_its_target_about_as_often_as_its_record_says(
             assert measured == pytest.approx(recorded[step - 1], rel=0.15)
 
 
-def test_all_weights_of_the_demo_pair_together_are_below_20_MB() -> None:
+def test_weights_of_the_demo_pair_are_below_20_MB() -> None:
     assert sum(path.stat().st_size for path in FOLDER.rglob("*.safetensors")) < 20_000_000

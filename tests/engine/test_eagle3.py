@@ -86,7 +86,7 @@ def normed(module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(slow(seed) for seed in range(4, 24))])
-def test_a_chain_of_a_published_head_is_that_of_the_formulas(tmp_path: Path, target: CausalLM, seed: int) -> None:
+def test_a_published_heads_chain_follows_the_formulas(tmp_path: Path, target: CausalLM, seed: int) -> None:
     """Logits of every drafted token within 1e-9, round after round, as the verifier accepts none, some or all."""
     layout = layout_of(seed)
     head, tensors = load(tmp_path, layout, target)
@@ -143,7 +143,7 @@ def test_rows_of_a_batch_say_what_each_says_alone(
     assert texts == [decode_plain(Target(target), prompt, 16) for prompt in PROMPTS]
 
 
-def test_a_head_that_reads_the_right_states_is_accepted_and_one_that_reads_others_is_not(tmp_path: Path) -> None:
+def test_only_a_head_of_the_right_states_is_accepted(tmp_path: Path) -> None:
     """A head that copies the last but one layer's input through, before a target whose last layers do nothing."""
     target = make_target("llama")
     with torch.no_grad():
@@ -175,7 +175,7 @@ def test_a_head_that_reads_the_right_states_is_accepted_and_one_that_reads_other
     ("rule", "shape"),
     [("rejection", CHAIN), *(slow(rule, tree(2, 1)) for rule in ("without-replacement", "top-k", "match"))],
 )
-def test_with_a_small_draft_vocabulary_sampled_text_is_exactly_the_targets(
+def test_a_small_draft_vocabulary_leaves_sampled_text_the_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, shape: Shape
 ) -> None:
     """Every branch of drafting and verifying is followed; the target says tokens that the head cannot draft."""
@@ -228,16 +228,14 @@ def test_a_saved_head_is_the_loaded_one_in_half_precision(tmp_path: Path, target
     assert torch.allclose(drafts[0].logits, drafts[1].logits, rtol=0, atol=1e-9 if target.lean else 1e-5)
 
 
-def test_biases_that_a_config_denies_are_not_promised_by_the_saved_one(tmp_path: Path, target: CausalLM) -> None:
+def test_a_saved_config_promises_no_absent_biases(tmp_path: Path, target: CausalLM) -> None:
     head, _ = load(tmp_path, Layout(), target, attention_bias=True, qkv_bias=False)
     save_head(head, tmp_path / "saved")
     again = load_head(tmp_path / "saved", target.model, target.dtype, target.device)
     assert own_tensors(again).keys() == own_tensors(head).keys()
 
 
-def test_the_config_of_the_first_published_head_is_known_by_its_draft_vocabulary(
-    tmp_path: Path, target: CausalLM
-) -> None:
+def test_eagle_3_is_known_by_its_draft_vocabulary(tmp_path: Path, target: CausalLM) -> None:
     """Its architecture says LlamaForCausalLM, it names no layers, and has no embedding of its own."""
     load(tmp_path, Layout(), target, architectures=["LlamaForCausalLM"])
     assert taps_of(tmp_path, 32) == (2, 16, 29)
@@ -278,7 +276,7 @@ SPOILT: dict[str, tuple[Callable[[Tensors], object], dict[str, object], str]] = 
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_an_unfit_checkpoint_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     spoil, config, told = SPOILT[name]
     target, layout = make_target("llama"), Layout()
     tensors = random_tensors(layout)
@@ -289,7 +287,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_in_one_line(tmp_path: Path, n
     assert str(caught.value).startswith(str(tmp_path))
 
 
-def test_a_target_of_few_layers_must_be_told_which_are_read(tmp_path: Path) -> None:
+def test_a_target_of_few_layers_needs_named_layers(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({"draft_vocab_size": 9, "intermediate_size": 8, "num_attention_heads": 1})
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -61,14 +61,14 @@ def check_lossless(scenario: Scenario) -> Served:
 def test_greedy_speculation_equals_plain_decoding(tiny: Path, depth: int) -> None:
     target = Target(load_model(str(tiny / "target"), "target", "float64"))
     drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float64"))
-    for prompt in prompts_of(settle(pair_scenario(tiny))):
+    for prompt in prompts_of(resolve(pair_scenario(tiny))):
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, depth)
         assert tokens == plain_text(str(tiny / "target"), "float64", prompt, 40)
 
 
 def test_a_drafter_that_is_the_target_has_everything_accepted(tiny: Path) -> None:
     model = load_model(str(tiny / "target"), "target", "float64")
-    prompt = prompts_of(settle(pair_scenario(tiny)))[0]
+    prompt = prompts_of(resolve(pair_scenario(tiny)))[0]
     _, greedy = decode_speculatively(Target(model), Drafter(model), prompt, 41, 4)
     assert set(greedy) == {4}
 
@@ -160,15 +160,15 @@ def test_more_models_than_cores_are_pointed_out_unless_the_scenario_says_how_the
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert crowding(settle(pair_scenario(tiny, verifiers={"count": 1}))) is None
+    assert crowding(resolve(pair_scenario(tiny, verifiers={"count": 1}))) is None
     assert (
-        crowding(settle(pair_scenario(tiny, verifiers={"count": 8, "kind": "replayed", "verify": {"base_s": 0.001}})))
+        crowding(resolve(pair_scenario(tiny, verifiers={"count": 8, "kind": "replayed", "verify": {"base_s": 0.001}})))
         is None
     )
-    assert "3 models run on 2 cores" in str(crowding(settle(pair_scenario(tiny, verifiers={"count": 2}))))
+    assert "3 models run on 2 cores" in str(crowding(resolve(pair_scenario(tiny, verifiers={"count": 2}))))
     shared = {"device": "host"}
     assert (
-        crowding(settle(pair_scenario(tiny, devices={"host": {}}, drafters=shared, verifiers={"count": 2, **shared})))
+        crowding(resolve(pair_scenario(tiny, devices={"host": {}}, drafters=shared, verifiers={"count": 2, **shared})))
         is None
     )
 
@@ -261,7 +261,7 @@ def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
 def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
     """Two rows fit: the third target gets its text without a drafter, the others as ever."""
     token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
-    row_bytes = token_bytes * settle(pair_scenario(tiny)).room.longest_row
+    row_bytes = token_bytes * resolve(pair_scenario(tiny)).room.longest_row
     memory = cache_of(2 * row_bytes + 100)
     memory |= {"drafter": {"weights_bytes": 0, "kv_bytes_per_token": token_bytes}}
     admit = {"admit": "within-memory"}
@@ -278,7 +278,7 @@ def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
     for kind, layers in (("chain", 1), ("EAGLE", 1), ("EAGLE-3", 1), ("prompt lookup", 0)):
         drafters = {} if kind == "chain" else drafters_of(tiny, kind)
         accounts = {
-            a.station: a for a in accounts_of(settle(pair_scenario(tiny, drafters=drafters, verifiers={"count": 3})))
+            a.station: a for a in accounts_of(resolve(pair_scenario(tiny, drafters=drafters, verifiers={"count": 3})))
         }
         numbers = {"drafter": layers, "targets": 3}  # layers; one head of 16 numbers, keys and values, 8 bytes each
         assert {name: a.token_bytes for name, a in accounts.items()} == {
@@ -292,7 +292,7 @@ def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Pa
     served = check_lossless(pair_scenario(tiny, drafters={"admit": "within-memory"}))
     admit = served.run.header.fleet.drafters.admit
     assert isinstance(admit, CacheRoom)
-    assert admit.row_bytes == 2 * 16 * 8 * settle(pair_scenario(tiny)).room.longest_row
+    assert admit.row_bytes == 2 * 16 * 8 * resolve(pair_scenario(tiny)).room.longest_row
     assert admit.rows > 100
 
 
@@ -321,7 +321,7 @@ def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: P
     model = load_model(str(tiny / "target"), "target", "float32")
     drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float32"))
     target = Target(model)
-    for prompt in prompts_of(settle(pair_scenario(tiny))):
+    for prompt in prompts_of(resolve(pair_scenario(tiny))):
         plain = plain_text(str(tiny / "target"), "float32", prompt, 40)
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, 5)
         first = next((place for place, pair in enumerate(zip(plain, tokens, strict=True)) if len(set(pair)) == 2), None)

@@ -16,7 +16,7 @@ pytest.importorskip("zmq")
 from engine.net.content import Content
 from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.session import Session
 from fleet.stations.verifier import VerifierStation
@@ -36,7 +36,7 @@ def in_turn(depth: int) -> dict[str, Any]:
 def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1) -> Explored:
     memory = {"memory": cache_of(drafters["cache"])} if "cache" in drafters else {}
     own = {name: value for name, value in drafters.items() if name != "cache"}
-    fleet = settle(star(drafters=own, verifiers={"count": 1}, workload={"requests": 1}, **memory))
+    fleet = resolve(star(drafters=own, verifiers={"count": 1}, workload={"requests": 1}, **memory))
     return explore(State(fleet, 2, new_tokens, tags))
 
 
@@ -98,7 +98,7 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "told"),
     [
-        (PendingDrafts, "settled", keep_every_tail, "station and tail disagree"),
+        (PendingDrafts, "resolved", keep_every_tail, "station and tail disagree"),
         (PendingDrafts, "append", lambda *_: None, "station and tail disagree"),
         (PendingDrafts, "take", lambda *_: Content([]), "the tail is another's"),
         (VerifierStation, "_ask", forget_the_end, "nothing can happen any more, and this is left"),

@@ -12,8 +12,8 @@ from engine.net.socket_thread import TICK_S
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.faults import Stall
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.stations.session import ERA, INCARNATION
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
@@ -36,7 +36,7 @@ def seconds_of(step: Step) -> float:
 def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
     """The toys of a fleet after the script of that seed; an error where they do not come to their end."""
     scenario = faulty(name, seed)
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, told=seed % 2 == 0)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
@@ -47,7 +47,7 @@ def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
 
 
 @pytest.mark.parametrize(("name", "seeds"), [case for name in NAMES for case in ((name, FEW), slow(name, ALL))])
-def test_under_any_script_no_token_changes_every_log_replays_and_nothing_is_left(name: str, seeds: range) -> None:
+def test_faults_change_no_token_and_logs_replay(name: str, seeds: range) -> None:
     events: Counter[str] = Counter()
     for seed in seeds:
         scenario, toys = played(name, seed)
@@ -64,10 +64,10 @@ def test_under_any_script_no_token_changes_every_log_replays_and_nothing_is_left
         assert min(events[event] for event in ("overdue", "retry", "killed", "restart", "back")) >= 20
 
 
-def test_a_target_that_owes_an_answer_loses_its_session_and_its_cache_when_the_lease_is_over() -> None:
+def test_a_silent_target_loses_its_session_after_the_lease() -> None:
     at_s, lease_s = 2.0, 1.5
     scenario = plain_fleet("star", 0, lease_s=lease_s)
-    fleet = settle(msgspec.structs.replace(scenario, faults=(Stall("verifier.1", 60.0, at_s),)))
+    fleet = resolve(msgspec.structs.replace(scenario, faults=(Stall("verifier.1", 60.0, at_s),)))
     network = FakeNetwork(0, way_s=0.02)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
@@ -87,7 +87,7 @@ def test_runs_with_the_same_seed_are_the_same() -> None:
     assert one.log == same.log != other.log
 
 
-def test_without_faults_nobody_is_refused_and_nothing_is_counted() -> None:
+def test_without_faults_nothing_is_refused() -> None:
     network = FakeNetwork(0)
     star = ToyStar(FLEET, network)
     star.start()
@@ -98,7 +98,7 @@ def test_without_faults_nobody_is_refused_and_nothing_is_counted() -> None:
     assert not any(server.counts.values())
 
 
-def test_when_the_drafter_dies_targets_decode_alone_and_ask_again_when_it_is_back() -> None:
+def test_targets_decode_alone_while_the_drafter_is_dead() -> None:
     network, fleet = FakeNetwork(0), toy_fleet(workload={"requests": 30})
     star = ToyStar(fleet, network)
     star.start()
@@ -113,7 +113,7 @@ def test_when_the_drafter_dies_targets_decode_alone_and_ask_again_when_it_is_bac
 
 
 @pytest.mark.parametrize(("told", "within_s"), [(True, 2 * TICK_S), (False, LEASE_S + ALIVE_S)])
-def test_a_target_that_dies_is_forgotten_and_its_successor_is_served(told: bool, within_s: float) -> None:
+def test_the_successor_of_a_dead_target_is_served(told: bool, within_s: float) -> None:
     """At once where the kernel tells that its connection has ended, else when it has been silent for a lease."""
     network = FakeNetwork(0, told=told)
     star = ToyStar(FLEET, network)

@@ -19,8 +19,8 @@ from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import read_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
@@ -116,7 +116,7 @@ def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
 
 @pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
 def test_no_shipped_scenario_asks_for_what_the_engine_refuses(name: str) -> None:
-    check_can_run(settle(shipped(name)))
+    check_can_run(resolve(shipped(name)))
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ contents = st.builds(Content, ids, st.none() | ids, weights(), weights(), st.sam
 
 @repeatable
 @given(messages, contents)
-def test_what_goes_in_comes_out(message: object, content: Content) -> None:
+def test_a_packed_message_parses_to_itself(message: object, content: Content) -> None:
     said, got = parse(pack(message, content))  # type: ignore[arg-type]
     assert said == message
     assert list(got.tokens) == list(content.tokens)
@@ -54,7 +54,7 @@ def test_what_goes_in_comes_out(message: object, content: Content) -> None:
 
 @repeatable
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_frame_are_one_typed_error(frame: bytes) -> None:
+def test_bytes_that_are_no_frame_raise_a_frame_error(frame: bytes) -> None:
     with pytest.raises(FrameError):
         parse(frame)
     with pytest.raises(FrameError):
@@ -63,9 +63,7 @@ def test_bytes_that_are_no_frame_are_one_typed_error(frame: bytes) -> None:
 
 @repeatable
 @given(messages, contents, st.data())
-def test_a_frame_with_other_bytes_in_it_is_a_message_or_one_typed_error(
-    message: object, content: Content, data: st.DataObject
-) -> None:
+def test_a_damaged_frame_is_a_message_or_a_frame_error(message: object, content: Content, data: st.DataObject) -> None:
     frame = bytearray(pack(message, content))  # type: ignore[arg-type]
     for _ in range(data.draw(st.integers(1, 4))):
         where = data.draw(st.integers(0, len(frame) - 1))
@@ -87,22 +85,20 @@ def test_a_frame_with_other_bytes_in_it_is_a_message_or_one_typed_error(
 
 @repeatable
 @given(messages, contents, st.integers(1, 40))
-def test_a_frame_that_was_cut_short_or_has_more_behind_it_is_an_error(
-    message: object, content: Content, count: int
-) -> None:
+def test_a_shorter_or_longer_frame_is_an_error(message: object, content: Content, count: int) -> None:
     frame = pack(message, content)  # type: ignore[arg-type]
     for bad in (frame[:-count], frame + bytes(count)):
         with pytest.raises(FrameError):
             parse(bad)
 
 
-def test_a_header_that_promises_more_than_there_is_allocates_nothing() -> None:
+def test_a_false_size_in_a_header_allocates_nothing() -> None:
     huge = HEADER.pack(b"sf", VERSION, 0, 1, 1, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4, 0.0)
     with pytest.raises(FrameError, match="contradict"):
         parse(huge + bytes(10))
 
 
-def test_another_version_is_told_apart_from_junk() -> None:
+def test_another_version_is_distinguished_from_junk() -> None:
     frame = bytearray(pack(Alive()))
     frame[2] = VERSION + 1
     with pytest.raises(OtherVersionError, match=f"version {VERSION + 1} of the protocol; allowed: {VERSION}"):
@@ -114,13 +110,13 @@ def test_another_version_is_told_apart_from_junk() -> None:
     [(name, number) for name in ("tag", "request", "base", "tokens") for number in (-2, 1 << 31, 1 << 62)]
     + [("epoch", -2), ("epoch", 1 << 62)],
 )
-def test_numbers_that_no_column_of_the_records_can_hold_are_an_error(name: str, number: int) -> None:
+def test_numbers_beyond_the_columns_of_records_are_an_error(name: str, number: int) -> None:
     fields = {"tag": 1, "request": 1, "epoch": 1, "base": 1, "tokens": 1} | {name: number}
     with pytest.raises(FrameError, match=f"{name} of {number}"):
         parse(pack(Draft(**fields)))
 
 
-def test_the_payload_is_what_the_simulator_counts() -> None:
+def test_payloads_are_those_of_the_simulation() -> None:
     draft, drawn = Draft(3, 200, 150, 900, 2), np.ones((2, 50), np.float16)
     assert payload_of(pack(draft)) == len(encode(draft))
     greedy = len(encode(draft)) + 2 * TOKEN_BYTES
@@ -130,7 +126,7 @@ def test_the_payload_is_what_the_simulator_counts() -> None:
 
 
 @pytest.mark.parametrize("lives", [1, 3, 1000])
-def test_epochs_of_later_eras_and_lives_and_views_of_restarted_drafters_pass(lives: int) -> None:
+def test_large_epochs_and_numbers_of_views_are_allowed(lives: int) -> None:
     epoch = lives * INCARNATION + 5 * ERA + 7
     for message in (
         DraftRequest(0, 1, epoch, 9, opening=True, tokens=0),

@@ -15,7 +15,7 @@ from engine.net.connections import ConnectionTable
 from engine.net.limits import max_bytes
 from engine.net.sockets import Sockets
 from engine.node.node import Node
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from tests.fuzz.attack import FLEET, HONEST, Found, FuzzedDrafter, attack, check
@@ -26,7 +26,7 @@ from tests.helpers.toys import STEP_S, ToyTarget
 from tests.helpers.zmtp import connected, framed
 
 
-def test_what_strangers_say_changes_no_event_and_no_time_of_anybodys_log() -> None:
+def test_strangers_change_no_log() -> None:
     quiet, loud = attack(0, 0, dishonest=False, seed=0), attack(60_000, 6, dishonest=False, seed=0)
     check(loud)
     assert loud.sent == 60_000
@@ -40,7 +40,7 @@ def test_what_strangers_say_changes_no_event_and_no_time_of_anybodys_log() -> No
 
 @pytest.mark.parametrize("patient", [False, True])
 @pytest.mark.parametrize("seed", [1, *(slow(seed) for seed in range(2, 8))])
-def test_whatever_dishonest_peers_say_honest_texts_are_true_and_wait_for_no_more_than_is_drafted_for_them(
+def test_dishonest_peers_change_no_text_and_cost_only_their_drafts(
     seed: int, patient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A patient server cuts nobody, so that every message is looked at by what stands behind its limits."""

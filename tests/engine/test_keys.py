@@ -14,7 +14,7 @@ from engine.net.sockets import Sockets
 from fleet.errors import InputError
 
 
-def test_a_pair_is_two_files_of_which_only_its_owner_reads_the_secret(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_secret_key(tmp_path: Path) -> None:
     secret, public = new_pair("target-1", tmp_path / "keys")
     assert (secret.name, public.name) == ("target-1.secret", "target-1.public")
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
@@ -24,7 +24,7 @@ def test_a_pair_is_two_files_of_which_only_its_owner_reads_the_secret(tmp_path: 
     assert allowed_keys(secret.parent) == {own.public: "target-1"}
 
 
-def test_no_pair_is_written_over_another(tmp_path: Path) -> None:
+def test_a_pair_of_keys_is_never_overwritten(tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     before = secret.read_bytes(), public.read_bytes()
     with pytest.raises(InputError, match=r"one.secret: exists already"):
@@ -33,7 +33,7 @@ def test_no_pair_is_written_over_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", "a" * 65, "ä\n"])
-def test_a_name_that_no_file_should_have_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_a_bad_name_of_a_key_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"allowed are 1 to 64 letters") as error:
         new_pair(name, tmp_path)
     assert "\n" not in str(error.value)
@@ -41,7 +41,7 @@ def test_a_name_that_no_file_should_have_is_refused_in_one_line(name: str, tmp_p
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"~" * 40, b"#" * 40, b"0" * 39, b"0" * 41, b"\xff" * 40])
-def test_a_file_that_holds_no_key_is_named(text: bytes, tmp_path: Path) -> None:
+def test_a_file_without_a_key_is_named(text: bytes, tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     public.write_bytes(text)
     for read in (lambda: client_keys(secret, public), lambda: server_keys(secret, tmp_path)):
@@ -49,14 +49,14 @@ def test_a_file_that_holds_no_key_is_named(text: bytes, tmp_path: Path) -> None:
             read()
 
 
-def test_a_secret_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_readable_secret_key_is_refused_with_advice(tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     secret.chmod(0o640)
     with pytest.raises(InputError, match=r"others on this host may read it; chmod 600"):
         client_keys(secret, public)
 
 
-def test_files_that_are_taken_for_one_another_are_named(tmp_path: Path) -> None:
+def test_swapped_key_files_are_named(tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     with pytest.raises(InputError, match=r"one.public: name a file \*.secret"):
         client_keys(public, public)
@@ -69,7 +69,7 @@ def test_files_that_are_taken_for_one_another_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.7", "eth0", "example.org", "::", "10.0.0.1"])  # noqa: S104
-def test_beyond_this_host_nothing_is_bound_and_nobody_called_without_keys(host: str) -> None:
+def test_addresses_beyond_this_host_need_keys(host: str) -> None:
     for refused in (
         lambda: check_bind_host(host, None),
         lambda: Sockets(f"tcp://{host}:0"),
@@ -87,6 +87,6 @@ def test_on_this_host_keys_are_not_needed(host: str) -> None:
     check_connect_host(host, None)
 
 
-def test_with_keys_every_address_may_be_bound(tmp_path: Path) -> None:
+def test_with_keys_every_address_can_be_bound(tmp_path: Path) -> None:
     secret, _ = new_pair("drafter", tmp_path)
     Sockets("tcp://0.0.0.0:0", keys=server_keys(secret, tmp_path)).close()

@@ -18,7 +18,7 @@ KILLS = 4  # that each script asks for
 QUICK = ("replayed routed",)
 
 
-def test_the_script_of_each_kind_of_fleet_kills_targets_of_some(tiny: Path) -> None:
+def test_scripts_kill_targets_of_replayed_fleets(tiny: Path) -> None:
     """Else fleets whose targets cannot be killed would pass."""
     killed = {
         name: {
@@ -32,7 +32,7 @@ def test_the_script_of_each_kind_of_fleet_kills_targets_of_some(tiny: Path) -> N
 @pytest.mark.parametrize(
     ("name", "seed"), [(name, seed) if name in QUICK else slow(name, seed) for seed, name in enumerate(NAMES)]
 )
-def test_processes_that_a_script_kills_change_no_token(tiny: Path, name: str, seed: int) -> None:
+def test_killed_processes_change_no_token(tiny: Path, name: str, seed: int) -> None:
     """All of them together are more than twenty kills."""
     found = run_killed(name, tiny, seed, KILLS)
     check(found)
@@ -41,7 +41,7 @@ def test_processes_that_a_script_kills_change_no_token(tiny: Path, name: str, se
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_back_when_its_script_says() -> None:
+def test_a_killed_process_is_back_on_time() -> None:
     """It is started right after the kill, so that starting takes nothing of the outage where there is time for it."""
     kill = Kill("drafter", 0.5, 6.0)
     scenario = make_scenario(

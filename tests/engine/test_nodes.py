@@ -18,8 +18,8 @@ from engine.net.sockets import Sockets
 from engine.node.node import Node
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import RecordedStation
-from fleet.scenario.settled import Fleet
+from fleet.records.recorder import RecordedStation
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import StationEvent
@@ -66,7 +66,7 @@ def outputs_of(node: Node) -> dict[int, list[int]]:
     return executor.outputs
 
 
-def test_targets_that_start_before_their_drafter_are_served_when_it_comes() -> None:
+def test_targets_may_start_before_their_drafter() -> None:
     probe = Sockets("tcp://127.0.0.1:0")
     port = probe.bound_port
     probe.close()
@@ -90,7 +90,7 @@ def test_targets_that_start_before_their_drafter_are_served_when_it_comes() -> N
     assert "refusal" not in targets[0].worker.recorded.log
 
 
-def test_when_the_drafter_ends_targets_decode_alone_and_lose_nothing() -> None:
+def test_targets_decode_alone_when_the_drafter_ends() -> None:
     drafter, port = toy_drafter(FLEET)
     drafter.open()
 
@@ -111,7 +111,7 @@ def test_when_the_drafter_ends_targets_decode_alone_and_lose_nothing() -> None:
     assert "refusal" in targets[0].worker.recorded.log
 
 
-def test_a_node_that_is_stopped_during_a_step_ends_after_it() -> None:
+def test_a_node_stopped_during_a_step_ends_after_it() -> None:
     drafter, port = toy_drafter(FLEET)
     drafter.open()
 
@@ -132,7 +132,7 @@ def test_a_node_that_is_stopped_during_a_step_ends_after_it() -> None:
 
 
 @pytest.mark.slow
-def test_a_target_whose_number_stays_taken_is_turned_away_in_one_line() -> None:
+def test_a_target_with_a_taken_number_is_rejected() -> None:
     drafter, port = toy_drafter(FLEET)
     drafter.open()
     first, second = (toy_target(FLEET, 0, port) for _ in range(2))
@@ -145,7 +145,7 @@ def test_a_target_whose_number_stays_taken_is_turned_away_in_one_line() -> None:
     drafter.close()
 
 
-def test_a_drafter_with_another_scenario_turns_a_target_away_in_one_line() -> None:
+def test_a_target_with_another_scenario_is_rejected() -> None:
     drafter, port = toy_drafter(toy_fleet(drafters={"depth": 3}))
     drafter.open()
     node = toy_target(FLEET, 0, port)
@@ -155,21 +155,21 @@ def test_a_drafter_with_another_scenario_turns_a_target_away_in_one_line() -> No
     drafter.close()
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_an_unanswered_address_is_reported() -> None:
     node = toy_target(FLEET, 0, 9)
     node.open()
     with pytest.raises(InputError, match=r"no drafter answered at tcp://127.0.0.1:9 within 0.1 s"):
         node.wait_for_welcomes(0.1)
 
 
-def test_what_a_target_waits_for_is_said_once() -> None:
+def test_a_wait_for_a_drafter_is_reported_once() -> None:
     lines: list[str] = []
     probe = Sockets("tcp://127.0.0.1:0")
     port = probe.bound_port
     probe.close()
     node = toy_target(FLEET, 0, port)
-    assert node.sockets is not None
-    node.sockets.say = lines.append
+    assert node.socket_thread is not None
+    node.socket_thread.say = lines.append
     node.open()
     with Threads() as threads:
         waiting = threads.start(lambda: node.wait_for_welcomes(PATIENCE_S))
@@ -183,7 +183,7 @@ def test_what_a_target_waits_for_is_said_once() -> None:
     drafter.close()
 
 
-def test_an_address_that_is_taken_is_said_in_one_line() -> None:
+def test_a_taken_address_is_reported_in_one_line() -> None:
     first = Sockets("tcp://127.0.0.1:0")
     with pytest.raises(InputError, match=f"tcp://127.0.0.1:{first.bound_port}: Address already in use"):
         Sockets(f"tcp://127.0.0.1:{first.bound_port}")

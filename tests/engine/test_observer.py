@@ -14,12 +14,12 @@ from engine.launch.watched import Watched
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S, PIECE, Observer, observed
 from fleet.errors import NodeDiedError
-from fleet.records.counters import Counters
-from fleet.records.recorded import Log, Report
+from fleet.records.metrics.counters import Counters
+from fleet.records.metrics.tables import commits_of
+from fleet.records.recorder import Log, Report
 from fleet.records.run import make_run
 from fleet.records.schema import WIDTH
-from fleet.records.tables import commits_of
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.bodies import answers_late, reports_and_dies, reports_much
 from tests.helpers.logs import log_of_run
@@ -34,7 +34,7 @@ class Recorded:
 
 
 SCENARIO = star()
-FLEET = settle(SCENARIO)
+FLEET = resolve(SCENARIO)
 LOG = log_of_run(simulate(SCENARIO))
 COMMITTED = commits_of(make_run(SCENARIO, "sim", LOG).columns()).committed.sum()
 

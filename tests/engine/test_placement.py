@@ -14,8 +14,8 @@ from engine.launch.launcher_pipe import LauncherPipe
 from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 
 SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
 
@@ -23,10 +23,10 @@ SHARED: dict[str, Any] = {"devices": {"host": {"sharing": "turns"}}}
 def fleet_of(M: int = 1, N: int = 3, **tables: Any) -> Fleet:
     sides = {"drafters": {"count": M}, "verifiers": {"count": N}}
     more = {key: sides.get(key, {}) | value for key, value in tables.items()}
-    return settle(make_scenario({"name": "placed"} | sides | more))
+    return resolve(make_scenario({"name": "placed"} | sides | more))
 
 
-def test_each_station_has_a_gpu_of_its_own_where_there_are_enough() -> None:
+def test_each_station_has_its_own_gpu_if_there_are_enough() -> None:
     """StarSD in one machine, appendix H: one GPU drafts, the others verify."""
     assert gpus_of(fleet_of(), ["0", "1", "2", "3"]) == {
         "drafter": "0", "verifier.1": "1", "verifier.2": "2", "verifier.3": "3",
@@ -50,7 +50,7 @@ def test_gpus_are_given_out_evenly(M: int, N: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("gpus", [[], ["0"]])
-def test_where_there_is_nothing_to_choose_torch_does(gpus: list[str]) -> None:
+def test_with_one_gpu_torch_chooses(gpus: list[str]) -> None:
     assert gpus_of(fleet_of(), gpus) == {}
 
 
@@ -63,14 +63,14 @@ def test_replayed_stations_take_no_gpu() -> None:
     ("count", "named", "gpus"),
     [(0, "", []), (2, "", ["0", "1"]), (2, "3, GPU-8f", ["3", "GPU-8f"]), (1, "3,9", ["3"]), (0, "-1", [])],
 )
-def test_gpus_are_called_what_the_environment_calls_them(
+def test_gpus_have_the_names_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, count: int, named: str, gpus: list[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": named} if named else {}) == gpus
 
 
-def test_more_devices_than_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_devices_than_gpus_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     beside = fleet_of(3, **SHARED, verifiers={"device": "host"})
     for fleet in (fleet_of(), beside):
@@ -78,7 +78,7 @@ def test_more_devices_than_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert crowding(fleet_of(N=1)) is None
 
 
-def test_a_part_of_the_energy_is_not_told_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_energy_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     told: list[str] = []
     assert measured_device(fleet_of(), told.append) == ""
@@ -89,7 +89,7 @@ def _seen(_pipe: LauncherPipe) -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
-def test_a_process_sees_its_gpu_alone() -> None:
+def test_a_process_sees_only_its_gpu() -> None:
     before = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     nodes = [NodeProcess("node", _seen, gpu=gpu) for gpu in ("3", "")]
     try:

@@ -21,12 +21,12 @@ from engine.node.capacity import positions_of, with_positions
 from engine.node.colocated import serve_colocated
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
-from fleet.policies.reach import reach
+from fleet.policies.clip import reach
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.records.replay import replay
 from fleet.scenario.reading import change_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.run import simulate
 from tests.engine.test_batches import RULES
 from tests.helpers.marks import slow
@@ -101,7 +101,7 @@ def learned_scenario(tiny: Path, learned: Path, **tables: dict[str, Any]) -> Sce
 def test_a_star_shortens_its_last_drafts_and_replays(tiny: Path, learned: Path, kind: str) -> None:
     shared = {"drafters.device": "host", "verifiers.device": "host", "devices.host.sharing": "one-process"}
     scenario = change_scenario(learned_scenario(tiny, learned, drafters={"shape": kind}), shared)
-    prompts = prompts_of(settle(scenario))
+    prompts = prompts_of(resolve(scenario))
     run, outputs = serve_colocated(scenario, prompts)
     target = Target(pair(learned)[0])
     assert outputs == {number: decode_plain(target, prompt, ASKED) for number, prompt in enumerate(prompts)}
@@ -118,7 +118,7 @@ def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path
     policy = RULES[rule] | {"size": 3} | ({"window": 6} if rule == "ExSpec" else {})
     lengths = {"prompt_tokens": {"low": 5, "high": PROMPT}, "new_tokens": {"low": 2, "high": ASKED}}
     scenario = learned_scenario(tiny, learned, batch={"rule": policy}, workload=lengths)
-    prompts, target = prompts_of(settle(scenario)), Target(pair(learned)[0])
+    prompts, target = prompts_of(resolve(scenario)), Target(pair(learned)[0])
     batched = serve_batch(scenario, prompts)
     assert replay(batched.run) == []
     joins = batched.run.frame().query("event == 'join'").set_index("request")
@@ -150,9 +150,9 @@ def test_a_tail_that_is_drafted_ahead_ends_within_the_positions() -> None:
 
 def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(tiny: Path, learned: Path) -> None:
     assert positions_of(str(tiny / "target"), "target") == positions_of("not-here", "target") == 0
-    assert with_positions(settle(pair_scenario(tiny))).drafters.positions == 0
+    assert with_positions(resolve(pair_scenario(tiny))).drafters.positions == 0
     mixed = pair_scenario(tiny, drafters={"model": str(learned / "drafter")})
-    assert with_positions(settle(mixed)).drafters.positions == POSITIONS
+    assert with_positions(resolve(mixed)).drafters.positions == POSITIONS
 
 
 @pytest.mark.parametrize("kind", ["slots", "aligned", "target", "drafter", "lookup"])

@@ -13,11 +13,11 @@ from engine.net.clock import now_s
 from engine.net.content import NOTHING
 from engine.replayed.answers import Drawn
 from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
-from fleet.chance.acceptance import AcceptanceModel, BetaGeometric, Geometric, Recorded
+from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Leave
@@ -59,9 +59,9 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
         Recorded(5, ((1, 2, 0), (5, 5), (3,))),
     ],
 )
-def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation(acceptance: AcceptanceModel) -> None:
+def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: AcceptanceModel) -> None:
     scenario = replayed(acceptance=acceptance, verifiers={"count": 3})
-    fleet, simulated = settle(scenario), accepted_in(scenario)
+    fleet, simulated = resolve(scenario), accepted_in(scenario)
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process that has this target only
     for request in requests_of(fleet, 1):
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
@@ -75,14 +75,14 @@ def test_one_target_alone_accepts_of_its_requests_what_it_does_in_the_simulation
 
 
 @pytest.mark.parametrize("counts", [(1, 2, 5)])
-def test_requests_accept_the_same_whatever_the_number_of_targets(counts: tuple[int, ...]) -> None:
+def test_acceptance_of_a_request_is_independent_of_the_fleet(counts: tuple[int, ...]) -> None:
     first, *others = (accepted_in(replayed(verifiers={"count": count})) for count in counts)
     assert all(other == first for other in others)
     assert len(set(map(tuple, first.values()))) > 1, "or all requests are the same"
 
 
-def test_what_it_tells_its_drafter_is_as_large_as_a_real_text() -> None:
-    fleet = settle(replayed())
+def test_requests_are_as_large_as_real_ones() -> None:
+    fleet = resolve(replayed())
     drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 0))
     for request in (DraftRequest(0, 0, 1, 17, opening=True), DraftRequest(0, 0, 2, 20)):
         size = payload_bytes(request, 0.0, 0) - ENVELOPE_BYTES[DraftRequest]
@@ -92,22 +92,21 @@ def test_what_it_tells_its_drafter_is_as_large_as_a_real_text() -> None:
 # --- what stands for a drafter ---
 
 
-def test_it_waits_for_its_steps_in_order_as_the_simulation_draws_them() -> None:
+def test_step_times_are_drawn_as_in_the_simulation() -> None:
     scenario = replayed()
     steps = simulate(scenario).frame().query("station == 'drafter' and event == 'done'").sort_values("seq")
-    executor = ReplayedDraftExecutor(settle(scenario))
+    executor = ReplayedDraftExecutor(resolve(scenario))
     durations_s = []
     for row in steps.itertuples():
         kind = row.kind
-        durations_s.append(
-            executor.duration_s(Step(row.step, kind, (Member(row.tag, row.request, 1, row.base, row.tokens),)), 1.0)
-        )
+        member = Member(row.tag, row.request, 1, row.base, row.tokens)
+        durations_s.append(executor.duration_s(Step(row.step, kind, (member,))))
     assert durations_s == pytest.approx(steps.duration_s.tolist(), rel=1e-12)
     assert len(set(durations_s)) > 10, "or they do not spread"
 
 
 def test_a_step_ends_after_its_time() -> None:
-    executor = ReplayedDraftExecutor(settle(replayed(profile={"draft": {"base_s": 0.25}})))
+    executor = ReplayedDraftExecutor(resolve(replayed(profile={"draft": {"base_s": 0.25}})))
     ends_s: list[float] = []
     executor.wait_until = ends_s.append
     before_s = now_s()
@@ -118,11 +117,11 @@ def test_a_step_ends_after_its_time() -> None:
 @pytest.mark.parametrize("shape", [CHAIN, tree(3, 1), tree(2), dynamic(3, 10), dynamic(4, 4)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("depth", [1, 4])
-def test_its_drafts_have_the_size_that_the_simulation_counts(shape: Shape, temperature: float, depth: int) -> None:
+def test_drafts_have_the_simulated_size(shape: Shape, temperature: float, depth: int) -> None:
     keys = {"kind": shape.kind, "branching": list(shape.branching), "width": shape.width, "most": shape.most}
     read = {"chain": [], "tree": ["branching"], "dynamic": ["width", "most"]}[shape.kind]
     given = {"kind": shape.kind} | {name: keys[name] for name in read}
-    fleet = settle(
+    fleet = resolve(
         replayed(
             drafters={"shape": given, "depth": depth},
             workload={"temperature": temperature},
@@ -140,7 +139,7 @@ def test_its_drafts_have_the_size_that_the_simulation_counts(shape: Shape, tempe
 
 
 def test_only_drafts_have_content() -> None:
-    executor = ReplayedDraftExecutor(settle(replayed()))
+    executor = ReplayedDraftExecutor(resolve(replayed()))
     assert executor.content_of(Leave(0, 0)) is NOTHING
     assert np.array_equal(executor.content_of(Draft(0, 0, 1, 10, 3)).tokens, [0, 0, 0])
 
@@ -170,9 +169,7 @@ def short_run(count: int, temperature: float = 0.0, **changes: Any) -> Scenario:
         slow(2, 0.0, {"count": 0}),
     ],
 )
-def test_processes_accept_what_the_simulation_accepts_and_their_records_replay(
-    count: int, temperature: float, drafters: dict[str, Any]
-) -> None:
+def test_processes_accept_what_the_simulation_accepts(count: int, temperature: float, drafters: dict[str, Any]) -> None:
     scenario = short_run(count, temperature, drafters=drafters)
     run, simulated = serve(scenario).run, simulate(scenario)
     assert replay(run) == []
@@ -202,7 +199,7 @@ def test_no_step_of_a_process_ends_before_its_time() -> None:
 
 
 def test_replayed_stations_import_no_torch() -> None:
-    node = NodeProcess("probe", modules_of_a_replayed_pair, settle(short_run(1)), light=True)
+    node = NodeProcess("probe", modules_of_a_replayed_pair, resolve(short_run(1)), light=True)
     try:
         imported = node.receive()
     finally:

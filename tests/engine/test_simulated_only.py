@@ -7,15 +7,15 @@ import pytest
 from engine.launch.runnable import check_by_hand, check_can_run
 from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 
 PATIENT = {"patience_s": 1.0}
 REPLAYED = {"kind": "replayed"}
 
 
 def fleet_of(**tables: Any) -> Fleet:
-    return settle(make_scenario(tables))
+    return resolve(make_scenario(tables))
 
 
 def one_process(**tables: Any) -> Fleet:

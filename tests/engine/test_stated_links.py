@@ -16,16 +16,16 @@ from engine.launch.serve import serve
 from engine.net.actions import SERVER_PORT, Deliver, Send
 from engine.net.frames import due_of, pack, parse, stamped
 from engine.net.links import MAX_HELD_S, StatedLinks, stated_links
-from fleet.chance.sources import sources_of
-from fleet.records.metrics import measure
+from fleet.acceptance.sources import sources_of
+from fleet.records.metrics.measure import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
 from fleet.scenario.faults import Fault, LinkFault
 from fleet.scenario.links import holds_links, linked_pairs, ways_of
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from fleet.times.durations import one_way_s
@@ -59,11 +59,11 @@ def toy(**tables: Any) -> Scenario:
 
 def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float) -> Run:
     """Run it in virtual time over a transport that takes `way_s`, or longer."""
-    fleet, rng = settle(scenario), np.random.default_rng(seed)
+    fleet, rng = resolve(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed, way_s, faults)
 
-    def seconds_of(_step: Step) -> float:
-        return float(rng.uniform(0.001, 0.02))
+    def seconds_of(step: Step) -> float:
+        return 0.0 if step.kind == "route" else float(rng.uniform(0.001, 0.02))
 
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
@@ -86,9 +86,7 @@ def ways_s(run: Run) -> list[float]:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from(TOPOLOGIES), st.booleans())
-def test_no_message_is_handed_over_before_its_stated_time(
-    seed: int, tables: dict[str, dict[str, Any]], late: bool
-) -> None:
+def test_no_message_arrives_before_its_stated_time(seed: int, tables: dict[str, dict[str, Any]], late: bool) -> None:
     in_order = "overlap" in tables.get("drafters", {})  # what drafts ahead relies on, as over TCP
     faults = [LinkFault("reorder", 0.3, 0.05)] if late and not in_order else []
     run = run_toy(toy(**tables), seed, faults, way_s=0.001)
@@ -99,17 +97,15 @@ def test_no_message_is_handed_over_before_its_stated_time(
 
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from(TOPOLOGIES), st.sampled_from([0.0, 0.001, 0.0099]))
-def test_what_the_transport_takes_is_part_of_the_stated_time(
-    seed: int, tables: dict[str, dict[str, Any]], way_s: float
-) -> None:
+def test_transport_time_is_part_of_the_stated_time(seed: int, tables: dict[str, dict[str, Any]], way_s: float) -> None:
     run = run_toy(toy(**tables, link={"latency_s": 0.02}), seed, (), way_s)
     assert ways_s(run) == pytest.approx([0.02] * len(ways_s(run)), abs=EXACT_S)
 
 
 @pytest.mark.parametrize("drafter", [None, 1])
-def test_each_way_draws_the_numbers_that_it_has_in_the_simulation(drafter: int | None) -> None:
+def test_one_way_delays_are_drawn_as_in_the_simulation(drafter: int | None) -> None:
     """Both ends of a link draw for themselves, so each way has numbers of its own, from the scenario's seed."""
-    fleet = settle(toy(drafters={"count": 2}, verifiers={"count": 4}))
+    fleet = resolve(toy(drafters={"count": 2}, verifiers={"count": 4}))
     sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
     link = fleet.link(3, 1)
     way_s = one_way_s(link.time, sources[3, 1].up if drafter is None else sources[3, 1].down)
@@ -121,8 +117,8 @@ def test_each_way_draws_the_numbers_that_it_has_in_the_simulation(drafter: int |
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.05), st.integers(0, 5000)), min_size=2, max_size=30), st.integers(0, 99))
-def test_none_overtakes_another_on_its_way(sent: list[tuple[float, int]], seed: int) -> None:
-    links = StatedLinks(settle(toy(seed=seed)), drafter=0)
+def test_messages_of_a_way_keep_their_order(sent: list[tuple[float, int]], seed: int) -> None:
+    links = StatedLinks(resolve(toy(seed=seed)), drafter=0)
     left_s, dues_s = 0.0, []
     for after_s, size in sent:
         left_s += after_s
@@ -131,9 +127,9 @@ def test_none_overtakes_another_on_its_way(sent: list[tuple[float, int]], seed: 
     assert dues_s == sorted(dues_s)
 
 
-def test_nothing_of_a_stream_is_handed_over_before_what_is_kept_of_it() -> None:
+def test_messages_of_a_stream_keep_their_order() -> None:
     """A refusal that follows from a lost connection comes after the draft that came before it."""
-    links = StatedLinks(settle(toy()))
+    links = StatedLinks(resolve(toy()))
     (draft,) = links.keep([Deliver(Draft(0, 0, 1, 9, 5))], due_s=10.5, now_s=10.0)
     refusal, other = links.keep([Deliver(Refusal(0, 0, "gone")), Deliver(Refusal(1, 1, "gone"))], 0.0, 10.2)
     assert isinstance(draft, Deliver)
@@ -144,21 +140,21 @@ def test_nothing_of_a_stream_is_handed_over_before_what_is_kept_of_it() -> None:
 
 
 @pytest.mark.parametrize("due_s", [0.0, 9.0, 10.0 + 2 * MAX_HELD_S, float("inf"), float("nan"), -1.0])
-def test_a_stamp_that_is_over_or_beyond_belief_holds_nothing(due_s: float) -> None:
+def test_a_past_or_absurd_due_time_holds_nothing(due_s: float) -> None:
     frame = stamped(pack(Leave(0, 0)), due_s)
-    kept = StatedLinks(settle(toy())).keep([Deliver(Leave(0, 0))], due_of(frame), 10.0)
+    kept = StatedLinks(resolve(toy())).keep([Deliver(Leave(0, 0))], due_of(frame), 10.0)
     assert kept == [Deliver(Leave(0, 0))]
 
 
-def test_a_stamp_changes_nothing_else_of_a_frame() -> None:
+def test_a_due_time_changes_nothing_else_of_a_frame() -> None:
     frame = pack(DraftRequest(0, 0, 1, 9))
     assert parse(stamped(frame, 12.5)) == parse(frame)
     assert len(stamped(frame, 12.5)) == len(frame)
     assert (due_of(frame), due_of(stamped(frame, 12.5)), due_of(b"")) == (0.0, 12.5, 0.0)
 
 
-def test_requests_of_a_target_are_stamped_and_its_hellos_are_not() -> None:
-    links = StatedLinks(settle(toy(verifiers={"count": 2})))
+def test_only_requests_have_a_due_time() -> None:
+    links = StatedLinks(resolve(toy(verifiers={"count": 2})))
     request = Send(SERVER_PORT, b"", pack(DraftRequest(0, 0, 1, 9)))
     (sent,) = links.stamp([request], DraftRequest(0, 0, 1, 9), 5.0)
     assert isinstance(sent, Send)
@@ -188,18 +184,18 @@ def test_requests_of_a_target_are_stamped_and_its_hellos_are_not() -> None:
         ),
     ],
 )
-def test_links_are_held_that_the_scenario_states_and_nobody_has_measured(tables: dict[str, Any], held: bool) -> None:
+def test_only_stated_links_are_held(tables: dict[str, Any], held: bool) -> None:
     scenario = star(**tables)
-    assert holds_links(settle(scenario)) is held
-    assert (stated_links(settle(scenario)) is not None) is held
+    assert holds_links(resolve(scenario)) is held
+    assert (stated_links(resolve(scenario)) is not None) is held
     assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     if "profile" not in tables:
-        assert not holds_links(settle(without_stated_links(scenario)))
+        assert not holds_links(resolve(without_stated_links(scenario)))
 
 
-def test_a_tier_s_link_is_known_without_a_profile() -> None:
+def test_the_link_of_a_tier_needs_no_profile() -> None:
     tiers = [{"first": 3, "link": {"latency_s": 0.3}}]
-    fleet = settle(make_scenario({"verifiers": {"count": 4, "tiers": tiers}, "link": {"latency_s": 0.1}}))
+    fleet = resolve(make_scenario({"verifiers": {"count": 4, "tiers": tiers}, "link": {"latency_s": 0.1}}))
     assert [fleet.link(target).time.latency_s for target in range(4)] == [0.1, 0.1, 0.3, 0.3]
 
 
@@ -238,7 +234,7 @@ def test_messages_between_processes_take_their_stated_time(tables: dict[str, Any
     assert np.mean(times_s <= longest_s + EXACT_S) > 0.9  # but for those that this host took longer for
 
 
-def test_waits_of_replayed_processes_are_those_of_the_simulation() -> None:
+def test_waits_of_replayed_processes_match_the_simulation() -> None:
     """All times are stated: what is left is what this host's processes take between steps, some 0.2 ms of 20."""
     scenario = replayed(
         verifiers={"count": 4}, workload={"requests": 4}, link={"latency_s": 0.01, "spread": "constant"}
@@ -250,7 +246,7 @@ def test_waits_of_replayed_processes_are_those_of_the_simulation() -> None:
 
 
 @pytest.mark.parametrize("drafters", [{}, slow({"count": 2, "route": "round-robin"})])
-def test_real_models_say_the_same_over_a_stated_link_and_wait_for_it(drafters: dict[str, Any]) -> None:
+def test_a_stated_link_changes_no_token(drafters: dict[str, Any]) -> None:
     content: dict[str, Any] = {
         "drafters": drafters, "verifiers": {"count": 2},
         "workload": {"requests": 2, "prompt_tokens": 12, "new_tokens": 16},

@@ -21,7 +21,7 @@ from engine.net.limits import max_bytes
 from engine.net.server import IDLE, MAX_WATCHERS, ServerEnd
 from engine.net.status import ROWS, Ask, Status, StatusRow
 from fleet.errors import InputError
-from fleet.records.counters import Counters
+from fleet.records.metrics.counters import Counters
 from fleet.stations.messages import Draft, DraftRequest
 from tests.engine.test_strangers import Ring, RunningServer, calling, holds, ring  # noqa: F401  (a fixture)
 from tests.helpers.counted import counters_of_drafter

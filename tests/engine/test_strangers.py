@@ -125,7 +125,7 @@ def ring(tmp_path: Path) -> Ring:
     return Ring(tmp_path)
 
 
-def test_who_has_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
+def test_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
     with RunningServer(ring.own) as running, calling(running.port, ring.of("alice")) as (client, _):
         client.wait_for_welcomes(PATIENCE_S)
         assert [peer.user for peer in running.server.peers.values()] == ["alice"]
@@ -134,7 +134,7 @@ def test_who_has_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
     assert re.fullmatch(r"target 1 \(127\.0\.0\.1:\d+, key alice\) joins", joined)
 
 
-def test_an_unknown_key_reaches_no_decoder_and_both_ends_are_told_in_one_line(ring: Ring) -> None:
+def test_an_unknown_key_is_refused_before_any_frame(ring: Ring) -> None:
     with RunningServer(ring.own) as running, calling(running.port, ring.of("mallory")) as (client, said):
         assert holds(lambda: said and running.lines)
         with pytest.raises(InputError, match="no drafter answered"):
@@ -146,7 +146,7 @@ def test_an_unknown_key_reaches_no_decoder_and_both_ends_are_told_in_one_line(ri
     assert "connections of unknown keys" in running.lines[-1]
 
 
-def test_a_key_that_is_allowed_later_is_let_in_then(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_can_be_allowed_while_a_node_runs(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "REREAD_S", 0.1)
     with RunningServer(ring.own) as running, calling(running.port, ring.of("mallory")) as (client, said):
         assert holds(lambda: said)
@@ -155,14 +155,14 @@ def test_a_key_that_is_allowed_later_is_let_in_then(ring: Ring, monkeypatch: pyt
         assert set(running.frames) == {"mallory"}
 
 
-def test_who_comes_without_keys_is_not_served_and_hears_nothing(ring: Ring) -> None:
+def test_a_client_without_keys_gets_no_answer(ring: Ring) -> None:
     with RunningServer(ring.own) as running, calling(running.port) as (client, _):
         with pytest.raises(InputError, match="no drafter answered"):
             client.wait_for_welcomes(1.0)
         assert running.frames == {}
 
 
-def test_a_drafter_that_has_another_key_than_was_named_is_told_of(ring: Ring) -> None:
+def test_a_server_with_another_key_is_reported(ring: Ring) -> None:
     keys = ring.of("alice", ring.folder / "mallory.public")
     with RunningServer(ring.own) as running, calling(running.port, keys) as (_, said):
         assert holds(lambda: said)
@@ -170,14 +170,12 @@ def test_a_drafter_that_has_another_key_than_was_named_is_told_of(ring: Ring) ->
         assert running.frames == {}
 
 
-def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
-    ring: Ring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_peer_is_disconnected_and_its_key_banned(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "BAN_S", 3.0)
     with RunningServer(ring.own) as running, calling(running.port, ring.of("alice")) as (client, _):
         client.wait_for_welcomes(PATIENCE_S)
         for _ in range(MAX_BAD):
-            assert client.transport.send(Send(0, b"", b"no frame at all"))
+            assert client.sockets.send(Send(0, b"", b"no frame at all"))
             time.sleep(0.01)
         assert holds(lambda: any("alice is kept out" in each for each in running.lines))
         assert not running.server.peers
@@ -186,14 +184,14 @@ def test_whoever_is_cut_is_disconnected_and_its_key_kept_out_for_a_while(
     assert any(client.endswith(gone) for client in running.lines)
 
 
-def test_a_stranger_who_sends_junk_is_disconnected() -> None:
+def test_a_stranger_that_sends_junk_is_disconnected() -> None:
     with RunningServer() as running, connected(running.port) as stream:
         stream.sendall(framed(b"no frame at all"))
         assert is_closed(stream)
         assert running.server.counts["malformed"] == 1
 
 
-def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stranger_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "STRANGER_S", 0.5)
     with RunningServer() as running, calling(running.port) as (client, _):
         client.wait_for_welcomes(PATIENCE_S)
@@ -204,7 +202,7 @@ def test_a_stranger_who_says_nothing_is_disconnected_after_a_while(monkeypatch: 
         assert len(running.server.peers) == 1
 
 
-def test_many_who_connect_and_say_nothing_cost_a_bounded_number_of_sockets() -> None:
+def test_silent_strangers_cost_a_bounded_number_of_sockets() -> None:
     count = 3 * access.MAX_STRANGERS
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * count
     with RunningServer() as running, calling(running.port) as (client, _):
@@ -220,7 +218,7 @@ def test_many_who_connect_and_say_nothing_cost_a_bounded_number_of_sockets() -> 
             stream.close()
 
 
-def test_a_message_that_never_ends_is_ended() -> None:
+def test_a_message_of_endless_parts_is_ended() -> None:
     """ZeroMQ would keep all its parts: neither the size of a frame nor the length of a queue bounds them."""
     sent = 0
     with RunningServer() as running, connected(running.port) as stream:
@@ -232,21 +230,21 @@ def test_a_message_that_never_ends_is_ended() -> None:
         assert running.sockets.counts["endless messages"] == 1
 
 
-def test_a_message_of_several_parts_is_none_and_ends_its_connection() -> None:
+def test_a_message_of_several_parts_ends_its_connection() -> None:
     with RunningServer() as running, connected(running.port) as stream:
         stream.sendall(framed(pack(Alive()), MORE) + framed(b"more"))
         assert is_closed(stream)
         assert holds(lambda: running.server.counts["malformed"] == 1)
 
 
-def test_a_frame_that_is_too_large_ends_its_connection_before_it_is_read() -> None:
+def test_too_large_a_frame_ends_its_connection_unread() -> None:
     with RunningServer() as running, connected(running.port) as stream:
         stream.sendall(bytes([2]) + (MOST + 1).to_bytes(8, "big"))
         assert is_closed(stream)
         assert running.frames == {}
 
 
-def test_a_peer_that_says_much_and_never_reads_is_disconnected_and_nobody_waits_for_it() -> None:
+def test_a_peer_that_never_reads_is_disconnected() -> None:
     with RunningServer() as running, calling(running.port) as (client, _), connected(running.port) as stream:
         client.wait_for_welcomes(PATIENCE_S)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -257,7 +255,7 @@ def test_a_peer_that_says_much_and_never_reads_is_disconnected_and_nobody_waits_
         assert len(running.server.peers) == 1
 
 
-def test_a_line_finds_the_drafter_even_where_something_else_was_before() -> None:
+def test_a_client_connects_after_another_protocol_had_the_port() -> None:
     """ZeroMQ gives up for good where the other end does not speak its protocol."""
     other = socket.create_server(("127.0.0.1", 0))
     port = other.getsockname()[1]
@@ -289,13 +287,13 @@ with RunningServer() as running:
 """
 
 
-def test_a_peer_that_claims_the_next_routing_ids_does_not_end_the_node() -> None:
+def test_claimed_routing_ids_do_not_end_the_node() -> None:
     """libzmq ends its process where an id that it gives to a connection is claimed already: they must not be known."""
     ended = subprocess.run([sys.executable, "-c", CLAIMING], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
 
 
-def test_ids_of_connections_begin_anywhere() -> None:
+def test_routing_ids_begin_at_a_random_number() -> None:
     firsts: set[bytes] = set()
     for _ in range(4):
         with RunningServer() as running, connected(running.port) as stream:

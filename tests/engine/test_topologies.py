@@ -12,7 +12,7 @@ from engine.launch.runnable import check_can_run
 from engine.launch.serve import Served, serve
 from fleet.errors import InputError
 from fleet.records.replay import replay
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
@@ -59,7 +59,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
     ],
 )
-def test_every_topology_decodes_what_plain_decoding_does(
+def test_every_topology_decodes_as_plain_decoding(
     tiny: Path, drafters: dict[str, Any], verifiers: dict[str, Any], workload: dict[str, Any]
 ) -> None:
     served = run_pair(tiny, drafters, verifiers, **workload)
@@ -84,9 +84,7 @@ def test_every_topology_decodes_what_plain_decoding_does(
         ({"overlap": AHEAD}, {}),
     ],
 )
-def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
-    drafters: dict[str, Any], verifiers: dict[str, Any]
-) -> None:
+def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifiers: dict[str, Any]) -> None:
     times = {"draft": {"per_token_s": 0.001}, "verify": {"base_s": 0.006}, "verify_prefill": {"base_s": 0.004}}
     scenario = star(
         drafters={"kind": "replayed"} | drafters,
@@ -124,8 +122,8 @@ def test_replayed_fleets_of_every_topology_run_and_their_records_replay(
         ),
     ],
 )
-def test_what_no_run_can_give_is_refused_by_its_key_in_one_line(key: str, tables: dict[str, Any]) -> None:
+def test_scenarios_that_cannot_run_are_refused_by_key(key: str, tables: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=key.replace(".", r"\.")) as refused:
-        check_can_run(settle(star(**tables)))
+        check_can_run(resolve(star(**tables)))
     assert "allowed" in str(refused.value)
     assert "\n" not in str(refused.value)

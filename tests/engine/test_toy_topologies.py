@@ -12,7 +12,7 @@ pytest.importorskip("zmq")
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
 from tests.helpers.stars import cache_of
@@ -32,7 +32,7 @@ def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
     }  # fmt: skip
     merged = content | {name: content.get(name, {}) | table for name, table in tables.items()}
     scenario = make_scenario(merged)
-    fleet, rng = settle(scenario), np.random.default_rng(seed)
+    fleet, rng = resolve(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed)
 
     def seconds_of(_step: Step) -> float:
@@ -54,14 +54,12 @@ def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.booleans(), st.integers(1, 2))
-def test_a_drafter_ahead_of_its_targets_changes_no_token_and_no_tail_is_lost(
-    seed: int, least: int, busy: bool, targets: int
-) -> None:
+def test_drafting_ahead_changes_no_token(seed: int, least: int, busy: bool, targets: int) -> None:
     toys = run_toy(seed, drafters={"overlap": AHEAD | {"least": least, "busy": busy}}, verifiers={"count": targets})
     assert sum(life.verified for lives in toys.executors.values() for life in lives) > 0
 
 
-def test_a_tail_that_the_target_agrees_with_stands_and_one_that_it_does_not_is_drafted_anew() -> None:
+def test_pending_drafts_stay_only_if_the_target_agrees() -> None:
     verified = [
         row for row in run_toy(3, drafters={"overlap": AHEAD}).rows if (row.event, row.kind) == ("done", "verify")
     ]
@@ -71,7 +69,7 @@ def test_a_tail_that_the_target_agrees_with_stands_and_one_that_it_does_not_is_d
 
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([20, 24, 40]))
-def test_a_session_that_is_evicted_and_moves_on_while_it_is_prefilled_is_prefilled_once(seed: int, room: int) -> None:
+def test_a_session_evicted_during_its_prefill_is_prefilled_once(seed: int, room: int) -> None:
     drafters = {"overlap": AHEAD | {"busy": True}}
     toys = run_toy(seed, drafters=drafters, verifiers={"count": 3}, memory=cache_of(room))
     starts = [row for row in toys.rows if row.station == "drafter" and row.event == "start"]
@@ -94,7 +92,7 @@ def test_a_session_that_is_evicted_and_moves_on_while_it_is_prefilled_is_prefill
     st.sampled_from(["goodspeed", "fixed-share", "random-share"]),
     st.integers(0, 6),
 )
-def test_grants_ride_in_requests_and_a_grant_of_nothing_is_a_round_of_one_token(
+def test_requests_carry_grants_and_an_empty_one_drafts_nothing(
     seed: int, drafters: int, group: str, rule: str, budget: int
 ) -> None:
     allocate = {"policy": rule, "budget": budget}
@@ -117,7 +115,7 @@ def test_streams_dealt_to_several_drafters_stay_with_them(seed: int, drafters: i
 @given(
     st.integers(0, 10**6), st.sampled_from(ROUTES), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.03])
 )
-def test_sessions_that_move_between_drafters_are_opened_there_with_all_their_tokens(
+def test_a_moved_session_opens_with_all_its_tokens(
     seed: int, route: str, drafters: int, targets: int, view_delay_s: float
 ) -> None:
     given_keys = {"count": drafters, "route": route, "view_delay_s": view_delay_s}
@@ -127,7 +125,7 @@ def test_sessions_that_move_between_drafters_are_opened_there_with_all_their_tok
         assert moved, "or nothing has moved"
 
 
-def test_news_of_drafters_reaches_the_router_as_late_as_the_scenario_says() -> None:
+def test_loads_of_drafters_reach_the_router_after_the_delay() -> None:
     delay_s = 0.05
     toys = run_toy(1, drafters={"count": 2, "route": "shortest-queue", "view_delay_s": delay_s})
     first = {name: min(row.time_s for row in toys.rows if (row.station, row.event) == name) for name in (

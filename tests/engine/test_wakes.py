@@ -16,7 +16,7 @@ from engine.net.sockets import Sockets
 from fleet.stations.messages import Leave
 
 
-def test_a_poll_that_waits_returns_when_it_is_woken() -> None:
+def test_a_wake_ends_a_waiting_poll() -> None:
     sockets = Sockets()
     threading.Timer(0.05, sockets.wake).start()
     began = time.monotonic()
@@ -25,7 +25,7 @@ def test_a_poll_that_waits_returns_when_it_is_woken() -> None:
     sockets.close()
 
 
-def test_waking_what_is_closed_does_nothing_and_writes_into_no_other_file() -> None:
+def test_a_wake_after_close_writes_into_no_file() -> None:
     sockets = Sockets()
     sockets.close()
     read, write = os.pipe()  # has the numbers that the waking pipe had
@@ -38,7 +38,7 @@ def test_waking_what_is_closed_does_nothing_and_writes_into_no_other_file() -> N
     os.close(write)
 
 
-def test_sockets_may_be_closed_while_others_wake_them() -> None:
+def test_sockets_can_be_closed_while_threads_wake_them() -> None:
     for _ in range(30):
         sockets, started = Sockets(), threading.Barrier(3)
 
@@ -55,7 +55,7 @@ def test_sockets_may_be_closed_while_others_wake_them() -> None:
                 each.result()
 
 
-def test_a_node_may_be_ended_when_its_thread_is_about_to_end_by_itself() -> None:
+def test_a_node_can_end_while_its_thread_is_ending() -> None:
     """The thread closes its transport as soon as it sees that it should end, perhaps before it is woken for that."""
     sockets = Sockets()
     thread = SocketThread(ConnectionTable(), sockets, lambda _: None, lambda: None, lambda _: None)

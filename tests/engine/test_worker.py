@@ -10,7 +10,7 @@ from engine.net.actions import Arrival
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.worker import Stop, Worker
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Join, StationEvent
 from tests.helpers.toys import ToyTarget, toy_fleet

@@ -7,10 +7,10 @@ import pytest
 
 from experiments.reproduce import batch_model as model
 from experiments.reproduce.batch_model import Answers, evenly, turn_tokens, write_lengths
-from fleet.records.tables import verifications_of
+from fleet.records.metrics.tables import verifications_of
 
 
-def test_eqspecs_overhead_is_the_papers_at_one_row_and_at_four() -> None:
+def test_eqspecs_overhead_is_the_papers_at_1_and_4() -> None:
     draft_ms, verify_ms, at_four_ms = model.eqspec_times_ms()
     (at_one_ms, a_row_ms), written_ms = model.realign_ms("realign")
     assert written_ms == 0.0
@@ -18,7 +18,7 @@ def test_eqspecs_overhead_is_the_papers_at_one_row_and_at_four() -> None:
     assert at_one_ms + 3 * a_row_ms == pytest.approx(at_four_ms)
 
 
-def test_exspec_makes_fewer_calls_for_a_row_and_writes_each_back() -> None:
+def test_exspec_makes_fewer_calls_and_writes_rows_back() -> None:
     (_, of_eqspec_ms), _ = model.realign_ms("realign")
     (at_one_ms, of_exspec_ms), written_ms = model.realign_ms("same-length")
     assert of_exspec_ms / of_eqspec_ms == pytest.approx(6 / 18)
@@ -27,7 +27,7 @@ def test_exspec_makes_fewer_calls_for_a_row_and_writes_each_back() -> None:
 
 
 @pytest.mark.slow
-def test_the_fitted_workload_gives_both_methods_the_papers_tokens_a_verification() -> None:
+def test_the_fitted_workload_gives_the_papers_tokens_a_verification() -> None:
     tokens = 95.6 * 1469 * 24.88 / 0.449 / 1000
     for rule, verifications in ((model.eqspec(4), 1469), (model.exspec(4), 952)):
         runs = [verifications_of(model.run_batch(rule, seed).columns()).frame() for seed in range(2)]
@@ -35,12 +35,12 @@ def test_the_fitted_workload_gives_both_methods_the_papers_tokens_a_verification
         assert ours == pytest.approx(tokens / verifications, rel=0.05)
 
 
-def test_a_draft_without_a_mismatch_counts_four_tokens_and_the_targets_own() -> None:
+def test_a_full_draft_counts_four_tokens_and_the_bonus() -> None:
     run = model.run_batch(model.eqspec(2), fit=model.Fit(0.9, 20, 20), requests=4)
     assert verifications_of(run.columns()).acceptance_length.max() == model.DEPTH - 1
 
 
-def test_requests_are_spec_benchs_turns_each_once_cut_where_they_are_too_long(tmp_path: Path) -> None:
+def test_requests_are_spec_benchs_turns_cut_to_size(tmp_path: Path) -> None:
     file = tmp_path / "lengths.csv"
     write_lengths(file, 560, Answers((0.0, 1.0), (16, 139)), seed=1, most=800)
     rows = [tuple(map(int, line.split(","))) for line in file.read_text().splitlines()[1:]]
@@ -53,7 +53,7 @@ def test_requests_are_spec_benchs_turns_each_once_cut_where_they_are_too_long(tm
     assert max(answers) <= 139
 
 
-def test_answers_of_table_3_spread_as_latencies_do_where_nobody_waits() -> None:
+def test_answers_of_table_3_spread_as_latencies_without_waits() -> None:
     answers = model.answers_of_table_3()
     lengths = np.interp(evenly(10_000), answers.levels, answers.tokens)
     middle, late, last = np.quantile(lengths, [0.5, 0.9, 0.99])

@@ -17,12 +17,12 @@ import pytest
 
 pytest.importorskip("distributed", reason="a cluster needs dask: pip install 'specfleet[cluster]'")
 
-from experiments.cell import CellResult
-from experiments.cluster import connect, parcels, send
-from experiments.cluster.cells import paths_of
-from experiments.cluster.parcels import Parcel, laid_out, run_chunk, unlike, versions
-from experiments.cluster.send import on_cluster
-from experiments.sweep import cells_of, sweep
+from experiments.sweep.cell import CellResult
+from experiments.sweep.cluster import connect, parcels, send
+from experiments.sweep.cluster.cells import paths_of
+from experiments.sweep.cluster.parcels import Parcel, laid_out, run_chunk, unlike, versions
+from experiments.sweep.cluster.send import on_cluster
+from experiments.sweep.sweep import cells_of, sweep
 from fleet.errors import ClusterError, InputError
 from fleet.scenario.reading import read_scenario
 from tests.experiments.test_sweep import FILES, SCENARIO

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.differences import STATIONS, busy_host, differences, mean_length_of, sharing
-from fleet.chance.acceptance import Geometric, Recorded
+from experiments.compare.differences import STATIONS, busy_host, differences, mean_length_of, sharing
+from fleet.acceptance.models import Geometric, Recorded
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
@@ -177,8 +177,8 @@ def test_what_was_not_shared_is_told_before_the_errors_and_in_json() -> None:
 
 def test_sharing_in_words() -> None:
     together = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box", "count": 2}})
-    assert sharing(settle(together)) == "targets share one (turns)"
-    assert sharing(settle(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"
+    assert sharing(resolve(together)) == "targets share one (turns)"
+    assert sharing(resolve(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"
 
 
 @pytest.mark.parametrize(("provenance", "says_so"), [({}, True), (dict([STATIONS]), False)])

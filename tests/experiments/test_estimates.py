@@ -23,9 +23,9 @@ from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
 from experiments.reproduce.rows import Inputs, Reproduction, row
 from fleet.errors import InputError
-from fleet.estimate.passes import Placed
-from fleet.estimate.profile import placed
-from fleet.estimate.shipped import device_of, shape_of
+from fleet.hardware.passes import Placed
+from fleet.hardware.profile import placed
+from fleet.hardware.shipped import device_of, shape_of
 
 HEAD = [*COLUMNS, *(f"time_stats.{name}.median" for name in (*PRODUCTS, *KERNELS))]
 GRID = [(tokens, parallel) for tokens in (1, 8, 64, 256, 1024, 4096) for parallel in (1, 4)]
@@ -86,9 +86,7 @@ def test_repeated_measurements_of_a_place_are_averaged(tmp_path: Path) -> None:
         (lambda text: text.replace(",4096,11008,", ",inf,11008,"), "are not those of llama-2-7b"),
     ],
 )
-def test_a_file_that_is_not_of_that_form_is_refused_in_one_line(
-    tmp_path: Path, change: Callable[[str], str], line: str
-) -> None:
+def test_a_file_of_another_form_is_refused(tmp_path: Path, change: Callable[[str], str], line: str) -> None:
     file = write_operators(tmp_path / "vidur.csv", a100)
     file.write_text(change(file.read_text()))
     with pytest.raises(InputError, match=line) as refusal:
@@ -100,7 +98,7 @@ def reproduced(folder: Path | None = None) -> Reproduction:
     return REPRODUCTIONS["estimates"](Inputs(data=str(folder) if folder else None))
 
 
-def test_an_efficiency_is_not_used_on_the_device_that_it_was_measured_on(tmp_path: Path) -> None:
+def test_an_efficiency_is_not_used_on_its_own_device(tmp_path: Path) -> None:
     """Operators of an H100 that is as efficient as the A100 are met exactly, and nothing of theirs was fitted."""
     write_operators(tmp_path / VIDUR["h100"], h100_as_a100)
     rows = [one for one in reproduced(tmp_path).rows if one.quantity == "operators of a layer, ms"]
@@ -123,7 +121,7 @@ def test_missing_measurements_are_said_and_the_rest_is_shown(tmp_path: Path) -> 
         reproduced(tmp_path / "nowhere")
 
 
-def test_each_source_has_its_own_score_and_the_parts_make_the_whole() -> None:
+def test_scores_of_sources_make_the_whole() -> None:
     whole = reproduced()
     assert whole.score.kind == "estimated"
     assert sum(part.rows for part in whole.parts.values()) == whole.score.rows
@@ -132,7 +130,7 @@ def test_each_source_has_its_own_score_and_the_parts_make_the_whole() -> None:
     assert whole.score.line().startswith("estimated: ")
 
 
-def test_estimates_without_a_fit_stay_within_what_is_claimed_of_them() -> None:
+def test_estimates_without_a_fit_stay_within_their_claims() -> None:
     """What the README and the notes claim: 15 % on average; engines with graphs within 10 %."""
     whole = reproduced()
     assert whole.score.mean_error is not None

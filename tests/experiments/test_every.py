@@ -28,7 +28,7 @@ def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.Monke
     assert kinds_of([*whole.rows, claim("y", {}, True)]) == {"predicted": 5, "identity": 1}
 
 
-def test_what_needs_a_file_or_the_engine_is_left_out_without_it() -> None:
+def test_reproductions_without_their_inputs_are_left_out() -> None:
     without, with_trace = set(names(Inputs())), set(names(Inputs(trace="runs.json")))
     assert with_trace - without == {"amusd-a100"}
     assert not without & set(of_all.MEASURED)
@@ -36,7 +36,7 @@ def test_what_needs_a_file_or_the_engine_is_left_out_without_it() -> None:
 
 
 @pytest.mark.parametrize(("paper", "error"), [(0.5, 0.2), (0.05, 0.2), (0.0499, 0.01 / 1.0)])
-def test_a_tiny_part_is_held_against_its_whole_and_any_other_against_itself(paper: float, error: float) -> None:
+def test_a_tiny_part_is_held_against_its_whole(paper: float, error: float) -> None:
     ours = paper * 1.2 if paper >= 0.05 else paper + 0.01
     made = row("wait_s", {}, "predicted", paper, ours, part_of=1.0)
     assert made.error == pytest.approx(error)
@@ -55,7 +55,7 @@ def test_nothing_is_held_against_a_zero() -> None:
     assert (made.error, made.part_of) == (None, None)
 
 
-def test_what_the_paper_itself_excludes_does_not_count_and_says_why() -> None:
+def test_what_the_paper_excludes_does_not_count() -> None:
     rows: list[Row] = [
         row("x", {}, "unsettled", 1.0, 2.0, note="its table 2 says 2"),
         claim("y", {}, False, "its table 3 says no"),

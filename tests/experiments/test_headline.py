@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import specfleet
-from experiments.terminal.headline import headline
-from experiments.terminal.printing import interval, number
-from fleet.records.metrics import measure
-from fleet.records.window import with_percentiles, without_intervals
+from experiments.console.headline import headline
+from experiments.console.printing import interval, number
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import with_percentiles, without_intervals
 from sim.run import simulate
 from specfleet import cli
 from tests.helpers.stars import star

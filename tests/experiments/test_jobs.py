@@ -50,7 +50,7 @@ TORN = """
 import os, signal
 from joblib.externals.loky.backend import fork_exec as started
 from experiments.jobs import side_by_side
-from experiments.terminal.exits import run
+from experiments.console.exits import run
 
 def fork_exec(*arguments, fork_exec=started.fork_exec, **more):
     try:

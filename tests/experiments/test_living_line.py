@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments.watching.line import MINUTE_S, duration_text, line_of, living_line, parts_of, tokens_of
-from fleet.records.counters import Counters
-from fleet.scenario.settle import settle
+from fleet.records.metrics.counters import Counters
+from fleet.scenario.resolve import resolve
 from fleet.scenario.workload import streams_of
 from tests.helpers.counted import counters_of_drafter
 from tests.helpers.stars import repeatable, star
 
-FLEET = settle(star())
+FLEET = resolve(star())
 WIDE = {"width": 160, "force_terminal": True, "legacy_windows": False}
 
 
@@ -54,7 +54,7 @@ def test_a_duration_reads_back_as_it_was(seconds: int) -> None:
 
 
 def test_tokens_of_a_run_are_those_of_its_targets() -> None:
-    fleet = settle(star(workload={"requests": 11}))
+    fleet = resolve(star(workload={"requests": 11}))
     assert tokens_of(fleet) == sum(request.new_tokens for own in streams_of(fleet).values() for request in own)
     assert tokens_of(fleet) == sum(tokens_of(fleet, [target]) for target in range(fleet.verifiers.count))
 

@@ -11,7 +11,7 @@ FAULTS = """
 import resource, sys
 import numpy as np
 from experiments.memory import keep_freed_memory
-from experiments.terminal.exits import run
+from experiments.console.exits import run
 
 def main():
     faults = []

@@ -16,15 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from experiments.watching.page import FAMILIES, Page, metrics_page
-from fleet.chance.acceptance import PerPosition
+from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
-from fleet.records.counters import EDGES_S, Counters
-from fleet.records.recorded import Report
+from fleet.records.metrics.counters import EDGES_S, Counters
+from fleet.records.metrics.tables import commits_of, verifications_of
+from fleet.records.recorder import Report
 from fleet.records.samples import PowerSample
 from fleet.records.schema import WIDTH
-from fleet.records.tables import commits_of, verifications_of
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.run import simulate
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
@@ -46,7 +46,7 @@ def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tu
     run = simulate(scenario)
     log = log_of_run(run)
     rows = int(share * len(log) / WIDTH)
-    counters = Counters(settle(scenario))
+    counters = Counters(resolve(scenario))
     for row in (log[place : place + WIDTH] for place in range(0, rows * WIDTH, WIDTH)):
         if row[1].startswith(station):
             counters.take(Report(12.5, row))
@@ -55,7 +55,7 @@ def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tu
 
 
 def text_of(scenario: Scenario, counts: Counters) -> str:
-    page, registry = Page(settle(scenario)), CollectorRegistry()
+    page, registry = Page(resolve(scenario)), CollectorRegistry()
     page.put(counts)
     registry.register(page)  # type: ignore[arg-type]
     return generate_latest(registry).decode()
@@ -180,12 +180,12 @@ def test_the_page_is_served_on_its_port_until_the_end_and_a_taken_port_is_one_li
         port = free.getsockname()[1]
     scenario = star()
     counts, _ = counters_of(scenario)
-    with metrics_page(settle(scenario), port, "127.0.0.1") as put:
+    with metrics_page(resolve(scenario), port, "127.0.0.1") as put:
         put(counts)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert total(answer.read().decode(), "vllm:generation_tokens_total") == counts.committed
         taken = f"--metrics-port {port} at 127.0.0.1: .*; give another port"
-        with pytest.raises(InputError, match=taken), metrics_page(settle(scenario), port, "127.0.0.1"):
+        with pytest.raises(InputError, match=taken), metrics_page(resolve(scenario), port, "127.0.0.1"):
             pass
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")

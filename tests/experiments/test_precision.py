@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from experiments.precision import MOST_TIMES, parse_precision, simulate_to, times_longer
-from experiments.sweep import sweep
+from experiments.sweep.sweep import sweep
 from fleet.errors import InputError
-from fleet.records.window import Metric
+from fleet.records.metrics.window import Metric
 from fleet.scenario.scenario import Workload
 from specfleet.cli import main
 from tests.helpers.stars import star

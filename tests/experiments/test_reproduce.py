@@ -14,7 +14,7 @@ from experiments.draw import draw
 from experiments.reproduce import REPRODUCTIONS, starsd
 from experiments.reproduce.rows import JUDGED, Reproduction
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
@@ -40,7 +40,7 @@ def table1(less: None) -> Reproduction:  # noqa: ARG001  (the sizes are set befo
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_reproduction_states_its_errors_and_is_scored_by_its_predicted_rows(name: str) -> None:
+def test_every_reproduction_is_scored_by_its_predicted_rows(name: str) -> None:
     reproduction = reproduced(name)
     assert reproduction.assumptions
     for row in reproduction.rows:
@@ -89,13 +89,13 @@ def test_table_1_has_the_round_speed_within_three_per_cent(table1: Reproduction,
 
 
 @pytest.mark.slow
-def test_the_papers_throughput_is_not_N_times_that_of_a_target(table1: Reproduction) -> None:
+def test_the_papers_throughput_is_not_N_times_a_targets(table1: Reproduction) -> None:
     rows = [row for row in table1.rows if row.quantity == "O against N O_i" and row.case["N"] > 1]
     assert all(row.kind == "identity" and row.error is not None and row.error > 0.15 for row in rows)
 
 
 @pytest.mark.slow
-def test_the_blind_version_uses_nothing_beyond_three_targets_but_the_time_of_a_token() -> None:
+def test_the_blind_version_uses_only_token_times_beyond_three() -> None:
     used = [row for row in reproduced("starsd-table1-blind").rows if row.kind == "input"]
     assert {row.quantity for row in used if row.case["N"] > 3} == {"t_s, ms"}
 

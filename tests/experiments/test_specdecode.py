@@ -60,7 +60,7 @@ def told(recordings: Path) -> dict[str, Reproduction]:
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_recordings_that_are_not_there_are_asked_for_in_one_line(name: str, tmp_path: Path) -> None:
+def test_missing_recordings_are_asked_for_in_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"^reproduce {name}: give --data FOLDER, which holds {FILE}$"):
         REPRODUCTIONS[name](Inputs())
     with pytest.raises(InputError, match=rf"^--data .*: has no {FILE}, which reproduce {name} reads$"):
@@ -82,7 +82,7 @@ def test_recordings_that_cannot_be_compared_are_refused_in_one_line(recordings: 
 
 
 @pytest.mark.parametrize("depth", [1, 3, 5, "oracle"])
-def test_a_point_of_figure_10_is_what_the_simulator_takes_row_by_row(depth: int | str, tmp_path: Path) -> None:
+def test_a_point_of_figure_10_is_the_simulators(depth: int | str, tmp_path: Path) -> None:
     folder = write_recordings(tmp_path, requests=1)
     rows = reproduced("specdecode-fig10", folder).rows
     recorded = specdecode_simulated.recordings(Inputs(data=str(folder)), "specdecode-fig10")["GSM8K", "EAGLE-3"]
@@ -99,7 +99,7 @@ def test_a_point_of_figure_10_is_what_the_simulator_takes_row_by_row(depth: int 
         assert point.ours == pytest.approx(taken_s(alone) / speculative_s, rel=1e-9)
 
 
-def test_figure_10_has_every_point_once_and_counts_those_that_are_equal(told: dict[str, Reproduction]) -> None:
+def test_figure_10_has_every_point_once(told: dict[str, Reproduction]) -> None:
     rows = told["specdecode-fig10"].rows
     points = [one for one in rows if one.quantity == "speed-up"]
     assert len({tuple(one.case.values()) for one in points}) == len(points) == 8 * 4 * 6 + 4 * 6
@@ -122,7 +122,7 @@ def test_no_point_of_figure_10_moves_with_what_is_printed(
     assert [before[place].ours for place in points] == [after[place].ours for place in points]
 
 
-def test_a_speed_up_of_figure_1_moves_with_instructcoders_numbers_alone(
+def test_figure_1_moves_with_instructcoders_numbers_alone(
     recordings: Path, told: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = told["specdecode-fig1"].rows
@@ -152,9 +152,7 @@ def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(told: dict[
     assert figure.score.rows == sum(part.rows for part in figure.parts.values()) == 16
 
 
-def test_an_answer_that_was_cut_is_in_figure_10_and_not_in_figure_1(
-    recordings: Path, told: dict[str, Reproduction], tmp_path: Path
-) -> None:
+def test_a_cut_answer_is_in_figure_10_alone(recordings: Path, told: dict[str, Reproduction], tmp_path: Path) -> None:
     """One that never stopped by itself changes nothing of what is predicted for a measurement that leaves it out."""
     table = specdecode_measured.recordings(Inputs(data=str(recordings)), "specdecode-fig1")
     cut = {
@@ -169,7 +167,7 @@ def test_an_answer_that_was_cut_is_in_figure_10_and_not_in_figure_1(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not RECORDING.is_file() or RECORDING.name != FILE, reason="the recordings are not ours")
-def test_on_the_authors_recordings_both_figures_are_as_good_as_claimed() -> None:
+def test_on_the_authors_recordings_both_figures_hold() -> None:
     rows = reproduced("specdecode-fig10", RECORDING.parent).rows
     counted = [one.ours for one in rows if one.quantity != "speed-up"]
     assert counted[0] is not None

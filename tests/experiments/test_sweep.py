@@ -9,17 +9,17 @@ import msgspec
 import pandas as pd
 import pytest
 
-from experiments.cell import ANALYTIC, CellResult
-from experiments.compare import Row, compare_metrics, summarise, worst
-from experiments.resume import resume_digest
-from experiments.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
-from fleet.chance.places import write_places
-from fleet.chance.signals import write_signals
-from fleet.chance.token import Token
+from experiments.compare.compare import Row, compare_metrics, summarise, worst
+from experiments.sweep.cell import ANALYTIC, CellResult
+from experiments.sweep.resume import resume_digest
+from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
+from fleet.acceptance.places import write_places
+from fleet.acceptance.signals import write_signals
+from fleet.acceptance.token import Token
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import Metric
 from fleet.records.run import read_run, write_run
-from fleet.records.window import Metric
 from fleet.scenario.changes import pairs_of
 from fleet.scenario.reading import read_scenario
 from fleet.times.profile import HardwareProfile, write_profile
@@ -93,7 +93,7 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
         ran.append(cell)
         return original(cell, *rest)
 
-    import experiments.sweep as module
+    import experiments.sweep.sweep as module
 
     original = module.run_cell
     monkeypatch.setattr(module, "run_cell", counted)

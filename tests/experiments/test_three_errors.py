@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare import Row, compare_reruns
-from experiments.reruns import Reruns
-from experiments.summary import summary_of
-from experiments.terminal.printing import print_comparison
+from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.reruns import Reruns
+from experiments.compare.summary import summary_of
+from experiments.console.printing import print_comparison
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate

@@ -10,7 +10,7 @@ from itertools import count
 
 import numpy as np
 
-from engine.net.actions import NO_PEER, SERVER_PORT, Arrived, Send
+from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
 from fleet.scenario.faults import Fault, LinkFaults, Way
 from tests.fakes.node import FakeNode
 
@@ -121,11 +121,11 @@ class FakeNetwork:
                 return False
             key, life = ends[0]
             (to, port), way = key, self._way(key, "down")
-            arrived = Arrived(port, NO_PEER, send.frame, 0.0)
+            arrived = ReceivedFrame(port, NO_PEER, send.frame, 0.0)
         else:
             key = name, send.port
             life, to, way = self.lives[key], self.servers[key], self._way(key, "up")
-            arrived = Arrived(SERVER_PORT, _peer(*key, life), send.frame, 0.0)
+            arrived = ReceivedFrame(SERVER_PORT, _peer(*key, life), send.frame, 0.0)
         receiver = self.nodes.get(to)
         if receiver is None:
             return False

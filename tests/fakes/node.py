@@ -6,14 +6,14 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Protocol
 
-from engine.net.actions import SERVER_PORT, Action, Arrived, Deliver, Send
+from engine.net.actions import SERVER_PORT, Action, Deliver, ReceivedFrame, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
 from engine.net.socket_thread import TICK_S
 from engine.node.node import Users
 from engine.node.worker import Executor, Worker
-from fleet.records.recorded import RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.stations.messages import Finished, Ignored, Instruction, Restarted, StepDone
 from fleet.stations.station import Start
 from fleet.times.step import Step
@@ -76,41 +76,41 @@ class FakeNode:
             self._begin()
         self._tick()
 
-    def arrive(self, arrived: Arrived) -> None:
+    def arrive(self, arrived: ReceivedFrame) -> None:
         """Take a frame."""
         self._carry_out(self.connections.receive(arrived.port, arrived.peer, arrived.frame, self.network.now_s))
         self._go_on()
 
     def send(self, send: Send) -> bool:
-        """As `Transport.send`."""
+        """As `Sockets.send`."""
         return self.network.send(self.name, send)
 
     def address_of(self, peer: bytes) -> str:
-        """As `Transport.address_of`: nowhere."""
+        """As `Sockets.address_of`: nowhere."""
         return ""
 
     def cut(self, peer: bytes) -> None:
-        """As `Transport.cut`."""
+        """As `Sockets.cut`."""
         self.network.cut(self.name, peer)
 
-    def poll(self, timeout_s: float) -> list[Arrived]:
-        """As `Transport.poll`; here frames are brought."""
+    def poll(self, timeout_s: float) -> list[ReceivedFrame]:
+        """As `Sockets.poll`; here frames are brought."""
         return []
 
     def wake(self) -> None:
-        """Do nothing: no thread sleeps here. See `Transport.wake`."""
+        """Do nothing: no thread sleeps here. See `Sockets.wake`."""
 
     def tidy(self, known: Container[bytes]) -> Counter[str]:
-        """As `Transport.tidy`; there is nothing to close."""
+        """As `Sockets.tidy`; there is nothing to close."""
         return []
 
     def gone(self) -> list[bytes]:
-        """As `Transport.gone`."""
+        """As `Sockets.gone`."""
         left, self.left = self.left, []
         return left
 
     def close(self) -> None:
-        """As `Transport.close`; nothing is open."""
+        """As `Sockets.close`; nothing is open."""
 
     def _tick(self) -> None:
         for peer in self.gone():
@@ -181,7 +181,7 @@ class FakeNode:
     def _finish(self, step: Step, seconds: float) -> None:
         outcomes = self.worker.executor.run(step)
         self._drain()
-        outcomes = self.worker.settled(step, outcomes)
+        outcomes = self.worker.resolved(step, outcomes)
         self.worker.handle(StepDone(step.number, outcomes, seconds), NOTHING, self.network.now_s)
         self._look()
 
@@ -196,7 +196,7 @@ class FakeNode:
         if isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored):
-            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.told_s))
+            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.event_s))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s

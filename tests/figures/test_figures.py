@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.draw import draw
-from experiments.sweep import sweep
+from experiments.sweep.sweep import sweep
 from figures import draft_time, residuals, throughput, timeline
 from figures.style import save
 from fleet.errors import InputError

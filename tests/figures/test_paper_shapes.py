@@ -88,7 +88,7 @@ def test_what_is_drawn_is_what_the_rows_say() -> None:
 
 
 @pytest.mark.slow
-def test_the_drafter_ahead_gives_tokens_sooner_than_in_turn_and_that_sooner_than_alone() -> None:
+def test_drafting_ahead_is_sooner_than_in_turn() -> None:
     picture = reproduced("amusd-fig4").picture
     assert picture is not None
     tokens = {line.name: line.y[-1] for line in picture.lines}  # after the same time

@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from experiments.draw import draw
-from experiments.sweep import sweep, table
-from experiments.sweep_figure import answer_of, more_is_better
-from experiments.sweep_table import Asked, completed, in_numbers, read_sweep
+from experiments.sweep.figure import answer_of, more_is_better
+from experiments.sweep.sweep import sweep, table
+from experiments.sweep.table import Asked, completed, in_numbers, read_sweep
 from figures.front import unbeaten
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS, Meaning, meanings
-from fleet.records.intervals import student_t_interval
+from fleet.records.metrics.glossary import METRICS, Meaning, meanings
+from fleet.records.metrics.intervals import student_t_interval
 from specfleet.cli.entry import app
 from specfleet.results import sweep_question
 from tests.helpers.stars import repeatable, star

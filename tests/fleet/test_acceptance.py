@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import betaln
 
-from fleet.chance.acceptance import (
+from fleet.acceptance.models import (
     AcceptanceModel,
     BetaGeometric,
     Geometric,

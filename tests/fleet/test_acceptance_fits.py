@@ -12,7 +12,14 @@ from hypothesis import settings
 from scipy import stats
 from scipy.special import betaln
 
-from fleet.chance.acceptance import (
+from fleet.acceptance.fits import (
+    fit_beta_geometric,
+    fit_geometric,
+    likelihood_ratio_test,
+    mean_interval,
+    total_variation,
+)
+from fleet.acceptance.models import (
     AcceptanceModel,
     BetaGeometric,
     Geometric,
@@ -20,13 +27,6 @@ from fleet.chance.acceptance import (
     committed_closed_form,
     expected_accepted,
     pmf,
-)
-from fleet.chance.fits import (
-    fit_beta_geometric,
-    fit_geometric,
-    likelihood_ratio_test,
-    mean_interval,
-    total_variation,
 )
 from fleet.errors import InputError
 

@@ -15,7 +15,7 @@ from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
 from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
-from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.buffer import Work
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Join, Refusal, StepDone
@@ -152,7 +152,7 @@ def test_warm_up_runs_from_its_gap_on() -> None:
 @pytest.mark.parametrize("least", [1, 2, 3])
 def test_a_verification_ahead_waits_for_its_least_tail_or_for_the_last_of_it(least: int) -> None:
     """Prompt of 5, goal of 9, 6 committed: three draft tokens are all that will come."""
-    station = VerifierStation("verifier.1", SettledVerifiers(overlap=Ahead(least=least)))
+    station = VerifierStation("verifier.1", ResolvedVerifiers(overlap=Ahead(least=least)))
     station.handle(Join(0, 0, 5, 4), 0.0)
     plan = station.plan(0.0)
     assert isinstance(plan, Start)
@@ -183,7 +183,7 @@ def test_what_a_batch_rule_asks_of_its_station(rule: BatchRule, flags: tuple[int
 
 def prefilled(**verifiers: Any) -> VerifierStation:
     """A target after the prefill of five tokens, which waits for its first draft of epoch 1 at base 6."""
-    station = VerifierStation("verifier.1", SettledVerifiers(**verifiers))
+    station = VerifierStation("verifier.1", ResolvedVerifiers(**verifiers))
     station.handle(Join(0, 0, 5, 9), 0.0)
     run_step(station)
     return station
@@ -221,7 +221,7 @@ def test_who_was_refused_gives_its_grant_back_and_gets_no_more() -> None:
 
 def test_a_drafter_ends_its_drafts_where_the_models_positions_end() -> None:
     for base, tokens in ((11, 5), (15, 5), (17, 3), (19, 1), (20, 0)):
-        hub = DrafterStation("drafter", SettledDrafters(positions=20))
+        hub = DrafterStation("drafter", ResolvedDrafters(positions=20))
         hub.handle(DraftRequest(0, 0, epoch=1, base=base, opening=True), 0.0)
         plan = hub.plan(0.0)
         assert isinstance(plan, Start)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from experiments.cell import analytic_values
+from experiments.sweep.cell import analytic_values
 from fleet.errors import InputError
-from fleet.records.metrics import measure, measure_targets
+from fleet.records.metrics.measure import measure, measure_targets
 from fleet.scenario.reading import make_scenario
 from sim.predict import predict
 from sim.run import simulate

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.counters import EDGES_S, Counters, Histogram, TargetCounters
-from fleet.records.metrics import measure
-from fleet.records.recent import MAX_EVENTS, SPAN_S
-from fleet.records.recorded import Log, Report
+from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.recent import MAX_EVENTS, SPAN_S
+from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
+from fleet.records.recorder import Log, Report
 from fleet.records.run import Run
 from fleet.records.schema import WIDTH
-from fleet.records.tables import commits_of, rounds_of, verifications_of
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.run import simulate
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import repeatable, star
@@ -38,7 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def counted(scenario: Scenario, run: Run) -> Counters:
-    counters = Counters(settle(scenario))
+    counters = Counters(resolve(scenario))
     counters.take(Report(0.0, log_of_run(run)))
     return counters
 
@@ -72,14 +72,14 @@ def test_targets_counts_are_sums_of_the_tables_of_the_whole_log(kind: str, seed:
     ends = commits.groupby("request").time_s.agg(["min", "max"])
     assert counts.first.sum_s == pytest.approx((ends["min"] - joins).sum())
     assert counts.latency.sum_s == pytest.approx((ends["max"] - joins).sum())
-    per_target = commits.groupby(commits.tag.map(settle(scenario).target_of)).committed.sum()
+    per_target = commits.groupby(commits.tag.map(resolve(scenario).target_of)).committed.sum()
     assert {target: one.committed for target, one in counts.verifying.items()} == per_target.to_dict()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("a batch", "no drafter")])
 def test_what_drafters_saw_is_what_targets_did_but_for_the_first_and_last_tokens_of_texts(kind: str) -> None:
     scenario = star(**({"workload": SHORT} | KINDS[kind]))
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     run = simulate(scenario)
     rows, counts = run.frame(), counted(scenario, run)
     if fleet.routed:  # of a session that moves the drafters learn less
@@ -137,7 +137,7 @@ def test_pieces_of_a_log_count_like_the_whole(pieces: list[int]) -> None:
 
 SCENARIO = star(workload=SHORT)
 RUN = simulate(SCENARIO)
-FLEET = settle(SCENARIO)
+FLEET = resolve(SCENARIO)
 
 
 def test_a_time_is_counted_under_the_first_edge_that_is_not_below_it() -> None:
@@ -164,7 +164,7 @@ def test_recent_metrics_of_a_short_run_are_its_metrics(side: str) -> None:
     assert end_s < SPAN_S
     if side == "drafters alone":
         log = [value for row in log_rows(log) if row[1] == "drafter" for value in row]
-    counters, measured = Counters(settle(scenario)), measure(run)
+    counters, measured = Counters(resolve(scenario)), measure(run)
     counters.take(Report(end_s, log))
     (recent,) = counters.recent_metrics()
     assert recent["load"] == pytest.approx(measured["load"].value)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import SettledDrafters
+from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import DraftRequest, StepDone
 from fleet.stations.station import Start
@@ -121,7 +121,7 @@ def test_neither_part_of_a_step_takes_less_than_no_time() -> None:
 def test_a_drafter_learns_what_came_back_and_when() -> None:
     """Two rounds of one target: four of its first draft pass in 5 s; the station keeps what the rule learns."""
     rule = AdaptiveDepth()
-    hub = DrafterStation("drafter", SettledDrafters(allocate=rule, targets=2))
+    hub = DrafterStation("drafter", ResolvedDrafters(allocate=rule, targets=2))
     hub.handle(DraftRequest(3, 0, epoch=1, base=11, opening=True), 0.0)
     now_s = 0.0
     for duration_s in (2.0, 1.0):  # the prefill, which teaches nothing, and the draft

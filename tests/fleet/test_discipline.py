@@ -5,7 +5,7 @@ import pytest
 from fleet.policies.order import Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.route import Affinity
-from fleet.scenario.settled import SettledDrafters
+from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.discipline import Discipline
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import DraftRequest, StepDone, View
@@ -13,17 +13,17 @@ from fleet.stations.station import Start
 
 
 def test_without_weights_and_limits_everybody_may_start_at_once() -> None:
-    plain = Discipline(order=SettledDrafters().order)
+    plain = Discipline(order=ResolvedDrafters().order)
     assert plain.plain
     assert not plain.limited
     assert (plain.virtual_start(3), plain.not_before_s(3, 7.0)) == (0.0, 0.0)
     assert plain.target_of(7) == 7
-    assert Discipline(SettledDrafters().order, targets=3).target_of(7) == 1
+    assert Discipline(ResolvedDrafters().order, targets=3).target_of(7) == 1
 
 
 def test_rounds_of_a_limited_target_start_a_fixed_time_apart_and_others_at_once() -> None:
     """Targets 0 and 1 have limits of their own; the last entry, no limit, holds for all further ones."""
-    held = Discipline(SettledDrafters().order, (0.5, 4.0, 0.0))
+    held = Discipline(ResolvedDrafters().order, (0.5, 4.0, 0.0))
     assert held.limited
     assert [held.not_before_s(0, now_s) for now_s in (1.0, 1.5, 9.0, 9.0)] == [1.0, 3.0, 9.0, 11.0]
     assert [held.not_before_s(1, 1.0) for _ in range(3)] == [1.0, 1.25, 1.5]
@@ -42,7 +42,7 @@ def test_weights_space_rounds_in_virtual_time_and_credit_is_kept_up_to_two_round
 
 
 def test_a_drafter_tells_its_router_the_work_that_waits_in_smoothed_times() -> None:
-    hub = DrafterStation("drafter.1", SettledDrafters(route=Affinity()), drafter=1)
+    hub = DrafterStation("drafter.1", ResolvedDrafters(route=Affinity()), drafter=1)
 
     def run_step(duration_s: float) -> list[object]:
         plan = hub.plan(0.0)

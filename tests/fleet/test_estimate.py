@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
 from fleet.errors import InputError
-from fleet.estimate.configs import shape_of_config
-from fleet.estimate.device import LABELS, Figure
-from fleet.estimate.passes import (
+from fleet.hardware.configs import shape_of_config
+from fleet.hardware.device import LABELS, Figure
+from fleet.hardware.passes import (
     WEIGHT_BYTES,
     Placed,
     computes_in,
@@ -24,9 +24,9 @@ from fleet.estimate.passes import (
     products_s,
     roofline_of,
 )
-from fleet.estimate.profile import estimated_profile, placed, placed_of
-from fleet.estimate.shape import Shape
-from fleet.estimate.shipped import device_of, engine_of, shape_of
+from fleet.hardware.profile import estimated_profile, placed, placed_of
+from fleet.hardware.shape import Shape
+from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.labels import basis_of, estimated_numbers, label_of
 from fleet.times.profile import STEPS, HardwareProfile, read_profile, write_profile
 from fleet.times.step_time import StepTime

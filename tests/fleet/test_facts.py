@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from fleet.chance.acceptance import AcceptanceModel, Geometric, PerPosition, Recorded
-from fleet.chance.tokens import Agreement
+from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded
+from fleet.acceptance.tokens import Agreement
 from fleet.scenario.facts import accepts, crowds, replaced_acceptance
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Acceptance
-from fleet.scenario.settle import settle
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
@@ -51,9 +51,9 @@ def test_only_lengths_that_a_profile_measured_can_be_replaced(
 
 @pytest.mark.parametrize(("count", "cores", "crowded"), [(1, 2, False), (2, 2, True), (3, 4, False), (4, 4, True)])
 def test_more_models_than_cores_are_a_crowd_unless_they_share_a_device(count: int, cores: int, crowded: bool) -> None:
-    assert crowds(settle(make_scenario({"verifiers": {"count": count}})), cores) == crowded
+    assert crowds(resolve(make_scenario({"verifiers": {"count": count}})), cores) == crowded
     verifiers = {"count": count, "device": "host"}
     shared = make_scenario({"devices": {"host": {}}, "verifiers": verifiers, "drafters": {"device": "host"}})
-    assert not crowds(settle(shared), cores)
+    assert not crowds(resolve(shared), cores)
     replayed = {"count": count, "kind": "replayed", "verify": {"base_s": 0.01}}
-    assert not crowds(settle(make_scenario({"verifiers": replayed})), cores)
+    assert not crowds(resolve(make_scenario({"verifiers": replayed})), cores)

@@ -17,7 +17,7 @@ from fleet.policies.allocate import Fixed
 from fleet.policies.order import Fifo, Order, Priority
 from fleet.policies.outcome import Outcome
 from fleet.policies.warm_up import AfterIdle, NoWarmUp, WarmUp
-from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -85,12 +85,12 @@ class FaultyStar(RuleBasedStateMachine):
         priorities: tuple[int, ...],
     ) -> None:
         self.drafter = DrafterStation(
-            "drafter", SettledDrafters(allocate=Fixed(DEPTH), order=order, admit=admission, warm_up=warm_up)
+            "drafter", ResolvedDrafters(allocate=Fixed(DEPTH), order=order, admit=admission, warm_up=warm_up)
         )
         self.limit = admission.sessions if isinstance(admission, AtMost) else count + 1
         self.order, self.priorities = order, priorities
         self.goal = PROMPT_TOKENS + new_tokens
-        self.verifiers = [VerifierStation(f"verifier.{target + 1}", SettledVerifiers()) for target in range(count)]
+        self.verifiers = [VerifierStation(f"verifier.{target + 1}", ResolvedVerifiers()) for target in range(count)]
         self.stations: list[Station] = [self.drafter, *self.verifiers]
         self.now_s, self.events = 0.0, 0
         self.links: dict[tuple[int, str], deque[Message]] = {

@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import join_of, stations
 from fleet.stations.drafter import DrafterStation
@@ -58,7 +58,7 @@ class FaultyFleet(StationsMachine):
             "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}}  # fmt: skip
         for table in ("drafters", "verifiers", "workload"):
             content[table] = tables.get(table, {}) | FLEETS[name].get(table, {})
-        self.fleet = settle(make_scenario(content))
+        self.fleet = resolve(make_scenario(content))
         self.stations = stations(self.fleet)
         self.requests = {tag: iter(requests) for tag, requests in streams_of(self.fleet).items()}
         self.goals: dict[tuple[int, int], int] = {}

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from fleet.chance.signals import SCHEMA as SIGNALS
-from fleet.records.glossary import METRICS, SYMBOLS
-from fleet.records.metrics import measure
+from fleet.acceptance.signals import SCHEMA as SIGNALS
+from fleet.records.metrics.glossary import METRICS, SYMBOLS
+from fleet.records.metrics.measure import measure
 from fleet.records.power import EnergyCurve
 from fleet.records.run import Run
 from fleet.records.schema import SCHEMA, Row

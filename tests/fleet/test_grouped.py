@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.records.columns import Table, Words
-from fleet.records.grouped import Groups, at, find, packed
+from fleet.records.metrics.grouped import Groups, at, find, packed
 from tests.helpers.stars import repeatable
 
 # Small keys that meet often, and some as far apart as keys can be: a packed key has to hold all of them.

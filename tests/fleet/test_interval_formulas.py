@@ -7,9 +7,15 @@ import pytest
 from scipy import stats
 
 from fleet.records.columns import Table, Words
-from fleet.records.intervals import batch_interval, drifts, quantile_levels, student_t_interval, variance_of_mean
-from fleet.records.steady import CELLS, _of_number_inside_s, of_device_s
-from fleet.records.window import LEAST_RELAXATIONS, Window
+from fleet.records.metrics.intervals import (
+    batch_interval,
+    drifts,
+    quantile_levels,
+    student_t_interval,
+    variance_of_mean,
+)
+from fleet.records.metrics.steady import CELLS, _of_number_inside_s, of_device_s
+from fleet.records.metrics.window import LEAST_RELAXATIONS, Window
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fleet.records.intervals import batch_interval, drifts, jain_index, quantile_levels, student_t_interval
-from fleet.records.steady import of_device_s
-from fleet.records.window import LEAST_BEYOND, LEAST_RELAXATIONS, Metric, Window
+from fleet.records.metrics.intervals import batch_interval, drifts, jain_index, quantile_levels, student_t_interval
+from fleet.records.metrics.steady import of_device_s
+from fleet.records.metrics.window import LEAST_BEYOND, LEAST_RELAXATIONS, Metric, Window
 from tests.helpers.marks import slow
 from tests.helpers.queues import Queue, mean_wait_s, mm1, sojourn_s
 from tests.helpers.stars import repeatable

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from fleet.policies.clip import reach
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import Realign, SameLength
-from fleet.policies.reach import reach
 from fleet.policies.shapes import Shape
 from tests.helpers.stars import repeatable
 
@@ -26,7 +26,6 @@ from tests.helpers.stars import repeatable
     ("rule", "defaults"),
     [
         (Dsde, {"cap": True}),
-        (AdaEdl, {"base": 7}),
         (AdaptiveDepth, {"most": 16}),
         (Heuristic, {"most": 64}),
         (GoodSpeed, {"eta": 0.1, "beta": 0.5, "decay": 0.0, "fairness": 1.0}),
@@ -48,7 +47,7 @@ def test_what_a_scenario_leaves_out_is_what_its_paper_or_its_page_says(rule: Any
     ("rule", "longest"),
     [
         (Fixed(7), 7), (AdaptiveDepth(most=9), 9), (Heuristic(most=9), 9), (FixedShare(7), 7), (RandomShare(7), 7),
-        (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(base=7), 7),
+        (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(), 7),
     ],
 )  # fmt: skip
 def test_a_rules_longest_draft_is_told(rule: Any, longest: int) -> None:

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.notes import notes_of
-from fleet.chance.lengths import lognormal_of
+from fleet.acceptance.lengths import lognormal_of
 from fleet.errors import InputError
-from fleet.records.metrics import assess, measure
+from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.arrivals import Gamma
 from fleet.scenario.lengths import TEXTS, Between
 from fleet.scenario.reading import make_scenario, read_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Workload
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
 from fleet.scenario.writing import scenario_lines
 from sim.fast.choice import has_numba
-from sim.fast.plain import is_plain_star
+from sim.fast.plain import unsupported_in
 from sim.run import simulate
 from tests.helpers.stars import TABLES, repeatable, star
 
@@ -36,12 +36,12 @@ def workload(**changes: Any) -> dict[str, Any]:
     return ({} if "lengths" in changes else {"prompt_tokens": 10, "new_tokens": 20}) | {"requests": 50} | changes
 
 
-def settled(seed: int = 1, **changes: Any) -> Fleet:
-    return settle(make_scenario(TABLES | {"seed": seed, "workload": changes}))
+def resolved(seed: int = 1, **changes: Any) -> Fleet:
+    return resolve(make_scenario(TABLES | {"seed": seed, "workload": changes}))
 
 
 def requests_with(seed: int = 1, **changes: Any) -> list[Request]:
-    streams = streams_of(settled(seed, **workload(**changes)))
+    streams = streams_of(resolved(seed, **workload(**changes)))
     return sorted((request for own in streams.values() for request in own), key=lambda request: request.number)
 
 
@@ -89,7 +89,7 @@ def test_published_means_are_those_of_the_draws() -> None:
 
 
 def test_a_published_workload_is_drawn_and_shown() -> None:
-    fleet = settled(requests=5, lengths="chat")
+    fleet = resolved(requests=5, lengths="chat")
     assert fleet.workload.prompt_tokens == TEXTS["chat"].prompts
     rows = {what: value for _, what, value in describe_fleet(fleet)}
     assert "cv = 1.1" in rows["prompt_tokens"]
@@ -181,7 +181,7 @@ def test_a_published_workload_has_the_lengths_alone(key: str) -> None:
 def test_the_compiled_loop_knows_all_loads() -> None:
     arrivals = {"process": "gamma", "per_s": 0.05, "burstiness": 0.3}
     scenario = star(workload=workload(prompt_tokens=LOGNORMAL, arrivals=arrivals, requests=20))
-    assert is_plain_star(settle(scenario))
+    assert unsupported_in(resolve(scenario)) == ""
     if has_numba():
         assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import join_of, station_named, stations
 from fleet.stations.drafter import DrafterStation
@@ -41,7 +41,7 @@ class LossyFleet(StationsMachine):
 
     @initialize(name=st.sampled_from([name for name in sorted(FLEETS) if name not in ("turns", "contended")]))
     def build(self, name: str) -> None:
-        self.fleet = settle(plain_fleet(name, 0))
+        self.fleet = resolve(plain_fleet(name, 0))
         self.stations = stations(self.fleet)
         self.now_s = 0.0
         self.deaths = dict.fromkeys(self.stations, 0)

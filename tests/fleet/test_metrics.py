@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fleet.records.intervals import jain_index
-from fleet.records.metrics import combine, measure, measure_targets
+from fleet.records.metrics.intervals import jain_index
+from fleet.records.metrics.measure import combine, measure, measure_targets
+from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.window import Metric
 from fleet.records.run import Run, make_run
-from fleet.records.tables import commits_of
-from fleet.records.window import Metric
 from fleet.scenario.facts import devices_of
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim import analytic
 from tests.helpers.hand_stars import (
     DRAFT_BYTES,
@@ -31,7 +31,7 @@ from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
 
 
-def constant_star(targets: int, service_s: float, iterations: int = 20, batches: int = 10) -> Run:
+def constant_star(targets: int, service_s: float, iterations: int = 20) -> Run:
     """One request a target; two of three draft tokens pass each round. The window is `iterations` whole iterations.
 
     The first target takes 2 x iterations x T_gamma in all, the prefill filling what its rounds leave of that; half of
@@ -42,7 +42,7 @@ def constant_star(targets: int, service_s: float, iterations: int = 20, batches:
         verifiers={"count": targets},
         drafters={"depth": 3},
         workload={"requests": targets, "new_tokens": 1 + 3 * (2 * iterations - 1)},
-        measure={"warm_up_share": 0.5, "batches": batches},
+        measure={"warm_up_share": 0.5},
     )
     prefill_s = 2 * T_s - (service_s + RETURN_S)
     return run_star(scenario, two_of_three, draft=service_s, prefill=prefill_s)
@@ -214,9 +214,9 @@ def test_devices_are_counted_once_however_many_stations_share_them() -> None:
         (1, 1, star(devices=other, verifiers={"device": "other"})),
         (1, 3, star(devices=one, drafters={"device": "host"})),
     ):
-        assert devices_of(settle(scenario)) == (drafters, targets)
+        assert devices_of(resolve(scenario)) == (drafters, targets)
     batch = star(batch={"rule": {"policy": "slots", "size": 2}}, verifiers={"count": 1})
-    assert devices_of(settle(batch)) == (0, 1)
+    assert devices_of(resolve(batch)) == (0, 1)
 
 
 def test_the_energy_of_a_fleet_is_power_times_time_of_each_device() -> None:

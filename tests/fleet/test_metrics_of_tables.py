@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.window import with_percentiles
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
-from fleet.records.tables import commits_of
-from fleet.records.window import with_percentiles
 from fleet.scenario.names import verifier_name
 from tests.helpers.hand_stars import values
 from tests.helpers.logs import log_of

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fleet.records.metrics import measure
-from fleet.records.outages import alone_of, rejoins_of, spans_of
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.outages import alone_of, rejoins_of, spans_of
+from fleet.records.metrics.tables import commits_of
 from fleet.records.run import Run
-from fleet.records.tables import commits_of
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -26,7 +26,7 @@ def run_of(*faults: dict[str, Any], requests: int = 1, new_tokens: int = 43, **c
             drafters={"depth": 2, "lease_s": 50.0},
             verifiers={"count": 1, "patience_s": PATIENCE_S, "rejoin_s": REJOIN_S},
             workload={"requests": requests, "new_tokens": new_tokens},
-            measure={"warm_up_share": 0.0, "batches": 2},
+            measure={"warm_up_share": 0.0},
             faults=list(faults),
             **changes,
         )

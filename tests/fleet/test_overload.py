@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from experiments.cell import run_cell
-from fleet.records.findings import findings_of
-from fleet.records.overload import FALSE_ALARM, Overload, overload_of
+from experiments.sweep.cell import run_cell
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.overload import FALSE_ALARM, Overload, overload_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate

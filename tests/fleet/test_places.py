@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.chance.acceptance import expected_committed, pmf
-from fleet.chance.places import ByPlace, PlaceSampler, read_places, walk, write_places
+from fleet.acceptance.models import expected_committed, pmf
+from fleet.acceptance.places import ByPlace, PlaceSampler, read_places, walk, write_places
 from fleet.errors import InputError
 from fleet.scenario.facts import accepts
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, curves_of, energy_line, write_samples
 from fleet.records.run import Run, read_run, write_run
 from fleet.records.samples import PowerSample

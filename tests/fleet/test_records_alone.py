@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import InputError
-from fleet.records.findings import findings_of
-from fleet.records.metrics import assess, measure_targets
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run, make_run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario

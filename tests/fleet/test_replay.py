@@ -9,7 +9,7 @@ import pytest
 from fleet.policies.order import Fifo
 from fleet.records.replay import replay
 from fleet.records.run import Run, make_run
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.logs import log_of
 from tests.helpers.stars import star
@@ -83,5 +83,5 @@ def test_a_changed_outcome_is_found() -> None:
 
 
 def test_a_log_of_another_fleet_is_refused() -> None:
-    smaller = msgspec.structs.replace(LOG.header, fleet=settle(star(verifiers={"count": 1})))
+    smaller = msgspec.structs.replace(LOG.header, fleet=resolve(star(verifiers={"count": 1})))
     assert "has no such station" in replay(Run(smaller, LOG.table))[0]

@@ -7,14 +7,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from fleet.chance.acceptance import Geometric
+from fleet.acceptance.models import Geometric
 from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.policies.admit import AtMost
 from fleet.policies.order import Priority
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -95,7 +95,7 @@ def test_a_change_that_no_scenario_can_take_is_named(changes: dict[str, Any], ex
 
 @pytest.mark.parametrize("name", shipped_scenarios())
 def test_a_changed_scenario_is_the_changed_file(name: str) -> None:
-    changes = {"seed": 7, "measure.batches": 4}
+    changes = {"seed": 7, "measure.warm_up_share": 0.2}
     file = shipped_scenarios()[name]
     assert change_scenario(read_scenario(file), changes) == read_scenario(file, changes)
 
@@ -108,7 +108,7 @@ def test_a_policy_is_a_bare_name_or_a_table() -> None:
 def test_a_profile_is_found_beside_its_scenario(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"name": "mine", "draft": {"base_s": 1}, "verify": {"base_s": 2}}')
     scenario = read_scenario(written(tmp_path, 'profile = "mine.json"'))
-    assert settle(scenario).verifier_times(0).verify.base_s == 2
+    assert resolve(scenario).verifier_times(0).verify.base_s == 2
 
 
 def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import InputError
-from fleet.records.metrics import combine, measure
-from fleet.records.service import meets
-from fleet.records.window import Metric
+from fleet.records.metrics.measure import combine, measure
+from fleet.records.metrics.service import meets
+from fleet.records.metrics.window import Metric
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.facts import devices_of
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.slo import Slo
-from sim.fast.plain import is_plain_star
+from sim.fast.plain import unsupported_in
 from sim.run import simulate
 from tests.helpers.stars import repeatable, star
 
@@ -77,7 +77,7 @@ def test_what_is_offered_is_stated_and_what_is_carried_ends_at_the_capacity() ->
 def test_cost_a_million_tokens_is_that_of_all_devices_at_this_throughput(changes: dict[str, Any]) -> None:
     profile = {"decode": {"base_s": 1.0}}
     metrics = measured(cost=PRICES | {"target_w": 300.0, "drafter_w": 100.0}, profile=profile, **changes)
-    drafters, targets = devices_of(settle(star(**changes)))
+    drafters, targets = devices_of(resolve(star(**changes)))
     throughput, one = metrics["throughput"].value, metrics["cost_per_million_tokens"]
     assert one.value == pytest.approx(per_million_tokens(0.5 * drafters + 2 * targets, throughput))
     assert one.unit == "cost/million tokens, EUR"
@@ -163,4 +163,4 @@ def test_a_role_without_devices_needs_no_price() -> None:
 def test_goals_and_prices_change_no_record_and_are_known_to_the_compiled_loop() -> None:
     priced = star(slo={"tpot_s": "40ms"}, cost=PRICES)
     assert simulate(priced).digest() == simulate(star()).digest()
-    assert is_plain_star(settle(priced))
+    assert unsupported_in(resolve(priced)) == ""

@@ -1,4 +1,4 @@
-"""A settled fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
+"""A resolved fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
 
 import ast
 from pathlib import Path
@@ -13,8 +13,8 @@ from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.records.run import read_run, write_run
 from fleet.scenario.reading import make_scenario, read_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.show import describe_fleet
 from fleet.stations.build import stations
 from fleet.times.overhead import Overhead
@@ -25,7 +25,7 @@ from tests.helpers.stars import repeatable, star
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, resolved, kept or written
-    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "settle", "sharing", "unused")),
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve", "sharing", "unused")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
     *("engine/launch/by_hand.py", "engine/launch/serve.py", "engine/node/batch.py", "engine/node/colocated.py"),
@@ -34,13 +34,13 @@ DOORS = {  # where a scenario is read, changed, resolved, kept or written
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_shipped_scenario_settles_to_a_value_that_survives_being_written(path: Path) -> None:
-    fleet = settle(read_scenario(path))
+    fleet = resolve(read_scenario(path))
     assert msgspec.json.decode(msgspec.json.encode(fleet), type=Fleet) == fleet
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_what_is_shown_names_every_station(path: Path) -> None:
-    fleet = settle(read_scenario(path))
+    fleet = resolve(read_scenario(path))
     ends = {name for where, _, _ in describe_fleet(fleet) for part in where.split(" - ") for name in part.split(" .. ")}
     built = list(stations(fleet))
     assert {name for name in ends if name in built} >= {built[0], built[-1]}
@@ -51,7 +51,7 @@ def test_a_run_keeps_the_fleet_that_it_ran(tmp_path: Path) -> None:
     scenario = star()
     write_run(simulate(scenario), tmp_path / "run.parquet")
     kept = read_run(tmp_path / "run.parquet")
-    assert kept.header.fleet == settle(scenario)
+    assert kept.header.fleet == resolve(scenario)
     assert replay(kept) == []
 
 
@@ -76,7 +76,7 @@ def test_the_last_tier_that_names_a_station_wins(
     tables: dict[str, Any] = {"drafters": {"count": M, "tiers": of_drafters}}
     tables["verifiers"] = {"count": N, "tiers": of_targets} | ({"verify": verify} if verify else {})
     scenario = star(**tables, **({"link": link} if link else {}))
-    fleet, profile = settle(scenario), scenario.profile
+    fleet, profile = resolve(scenario), scenario.profile
     assert not isinstance(profile, str)
     for drafter in range(M):
         told = [tier["step"] for tier in of_drafters if drafter + 1 >= tier["first"] and "step" in tier]
@@ -89,9 +89,9 @@ def test_the_last_tier_that_names_a_station_wins(
             near = [tier["link"] for tier in of_drafters if drafter + 1 >= tier["first"] and "link" in tier]
             far = [tier["link"] for tier in of_targets if target + 1 >= tier["first"] and "link" in tier]
             stated = (far or near or [link])[-1]
-            settled = fleet.link(target, drafter)
-            assert settled.time == (LinkTime(**stated) if stated else profile.link)
-            assert settled.held == (stated is not None)
+            resolved = fleet.link(target, drafter)
+            assert resolved.time == (LinkTime(**stated) if stated else profile.link)
+            assert resolved.held == (stated is not None)
 
 
 OVERHEADS = {
@@ -112,7 +112,7 @@ def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], **tables: Any)
     }
     here[DRAFTERS]["count"], here[TARGETS]["count"] = M, N
     devices = {"host": {"sharing": sharing}} if sides else {}
-    return settle(star(**{"profile": profile, "devices": devices} | here | tables))
+    return resolve(star(**{"profile": profile, "devices": devices} | here | tables))
 
 
 @pytest.mark.parametrize(("sharing", "number"), [("contended", 0), ("turns", 1), ("one-process", 2)])
@@ -146,22 +146,22 @@ def test_a_replayed_target_has_no_overhead() -> None:
 
 
 def test_without_a_profile_a_fleet_settles_and_says_what_is_missing_when_asked() -> None:
-    fleet = settle(make_scenario({"name": "bare"}))
+    fleet = resolve(make_scenario({"name": "bare"}))
     for ask in (lambda: fleet.drafter_times(0), lambda: fleet.verifier_times(0), lambda: fleet.link(0)):
         with pytest.raises(InputError, match=r"^scenario 'bare': profile is missing; name a shipped profile"):
             ask()
 
 
 def test_streams_belong_to_targets_and_drafters_in_turn() -> None:
-    fleet = settle(star(drafters={"count": 2}, verifiers={"count": 3}))
+    fleet = resolve(star(drafters={"count": 2}, verifiers={"count": 3}))
     assert [fleet.target_of(tag) for tag in range(4)] == [0, 1, 2, 0]
     assert [fleet.drafter_of(tag) for tag in range(4)] == [0, 1, 0, 1]
     assert [fleet.drafter_name(drafter) for drafter in range(2)] == ["drafter.1", "drafter.2"]
-    assert settle(star()).drafter_name(0) == "drafter"
+    assert resolve(star()).drafter_name(0) == "drafter"
 
 
 def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
-    """Both worlds build from the settled fleet: only where runs begin or end is the scenario itself known."""
+    """Both worlds build from the resolved fleet: only where runs begin or end is the scenario itself known."""
     takers = {
         str(path.relative_to(ROOT))
         for room in ("fleet", "sim", "engine")

@@ -7,17 +7,17 @@ import msgspec
 import pytest
 
 from experiments.notes import notes_of
-from experiments.resume import resume_digest
+from experiments.sweep.resume import resume_digest
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.run import read_run, write_run
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.show import describe_fleet
 from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from sim.fast.choice import has_numba
-from sim.fast.plain import is_plain_star
+from sim.fast.plain import unsupported_in
 from sim.predict import predict
 from sim.run import simulate
 
@@ -59,7 +59,7 @@ def alone(profile: dict[str, Any], **changes: Any) -> Scenario:
 
 
 def test_each_side_has_the_times_of_its_own_profile_and_none_of_the_other() -> None:
-    both, edge, rack = settle(mixed()), settle(alone(EDGE)), settle(alone(RACK))
+    both, edge, rack = resolve(mixed()), resolve(alone(EDGE)), resolve(alone(RACK))
     assert both.drafters.times == edge.drafters.times
     assert both.verifiers.times == rack.verifiers.times
     assert (both.vocabulary, both.hidden) == (100, 16)  # the target's, whose distributions travel
@@ -70,18 +70,18 @@ def test_each_side_has_the_times_of_its_own_profile_and_none_of_the_other() -> N
 def test_one_profile_named_twice_is_one_profile() -> None:
     twice, once = mixed(EDGE, EDGE), alone(EDGE)
     assert simulate(twice).digest() == simulate(once).digest()
-    settled, plain = settle(twice), settle(once)
+    resolved, plain = resolve(twice), resolve(once)
     assert msgspec.structs.replace(
-        settled,
-        drafters=msgspec.structs.replace(settled.drafters, profile=""),
-        verifiers=msgspec.structs.replace(settled.verifiers, profile=""),
+        resolved,
+        drafters=msgspec.structs.replace(resolved.drafters, profile=""),
+        verifiers=msgspec.structs.replace(resolved.verifiers, profile=""),
     ) == plain  # fmt: skip
-    assert settled.drafters.profile.startswith("edge (assumed")
+    assert resolved.drafters.profile.startswith("edge (assumed")
 
 
 def test_the_compiled_loop_knows_mixed_hardware() -> None:
     scenario = mixed(drafters={"profile": EDGE, "count": 2})
-    assert is_plain_star(settle(scenario))
+    assert unsupported_in(resolve(scenario)) == ""
     if has_numba():
         assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 
@@ -97,9 +97,9 @@ def test_a_link_and_acceptance_are_the_scenario_s_or_its_profile_s_and_a_note_sa
     told = RACK | {"link": {"latency_s": 0.4}, "acceptance": {"model": "geometric", "beta": 0.5}}
     content = {key: value for key, value in COMMON.items() if key == "workload"}
     beside = make_scenario(content | {"profile": told, "drafters": {"profile": EDGE}})
-    fleet = settle(beside)
+    fleet = resolve(beside)
     assert fleet.link(0).time.latency_s == 0.4
-    assert fleet.acceptance == settle(make_scenario(content | {"profile": told})).acceptance
+    assert fleet.acceptance == resolve(make_scenario(content | {"profile": told})).acceptance
     assert any("the link and acceptance are profile rack's" in note for note in notes_of(beside))
     assert not any("measured between other machines" in note for note in notes_of(mixed()))
 
@@ -130,14 +130,14 @@ def test_what_neither_profile_tells_is_refused_in_a_line(changes: dict[str, Any]
 
 
 def test_labels_of_both_profiles_are_kept_and_estimates_are_told() -> None:
-    fleet = settle(mixed())
+    fleet = resolve(mixed())
     assert fleet.profile == "edge drafts for rack"
     assert fleet.basis == "estimated"
     rows = [(place, value) for place, what, value in describe_fleet(fleet) if what == "profile"]
     own = [value.partition(";")[0] for place, value in rows if place != fleet.name]
     assert own == ["edge (assumed", "rack (estimated"]
     assert any("profile rack: step times estimated" in note for note in notes_of(mixed()))
-    assert settle(mixed(rack={**RACK, "sources": {}})).basis == "assumed"
+    assert resolve(mixed(rack={**RACK, "sources": {}})).basis == "assumed"
 
 
 def test_energy_is_that_of_each_side_s_devices() -> None:

@@ -13,7 +13,7 @@ from fleet.policies.liveness import Patience, lease_ends_s
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import RoundRobin
-from fleet.scenario.settled import SettledDrafters, SettledVerifiers
+from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -40,14 +40,14 @@ from tests.helpers.stars import repeatable
 PATIENT = Patience(patience_s=2.0, rejoin_s=5.0)
 
 
-def target(new_tokens: int = 30, **settled: Any) -> VerifierStation:
-    station = VerifierStation("verifier.1", SettledVerifiers(**{"patience": PATIENT} | settled))
+def target(new_tokens: int = 30, **resolved: Any) -> VerifierStation:
+    station = VerifierStation("verifier.1", ResolvedVerifiers(**{"patience": PATIENT} | resolved))
     station.handle(Join(0, 0, 10, new_tokens), 0.0)
     return station
 
 
-def hub(**settled: Any) -> DrafterStation:
-    return DrafterStation("drafter", SettledDrafters(**{"allocate": Fixed(3), "lease_s": 4.0} | settled))
+def hub(**resolved: Any) -> DrafterStation:
+    return DrafterStation("drafter", ResolvedDrafters(**{"allocate": Fixed(3), "lease_s": 4.0} | resolved))
 
 
 def step(station: Station, now_s: float, accepted: int = 0) -> list[Instruction]:
@@ -148,7 +148,7 @@ def test_the_next_request_of_a_silent_drafter_does_not_wait_for_it() -> None:
 def test_others_at_a_barrier_wait_for_a_silent_drafter_no_longer_than_the_patience() -> None:
     station = VerifierStation(
         "verifier.1",
-        SettledVerifiers(patience=PATIENT, group=Barrier(), drafters=2, allocate=FixedShare(budget=6)),
+        ResolvedVerifiers(patience=PATIENT, group=Barrier(), drafters=2, allocate=FixedShare(budget=6)),
         None,
     )
     for tag in (0, 1):
@@ -263,7 +263,7 @@ def test_a_refusal_counts_in_the_era_of_the_opening_that_it_refuses_only() -> No
 
 
 def test_a_target_that_starts_again_is_refused_as_itself_too() -> None:
-    station = VerifierStation("verifier.1", SettledVerifiers(patience=PATIENT))
+    station = VerifierStation("verifier.1", ResolvedVerifiers(patience=PATIENT))
     station.handle(Restarted(2), 0.0)
     station.handle(Join(0, 0, 10, 30), 0.0)
     opening = step(station, 1.0)[0]
@@ -329,8 +329,8 @@ def test_what_was_sent_before_is_as_long_on_the_wire_as_it_was() -> None:
 
 @pytest.mark.parametrize("incarnation", [1, 7])
 def test_views_of_a_drafter_that_started_again_are_newer_than_all_before(incarnation: int) -> None:
-    settled = SettledDrafters(count=2, route=RoundRobin(), allocate=Fixed(3))
-    before, after = DrafterStation("drafter.2", settled, 1), DrafterStation("drafter.2", settled, 1)
+    resolved = ResolvedDrafters(count=2, route=RoundRobin(), allocate=Fixed(3))
+    before, after = DrafterStation("drafter.2", resolved, 1), DrafterStation("drafter.2", resolved, 1)
     before.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     newest = max(one.request for now_s in (1.0, 2.0) for one in step(before, now_s) if isinstance(one, View))
     view = after.handle(Restarted(incarnation), 0.0)[0]

@@ -12,7 +12,7 @@ from fleet.policies.order import Priority
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import Slots
 from fleet.policies.warm_up import AfterIdle
-from fleet.scenario.settled import SettledBatch, SettledDrafters, SettledVerifiers
+from fleet.scenario.resolved import ResolvedBatch, ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.batch import BatchStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
@@ -34,7 +34,7 @@ from tests.helpers.stars import repeatable
 
 
 def drafter(**policies: object) -> DrafterStation:
-    return DrafterStation("drafter", SettledDrafters(**policies))  # type: ignore[arg-type]
+    return DrafterStation("drafter", ResolvedDrafters(**policies))  # type: ignore[arg-type]
 
 
 def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
@@ -43,7 +43,7 @@ def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
 
 
 def slots(size: int) -> BatchStation:
-    return BatchStation("batch", SettledBatch(Slots(size), Fixed(5)))
+    return BatchStation("batch", ResolvedBatch(Slots(size), Fixed(5)))
 
 
 def start(station: Station, now_s: float = 0.0) -> Step:
@@ -76,7 +76,7 @@ def snapshot(station: Station) -> tuple[object, ...]:
 
 def verifier_with_draft(accepting: bool = True) -> VerifierStation:
     """A verifier after prefill, with a draft of five tokens in its buffer."""
-    station = VerifierStation("verifier.1", SettledVerifiers())
+    station = VerifierStation("verifier.1", ResolvedVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=20), 0.0)
     start(station)
     finish(station)
@@ -86,7 +86,7 @@ def verifier_with_draft(accepting: bool = True) -> VerifierStation:
 
 
 def test_a_request_goes_through_prefill_draft_and_verification() -> None:
-    verifier, hub = VerifierStation("verifier.1", SettledVerifiers()), drafter()
+    verifier, hub = VerifierStation("verifier.1", ResolvedVerifiers()), drafter()
     assert verifier.handle(Join(0, 0, prompt_tokens=10, new_tokens=7), 0.0) == []
     assert start(verifier).kind == "prefill"
     assert finish(verifier) == [DraftRequest(0, 0, epoch=1, base=11, opening=True)]
@@ -175,7 +175,7 @@ def test_a_repeated_draft_request_leads_to_one_draft() -> None:
 def test_a_tag_that_a_later_request_opens_twice_is_an_error(first: int, second: int) -> None:
     """The open request, or an older one, comes again by accident; a later one would never be answered."""
     event = Join(0, second, 10, 20)
-    for station in (VerifierStation("verifier.1", SettledVerifiers()), slots(2)):
+    for station in (VerifierStation("verifier.1", ResolvedVerifiers()), slots(2)):
         station.handle(Join(0, first, 10, 20), 0.0)
         before = snapshot(station)
         if second > first:
@@ -256,7 +256,7 @@ def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
 
 
 def test_a_finished_request_is_not_decoded_again() -> None:
-    station = VerifierStation("verifier.1", SettledVerifiers(speculates=False))
+    station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
     request = Join(0, 0, prompt_tokens=10, new_tokens=2)
     station.handle(request, 0.0)
     assert run_all(station) == [("prefill", 0), ("decode", 0)]
@@ -317,13 +317,13 @@ def test_a_refused_target_finishes_alone() -> None:
 
 
 def test_without_a_drafter_every_step_decodes_one_token() -> None:
-    station = VerifierStation("verifier.1", SettledVerifiers(speculates=False))
+    station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=4), 0.0)
     assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
 
 
 def test_a_request_of_one_token_ends_with_its_prefill_and_the_drafter_never_hears_of_it() -> None:
-    station = VerifierStation("verifier.1", SettledVerifiers())
+    station = VerifierStation("verifier.1", ResolvedVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=1), 0.0)
     start(station)
     assert finish(station) == [Released(0, 0), Finished(0, 0)]

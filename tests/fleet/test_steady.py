@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleet.records.findings import findings_of
-from fleet.records.metrics import measure, window_of
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.measure import measure, window_of
+from fleet.records.metrics.steady import _of_number_inside_s, places_of, relaxation_s
 from fleet.records.run import Run
-from fleet.records.steady import _of_number_inside_s, places_of, relaxation_s
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fleet.errors import InputError
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
 from fleet.scenario.workload import mean_lengths, streams_of
 from sim.run import simulate
 
@@ -23,12 +23,12 @@ def scenario(workload: dict[str, Any], base: Path = Path(), **tables: Any) -> Sc
     return make_scenario(content | tables, base=base)
 
 
-def settled(workload: dict[str, Any], base: Path = Path(), **tables: Any) -> Fleet:
-    return settle(scenario(workload, base, **tables))
+def resolved(workload: dict[str, Any], base: Path = Path(), **tables: Any) -> Fleet:
+    return resolve(scenario(workload, base, **tables))
 
 
 def test_a_closed_loop_deals_requests_to_its_streams() -> None:
-    streams = streams_of(settled({"requests": 5}, verifiers={"count": 2}))
+    streams = streams_of(resolved({"requests": 5}, verifiers={"count": 2}))
     assert {tag: [request.number for request in requests] for tag, requests in streams.items()} == {
         0: [0, 2, 4],
         1: [1, 3],
@@ -37,7 +37,7 @@ def test_a_closed_loop_deals_requests_to_its_streams() -> None:
 
 def test_lengths_between_are_the_same_for_the_same_seed_and_within_their_bounds() -> None:
     workload = {"requests": 200, "prompt_tokens": {"low": 5, "high": 9}, "new_tokens": {"low": 1, "high": 3}}
-    first, again, other = (streams_of(settled(workload, seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (streams_of(resolved(workload, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
     prompts = {request.prompt_tokens for requests in first.values() for request in requests}
     assert prompts == {5, 6, 7, 8, 9}
@@ -45,7 +45,7 @@ def test_lengths_between_are_the_same_for_the_same_seed_and_within_their_bounds(
 
 def test_poisson_arrivals_come_at_the_asked_rate() -> None:
     """2 000 gaps: the mean is within 4 standard errors (one seed in 16 000 would miss)."""
-    streams = streams_of(settled({"requests": 2000, "arrivals": {"process": "poisson", "per_s": 5.0}}))
+    streams = streams_of(resolved({"requests": 2000, "arrivals": {"process": "poisson", "per_s": 5.0}}))
     assert len(streams) == 2000
     last_s = max(requests[0].not_before_s for requests in streams.values())
     assert last_s == pytest.approx(2000 / 5, rel=4 / np.sqrt(2000))
@@ -61,7 +61,7 @@ def test_requests_that_arrive_by_themselves_share_a_target() -> None:
 def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.0,396,109\n")
     workload = {"requests": 9, "arrivals": {"process": "trace", "file": "trace.csv"}}
-    streams = streams_of(settled(workload, tmp_path))
+    streams = streams_of(resolved(workload, tmp_path))
     shown = [(r.not_before_s, r.prompt_tokens, r.new_tokens) for requests in streams.values() for r in requests]
     assert shown == [(0.0, 374, 44), (4.0, 396, 109)]
 
@@ -69,16 +69,16 @@ def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
 def test_a_file_of_lengths_gives_lengths_in_a_closed_loop_and_to_arrivals(tmp_path: Path) -> None:
     (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n374,44\n396,109\n20,7\n")
     workload = {"requests": 9, "streams": 2, "lengths": "lengths.csv"}
-    closed = streams_of(settled(workload, tmp_path))
+    closed = streams_of(resolved(workload, tmp_path))
     assert {tag: [(r.number, r.prompt_tokens, r.new_tokens) for r in requests] for tag, requests in closed.items()} == {
         0: [(0, 374, 44), (2, 20, 7)],
         1: [(1, 396, 109)],
     }
     arrivals = {"requests": 2, "lengths": "lengths.csv", "arrivals": {"process": "poisson", "per_s": 1.0}}
-    arriving = streams_of(settled(arrivals, tmp_path))
+    arriving = streams_of(resolved(arrivals, tmp_path))
     assert [r.new_tokens for requests in arriving.values() for r in requests] == [44, 109]
-    assert mean_lengths(settled(workload, tmp_path).workload) == pytest.approx((790 / 3, 160 / 3))
-    assert mean_lengths(settled({"prompt_tokens": {"low": 2, "high": 5}}, tmp_path).workload) == (3.5, 96)
+    assert mean_lengths(resolved(workload, tmp_path).workload) == pytest.approx((790 / 3, 160 / 3))
+    assert mean_lengths(resolved({"prompt_tokens": {"low": 2, "high": 5}}, tmp_path).workload) == (3.5, 96)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_lengths_are_told_once(beside: dict[str, Any], says: str) -> None:
 def test_a_conversation_grows_from_turn_to_turn(tmp_path: Path) -> None:
     (tmp_path / "talk.jsonl").write_text('{"turns": ["12345678", "1234"]}\n{"turns": ["1234"]}\n')
     workload = {"requests": 9, "new_tokens": 10, "conversations": "talk.jsonl"}
-    arriving = streams_of(settled(workload | {"arrivals": {"process": "poisson", "per_s": 1.0}}, tmp_path))
+    arriving = streams_of(resolved(workload | {"arrivals": {"process": "poisson", "per_s": 1.0}}, tmp_path))
     assert {tag: [request.prompt_tokens for request in requests] for tag, requests in arriving.items()} == {
         0: [2, 13],
         1: [1],
@@ -123,7 +123,7 @@ def test_bad_files_are_one_clear_line(tmp_path: Path, workload: dict[str, Any], 
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     (tmp_path / "zero.csv").write_text("num_prefill_tokens,num_decode_tokens\n1,0\n")
     with pytest.raises(InputError, match=message):
-        streams_of(settled(workload, tmp_path))
+        streams_of(resolved(workload, tmp_path))
 
 
 def test_a_range_that_goes_down_is_refused() -> None:

@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.launch.status_cache import StatusCache
-from engine.net.actions import SERVER_PORT, Arrived, Send
+from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.server import STRANGERS, ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.counters import Counters
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.metrics.counters import Counters
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StationEvent
 from fleet.times.step import Step
@@ -33,7 +33,7 @@ SCENARIO = make_scenario(
         "workload": {"requests": REQUESTS, "prompt_tokens": PROMPT, "new_tokens": NEW},
     }
 )  # fmt: skip
-FLEET = settle(SCENARIO)
+FLEET = resolve(SCENARIO)
 BEGIN_S, ATTACKED_S, LIMIT_S = 0.1, 20.0, 600.0  # honest targets alone take 21 s
 
 
@@ -140,7 +140,7 @@ class FuzzedNode(FakeNode):
 
     def arrive_from(self, attacker: Attacker) -> None:
         """Take a frame of an attacker."""
-        arrived = Arrived(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
+        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
         self._carry_out(
             self.connections.receive(SERVER_PORT, arrived.peer, arrived.frame, arrived.time_s, arrived.user)
         )

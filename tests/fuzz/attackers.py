@@ -8,7 +8,7 @@ import numpy as np
 from engine.net.content import NOTHING, Content
 from engine.net.frames import pack, parse
 from engine.net.handshake import Alive, Bye, Hello, Ping, Unknown, Welcome, terms_of
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
 from tests.fuzz.frames import damaged, junk, out_of_place, wrong
 

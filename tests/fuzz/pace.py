@@ -21,7 +21,7 @@ import numpy as np
 
 from fleet.records.run import read_run
 from fleet.scenario.reading import read_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from tests.fuzz.attackers import Attacker
 from tests.helpers.processes import ended, specfleet, start
 from tests.helpers.zmtp import connected, framed
@@ -52,7 +52,7 @@ class Served(NamedTuple):
 
 def strike(path: Path, port: int, per_s: float, seed: int) -> None:
     """Say "ready", then send frames at that rate until asked to end; print how many. Port 0 is nobody's."""
-    fleet, rng, ending = settle(read_scenario(path)), np.random.default_rng(seed), False
+    fleet, rng, ending = resolve(read_scenario(path)), np.random.default_rng(seed), False
 
     def end(_number: int, _frame: object) -> None:
         nonlocal ending

@@ -168,7 +168,7 @@ class Drafter:
 
     def at(self, time_s: float) -> tuple[int, int]:
         """Return length and right length of the published draft at a time."""
-        return [(length, right) for told_s, length, right in self.published if told_s <= time_s and length > 0][-1]
+        return [(length, right) for event_s, length, right in self.published if event_s <= time_s and length > 0][-1]
 
 
 def found_s(drafter: Drafter, verified: list[tuple[float, int]], from_s: float, answers: int, length: int) -> float:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from fleet.records.columns import Table
-from fleet.records.grouped import Groups, find
-from fleet.records.tables import at_drafter, requests_of
+from fleet.records.metrics.grouped import Groups, find
+from fleet.records.metrics.tables import at_drafter, requests_of
 
 
 def cache_bytes(rows: Table, bytes_per_token: int) -> Table:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.chance.places import write_places
+from fleet.acceptance.places import write_places
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario

@@ -3,8 +3,8 @@
 import math
 from collections import Counter
 
-from fleet.records.counters import Counters, OpenText, TargetCounters
-from fleet.scenario.settled import Fleet
+from fleet.records.metrics.counters import Counters, OpenText, TargetCounters
+from fleet.scenario.resolved import Fleet
 
 DRAFTED, ACCEPTED, COMMITTED = 5, 3, 4  # tokens of each round
 

@@ -16,7 +16,7 @@ import msgspec
 from engine.net.content import Content
 from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.buffer import Buffer
 from fleet.stations.build import drafter_station, verifier_station
 from fleet.stations.discipline import Discipline
@@ -33,8 +33,8 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
-from fleet.stations.silence import Silence
 from fleet.stations.station import Start, Station
+from fleet.stations.timeouts import Silence
 from fleet.times.step import Step
 
 ROOM = 64  # tokens of a text; token p of request r is r * ROOM + p, and a wrong one is negative
@@ -167,7 +167,7 @@ class State:
                 self.guesses.pop(token, None)
             outcome = Outcome(accepted)
             if self.ahead and step.kind == "verify":
-                outcome = self.pending.settled(member.tag, member.tokens, outcome, wanted[accepted])
+                outcome = self.pending.resolved(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
         self.tell(self.target, StepDone(step.number, tuple(outcomes), 0.0))
         self.down = [(message, tokens if self.is_current(message) else []) for message, tokens in self.down]

@@ -3,10 +3,10 @@
 import numpy as np
 
 from fleet.records.columns import Table
-from fleet.records.findings import findings_of
-from fleet.records.goodput import best_goodput, utility
-from fleet.records.grouped import Groups
-from fleet.records.metrics import window_of
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.goodput import best_goodput, utility
+from fleet.records.metrics.grouped import Groups
+from fleet.records.metrics.measure import window_of
 from fleet.records.run import Run
 
 

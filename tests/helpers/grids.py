@@ -8,9 +8,8 @@ from experiments.plan.answer import Reached
 from experiments.plan.goals import Goal
 from experiments.plan.make import make_plan
 from experiments.plan.question import Question, Shape
-from experiments.plan.race import INDIFFERENT, Entrant, entrants_of, leader_of, unsettled
 from experiments.plan.screen import screen
-from experiments.plan.trial import Trial, try_out
+from experiments.plan.trials import INDIFFERENT, Entrant, Trial, entrants_of, leader_of, try_out, unsettled
 
 FRESH = 1000  # seeds of the grid begin here
 GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of those among which the grid's best is: a plan takes 8 at most

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from fleet.policies.outcome import Outcome
-from fleet.records.metrics import measure
-from fleet.records.recorded import RecordedStation
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import with_percentiles
+from fleet.records.recorder import RecordedStation
 from fleet.records.run import Run, make_run
-from fleet.records.window import with_percentiles
 from fleet.scenario.names import DRAFTER, verifier_name
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import join_of, stations
 from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent, StepDone
@@ -31,10 +31,10 @@ class HandStar:
         self.scenario = scenario
         self.accepted = accepted
         self.durations_s = durations_s
-        self.settled = settle(scenario)
-        built = stations(self.settled)
+        self.resolved = resolve(scenario)
+        built = stations(self.resolved)
         self.fleet = {name: RecordedStation(station, "simulated") for name, station in built.items()}
-        self.requests = [requests_of(self.settled, target) for target in range(scenario.verifiers.count)]
+        self.requests = [requests_of(self.resolved, target) for target in range(scenario.verifiers.count)]
         self.agenda: list[tuple[float, int, str, StationEvent]] = []
         self.tickets = itertools.count()
 
@@ -56,7 +56,7 @@ class HandStar:
 
     def _join_next(self, time_s: float, target: int) -> None:
         for request in itertools.islice(self.requests[target], 1):
-            self._at(time_s, verifier_name(target), join_of(self.settled, target, request))
+            self._at(time_s, verifier_name(target), join_of(self.resolved, target, request))
 
     def _post(self, now_s: float, instruction: Instruction) -> None:
         if isinstance(instruction, DraftRequest | Leave):

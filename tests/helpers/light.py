@@ -3,7 +3,7 @@
 import sys
 from multiprocessing.connection import Connection
 
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 
 
 def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:

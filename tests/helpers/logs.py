@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fleet.records.recorded import Log
+from fleet.records.recorder import Log
 from fleet.records.run import Run
 from fleet.records.schema import SCHEMA
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from fleet.policies.outcome import Outcome
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.stations.station import Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step

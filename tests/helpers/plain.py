@@ -6,8 +6,8 @@ from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.node.prompts import prompts_of
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.settle import settle
 from fleet.scenario.workload import streams_of
 
 TEXTS: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}  # greedy texts after (model, precision, prompt)
@@ -15,7 +15,7 @@ TEXTS: dict[tuple[str, str, tuple[int, ...]], list[int]] = {}  # greedy texts af
 
 def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
     """The new tokens of every request of a scenario by plain greedy decoding."""
-    fleet = settle(scenario)
+    fleet = resolve(scenario)
     prompts = prompts_of(fleet)
     return {
         request.number: plain_text(

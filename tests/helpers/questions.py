@@ -8,7 +8,7 @@ from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
 from experiments.plan.question import DEPTH, Pair, Question
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from sim.predict import star_inputs
 
 TARGETS = tuple(range(1, 6))
@@ -44,7 +44,7 @@ def question_of(number: int, pairs: int = 1) -> Question:
     goals: tuple[Goal, ...] = ()
     if number % 2:
         drafters = (1, 2)
-        plain_s = star_inputs(settle(make_scenario(content))).verify_s
+        plain_s = star_inputs(resolve(make_scenario(content))).verify_s
         per_s = float(rng.uniform(0.8, 2.5)) / (48 * plain_s)
         content |= {"drafters": {"group": "batch"}, "verifiers": {"group": "batch"}}
         content["workload"] |= {"arrivals": {"process": "poisson", "per_s": per_s}}

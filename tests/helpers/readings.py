@@ -13,7 +13,7 @@ from calibrate.readers.sglang import read_sglang
 from calibrate.readers.vllm import read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from fleet.chance.acceptance import LengthModel, expected_committed
+from fleet.acceptance.models import LengthModel, expected_committed
 from tests.helpers import engines
 
 DEPTH = 4

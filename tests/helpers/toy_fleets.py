@@ -12,11 +12,11 @@ from engine.net.server import ServerEnd
 from engine.node.pending import PendingDrafts, Retransmit
 from engine.node.router import RouteExecutor
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, moments
 from fleet.scenario.names import ROUTER, verifier_name
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import drafter_station, joins_of, router_station, station_named, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Message, Overdue, StationEvent
@@ -53,11 +53,11 @@ class TailTarget(ToyTarget):
                 self.verified += member.tokens
         return super().run(step)
 
-    def settled(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         if step.kind != "verify":
             return outcomes
         pairs = zip(step.members, outcomes, strict=True)
-        return tuple(self.pending.settled(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
+        return tuple(self.pending.resolved(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
 
     def content_of(self, message: Message) -> Content:
         if not isinstance(message, DraftRequest):

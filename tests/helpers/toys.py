@@ -7,10 +7,10 @@ from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.server import ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.recorded import Log, RecordedStation
+from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.settle import settle
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
@@ -34,7 +34,7 @@ def toy_fleet(**tables: dict[str, object]) -> Fleet:
         "workload": {"requests": 10, "prompt_tokens": 8, "new_tokens": 24},
     }  # fmt: skip
     merged = content | {name: content.get(name, {}) | table for name, table in tables.items()}
-    return settle(make_scenario({"name": "toy", **merged}))
+    return resolve(make_scenario({"name": "toy", **merged}))
 
 
 class ToyTarget:

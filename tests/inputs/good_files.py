@@ -28,8 +28,8 @@ def write_run_files(folder: Path) -> None:
 
 def write_signal_files(folder: Path) -> None:
     """Write a scenario, and the signals that it plays."""
-    from fleet.chance.signals import write_signals
-    from fleet.chance.token import Token
+    from fleet.acceptance.signals import write_signals
+    from fleet.acceptance.token import Token
 
     scenario("batch", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
     rng = random.Random(1)
@@ -39,7 +39,7 @@ def write_signal_files(folder: Path) -> None:
 
 def write_place_files(folder: Path) -> None:
     """Write a scenario, the places that it plays and the lengths of its requests."""
-    from fleet.chance.places import write_places
+    from fleet.acceptance.places import write_places
 
     acceptance = {"model": "by-place", "file": "places.parquet", "depth": 5}
     workload = {"requests": 6, "lengths": "lengths.csv"}

@@ -10,17 +10,17 @@ import msgspec
 import pandas as pd
 from matplotlib.image import imread
 
-from experiments.cell import CellResult
-from experiments.compare import Comparison
+from experiments.compare.compare import Comparison
 from experiments.reproduce.rows import Reproduction
-from experiments.sweep import TABLE
-from fleet.records.overload import Overload
+from experiments.sweep.cell import CellResult
+from experiments.sweep.sweep import TABLE
+from fleet.records.metrics.overload import Overload
+from fleet.records.metrics.window import Metric
 from fleet.records.replay import replay
 from fleet.records.run import read_run
-from fleet.records.window import Metric
 from fleet.scenario.names import World
 from fleet.scenario.reading import read_scenario
-from fleet.scenario.settled import Fleet
+from fleet.scenario.resolved import Fleet
 from fleet.times.profile import HardwareProfile, read_profile
 from sim.predict import Prediction
 from sim.run import simulate

@@ -35,7 +35,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
         "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5, "per": "session"},
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
-        "measure": {"warm_up_share": 0.1, "batches": 5},
+        "measure": {"warm_up_share": 0.1},
         "memory": {
             "devices": 4, "device_bytes": 80_000_000_000,
             "target": {"weights_bytes": 16_000_000_000, "kv_bytes_per_token": 131072},

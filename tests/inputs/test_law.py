@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.sweep import TABLE
+from experiments.sweep.sweep import TABLE
 from specfleet import cli
 from tests.inputs.law import judged
 from tests.inputs.results import problem_of

@@ -12,7 +12,7 @@ from cosmic_ray.work_item import MutationSpec
 FILES = (
     "fleet/stations/*.py",
     "fleet/policies/*.py",
-    "fleet/chance/acceptance.py",
+    "fleet/acceptance/models.py",
     "fleet/times/durations.py",
     *(f"fleet/records/{name}.py" for name in ("tables", "metrics", "window", "intervals", "steady", "overload")),
     "sim/servers.py",

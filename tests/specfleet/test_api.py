@@ -11,7 +11,7 @@ import pytest
 
 import specfleet
 from fleet.data.shipped import shipped_scenarios
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.shown import MAX_ROWS
 from specfleet import cli
 
@@ -247,9 +247,9 @@ def test_a_settled_fleet_is_shown_with_what_changes_made_of_it() -> None:
     frame = shown.frame()
     assert list(frame.columns) == ["where", "what", "value"]
     assert "500 ms" in set(frame.value)
-    assert shown == specfleet.SettledFleet(
+    assert shown == specfleet.ResolvedFleet(
         **msgspec.structs.asdict(
-            settle(specfleet.scenario_of("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}}))
+            resolve(specfleet.scenario_of("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}}))
         )
     )
 

@@ -82,7 +82,7 @@ def written(folder: Path, route: str) -> Path:
     ("route", "place"),
     [slow("round-robin", loopback), slow("affinity", namespaces), slow("round-robin", namespaces)],
 )
-def test_nodes_by_hand_with_keys_decode_what_plain_decoding_does(
+def test_nodes_by_hand_decode_as_plain_decoding(
     folder: Path,
     tmp_path: Path,
     route: str,

@@ -16,7 +16,7 @@ pytest.importorskip("zmq")
 from fleet.records.replay import replay
 from fleet.records.run import read_run
 from fleet.scenario.reading import read_scenario
-from fleet.scenario.settle import settle
+from fleet.scenario.resolve import resolve
 from fleet.stations.build import stations
 from tests.helpers.processes import ROOT, ended, specfleet
 
@@ -61,7 +61,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_host_has_its_secret_and_everybody_s_public_key(hosts: Path) -> None:
+def test_every_host_has_its_secret_and_all_public_keys(hosts: Path) -> None:
     for host in HOSTS:
         names = {path.name for path in (hosts / host / "keys").iterdir()}
         assert names == {f"{host}.secret", *(f"{other}.public" for other in HOSTS)}
@@ -100,7 +100,7 @@ def test_the_commands_of_a_section_form_its_fleet(title: str, hosts: Path, tmp_p
             process.send_signal(signal.SIGINT)
             status, _, err = ended(process)
             assert status == 128 + signal.SIGINT, err
-    fleet = settle(read_scenario(hosts / "alpha" / "fleet.toml"))
+    fleet = resolve(read_scenario(hosts / "alpha" / "fleet.toml"))
     runs = [read_run(record) for record in records]
     assert [replay(run) for run in runs] == [[]] * len(runs)
     frames = [run.frame() for run in runs]

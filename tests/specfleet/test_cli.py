@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from experiments.terminal.printing import print_table
+from experiments.console.printing import print_table
 from fleet.data.shipped import shipped_scenarios
 from fleet.records.run import write_run
 from sim.run import simulate

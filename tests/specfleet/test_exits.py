@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.terminal.exits import STATUSES
+from experiments.console.exits import STATUSES
 from fleet.records.run import read_run
 from tests.helpers.commands import all_commands
 from tests.helpers.marks import slow

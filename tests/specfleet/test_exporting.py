@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specfleet
-from fleet.chance.acceptance import committed_closed_form
+from fleet.acceptance.models import committed_closed_form
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)

@@ -10,7 +10,7 @@ import pytest
 from calibrate.fitting import fitting, fitting_path, scenario_of_pair, write_fitting
 from calibrate.host import fitted_scenario
 from experiments.notes import notes_of
-from fleet.chance.acceptance import Recorded
+from fleet.acceptance.models import Recorded
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from fleet.scenario.scenario import Scenario

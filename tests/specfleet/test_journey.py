@@ -17,9 +17,9 @@ from typing import NamedTuple
 import pytest
 
 import specfleet
-from experiments.differences import mean_length_of, sharing
-from fleet.chance.acceptance import Recorded
-from fleet.chance.fits import mean_interval
+from experiments.compare.differences import mean_length_of, sharing
+from fleet.acceptance.fits import mean_interval
+from fleet.acceptance.models import Recorded
 
 README = Path(__file__).parents[2] / "README.md"
 MODELS = Path(__file__).parents[2] / "engine" / "demo_pair"

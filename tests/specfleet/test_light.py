@@ -52,7 +52,7 @@ def test_metrics_of_records_import_nothing_heavy(tmp_path: Path) -> None:
 
 def test_a_worker_of_a_sweep_imports_nothing_heavy() -> None:
     program = """
-from experiments.cell import run_cell
+from experiments.sweep.cell import run_cell
 from fleet.scenario.reading import scenario_of
 assert not run_cell({}, scenario_of("star", {"workload.requests": 12}), "sim", 2).error
 """

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.chance.places import PlaceRow
-from fleet.chance.signals import SignalRow
+from fleet.acceptance.places import PlaceRow
+from fleet.acceptance.signals import SignalRow
 from fleet.data.shipped import shipped_profiles, shipped_scenarios
 from fleet.errors import InputError
-from fleet.records.glossary import METRICS, SYMBOLS
+from fleet.records.metrics.glossary import METRICS, SYMBOLS
+from fleet.records.metrics.window import Metric
 from fleet.records.run import RunHeader
 from fleet.records.schema import Row
-from fleet.records.window import Metric
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs

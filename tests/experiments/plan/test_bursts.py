@@ -4,12 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import specfleet
+from experiments.plan.make import make_plan
 from experiments.plan.question import share_of
 from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma
-from fleet.scenario.scenario import Poisson
+from fleet.scenario.arrivals import Gamma, Poisson, Trace
+from tests.helpers.questions import question_of
 
 PAIR: dict[str, Any] = {"target": "llama-3.1-8b@h100", "draft": "llama-3.2-1b@l4", "link_s": 0.002, "acceptance": 0.8}
 SMALL = {"workload.new_tokens": 48, "workload.prompt_tokens": 64}
@@ -18,9 +20,7 @@ RANGES = ["drafters.count=1", "verifiers.count=1:4", "drafters.depth=4"]
 
 @pytest.mark.parametrize("burstiness", [0.1, 0.5, 1.0, 4.0])
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-def test_a_share_of_the_arrivals_is_as_bursty_as_requests_that_are_sent_there_by_chance(
-    burstiness: float, share: float
-) -> None:
+def test_a_share_of_arrivals_is_as_bursty_as_thinning(burstiness: float, share: float) -> None:
     rng, arrivals = np.random.default_rng(0), Gamma(3.0, burstiness)
     times_s = np.cumsum(rng.gamma(burstiness, 1 / (3.0 * burstiness), 200_000))
     gaps_s = np.diff(times_s[rng.random(len(times_s)) < share])
@@ -34,7 +34,7 @@ def test_a_share_of_poisson_arrivals_is_poisson() -> None:
     assert share_of(Poisson(4.0), 0.25) == Poisson(1.0)
 
 
-def test_bursts_make_users_wait_longer_at_the_same_fleet_and_the_plan_says_that_there_are_bursts() -> None:
+def test_bursts_make_users_wait_longer() -> None:
     even, bursts = (
         specfleet.plan(
             "star", SMALL, arrivals_per_s=50.0, burstiness=burstiness, slo="ttft_p99=100s",
@@ -63,7 +63,9 @@ def test_what_is_no_burstiness_is_refused_in_one_line(keys: dict[str, float], sa
     assert "\n" not in str(refused.value)
 
 
-def test_a_plan_of_a_trace_is_refused_with_what_to_do() -> None:
-    trace = {"workload.arrivals": {"process": "trace", "file": "trace.csv"}}
+def test_a_plan_of_a_trace_is_refused() -> None:
+    question = question_of(1)
+    (pair,) = question.pairs
+    base = replace(pair.base, workload=replace(pair.base.workload, arrivals=Trace("trace.csv")))
     with pytest.raises(InputError, match="knows poisson and gamma arrivals"):
-        specfleet.plan("star", SMALL | trace, vary=RANGES, jobs=1)
+        make_plan(replace(question, pairs=(replace(pair, base=base),)))

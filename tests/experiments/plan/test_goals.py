@@ -16,14 +16,14 @@ def test_a_goal_names_a_metric_and_its_limit() -> None:
     ]
 
 
-def test_tokens_a_second_of_a_user_are_a_limit_of_the_time_for_a_token() -> None:
+def test_a_users_token_rate_limits_the_token_time() -> None:
     mean, slowest, total = parse_least(["tokens_per_s_per_user=50, tokens_per_s_per_user_p99=40/s", "tokens_per_s=600"])
     assert (mean.metric, mean.limit) == ("tpot_s", 0.02)
     assert (slowest.metric, slowest.limit) == ("tpot_p99_s", 0.025)
     assert (total.metric, total.limit, total.sense) == ("throughput", 600, "at least")
 
 
-def test_a_miss_is_a_share_of_the_limit_and_negative_where_there_is_room() -> None:
+def test_a_miss_is_a_share_of_the_limit() -> None:
     slo, least = parse_slo(["tpot_p99=40ms"])[0], parse_least(["tokens_per_s=600"])[0]
     assert (slo.miss(0.05), slo.miss(0.02)) == (pytest.approx(0.25), pytest.approx(-0.5))
     assert (least.miss(500), least.miss(1200)) == (pytest.approx(0.2), pytest.approx(-0.5))
@@ -53,7 +53,7 @@ def prices_of(texts: list[str], target: Devices, drafter: Devices) -> Prices:
     return prices
 
 
-def test_prices_are_of_devices_or_roles_and_count_all_devices_of_a_model() -> None:
+def test_prices_count_all_devices_of_a_model() -> None:
     by_device = prices_of(["h100=3,l4=0.5"], ("h100", 4), ("l4", 1))
     assert by_device == Prices(12.0, 0.5, "cost")
     assert prices_of(["target=2,drafter=1"], ("", 1), ("", 1)) == Prices(2.0, 1.0, "cost")
@@ -80,7 +80,7 @@ def test_prices_that_are_none_are_refused_in_one_line(text: str, said: str) -> N
         prices_of([text], ("h100", 1), ("l4", 1))
 
 
-def test_each_pair_of_places_has_the_prices_of_its_own_devices() -> None:
+def test_each_pair_of_places_has_its_own_prices() -> None:
     pairs = [(("h100", 2), ("l4", 1)), (("h100", 2), ("rtx-4090", 1)), (("l4", 4), ("l4", 1))]
     assert parse_costs(["h100=3,l4=0.5,rtx-4090=0.4"], pairs) == [
         Prices(6.0, 0.5, "cost"),

@@ -4,8 +4,7 @@ from experiments.plan.answer import Reached
 from experiments.plan.doubt import Range
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import PLAIN, Shape
-from experiments.plan.race import Entrant, entrants_of
-from experiments.plan.trial import Trial
+from experiments.plan.trials import Entrant, Trial, entrants_of
 from tests.helpers.grids import verdict_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])
@@ -18,7 +17,7 @@ def fleet(N: int, cost: float, *tpots_s: float) -> Entrant:
     return entrants_of(trials, {shape.title: cost})[shape.title]
 
 
-def test_a_plan_is_as_good_as_the_grids_best_within_a_hundredth_or_where_it_says_so() -> None:
+def test_a_plan_is_as_good_as_the_grids_best() -> None:
     best, near, dear = fleet(1, 1.0, 0.03, 0.03), fleet(2, 1.009, 0.03, 0.03), fleet(3, 1.2, 0.03, 0.03)
     assert verdict_of(best, best, (), GOAL) == "best"
     assert verdict_of(near, best, (), GOAL) == "as good"
@@ -26,7 +25,7 @@ def test_a_plan_is_as_good_as_the_grids_best_within_a_hundredth_or_where_it_says
     assert verdict_of(dear, best, (best.title,), GOAL) == "as good"
 
 
-def test_chance_may_decide_only_where_a_goal_is_at_its_edge_in_the_grid() -> None:
+def test_chance_decides_only_at_the_edge_of_a_goal() -> None:
     unsure, missing = fleet(1, 1.0, 0.039, 0.0405, 0.0402), fleet(2, 0.9, 0.05, 0.0501, 0.0502)
     dear = fleet(3, 1.2, 0.03, 0.03)
     assert verdict_of(dear, unsure, (), GOAL) == "edge"

@@ -11,8 +11,8 @@ from experiments.plan.answer import Plan
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.make import make_plan
 from experiments.plan.question import DEPTH, PLAIN, Pair, Question
-from experiments.plan.race import INDIFFERENT
 from experiments.plan.screen import screen
+from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
 from tests.helpers.grids import held
 from tests.helpers.marks import slow
@@ -49,7 +49,7 @@ def content(plan: Plan) -> Any:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_one_candidate_gives_the_plan_of_its_question_and_is_not_named(number: int) -> None:
+def test_a_single_candidate_is_not_named(number: int) -> None:
     question = small(number)
     alone = make_plan(question)
     assert "_place" not in msgspec.json.encode(alone).decode()
@@ -73,7 +73,7 @@ def test_a_dominated_device_is_never_chosen(number: int, change: str) -> None:
 
 
 @pytest.mark.parametrize("number", [*NUMBERS, slow(4), slow(11), slow(6), slow(13)])
-def test_a_further_candidate_never_makes_the_chosen_fleet_worse_beyond_its_interval(number: int) -> None:
+def test_a_further_candidate_never_makes_the_choice_worse(number: int) -> None:
     three = small(number, pairs=3)
     costs: list[float] = []
     for pairs in (three.pairs[:1], three.pairs[:2], three.pairs):
@@ -103,12 +103,12 @@ def test_the_order_of_candidates_changes_nothing(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [slow(number) for number in range(6)])
-def test_the_chosen_fleet_is_the_full_grids_best_of_all_candidates_or_as_good_as_it_says(number: int) -> None:
+def test_the_chosen_fleet_is_the_grids_best_of_all_candidates(number: int) -> None:
     assert held(question_of(number, pairs=2)) != "WORSE"
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_fleets_without_drafters_apart_are_screened_once_for_each_place_of_targets(number: int) -> None:
+def test_fleets_without_drafters_apart_are_screened_once_a_place(number: int) -> None:
     question = small(number)
     pair = question.pairs[0]
     pairs = tuple(named(pair, f"drafter {d}", f"target {t}") for t in range(2) for d in range(3))
@@ -121,7 +121,7 @@ def test_fleets_without_drafters_apart_are_screened_once_for_each_place_of_targe
     assert len(screened) - len(plain) == 6 * (len(screen(question)) - len(once))
 
 
-def test_each_fleet_is_simulated_with_the_times_and_prices_of_its_own_devices() -> None:
+def test_each_fleet_has_its_own_devices_times_and_prices() -> None:
     question = small(0, pairs=3)
     for one in screen(question):
         pair = question.pair(one.shape)

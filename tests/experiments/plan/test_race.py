@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, Shape
-from experiments.plan.race import Entrant, entrants_of, gap_to, leader_of, unsettled
-from experiments.plan.trial import Trial
+from experiments.plan.trials import Entrant, Trial, entrants_of, gap_to, leader_of, unsettled
 
 GOAL = parse_slo(["tpot_p99=40ms"])
 
@@ -29,7 +28,7 @@ def test_the_cheapest_that_meets_the_goals_leads() -> None:
     assert leader_of([cheap_but_slow], GOAL, open_loop=False) is None
 
 
-def test_of_arrivals_the_cheapest_hour_leads_and_of_equal_ones_the_quickest_tokens() -> None:
+def test_of_arrivals_the_cheapest_hour_leads() -> None:
     dear, slow, quick = entrant(1, [1.0], per_hour=3.0), entrant(2, [5.0], 0.035), entrant(3, [5.0], 0.03)
     assert leader_of([dear, slow, quick], GOAL, open_loop=True) is quick
 
@@ -43,20 +42,20 @@ def test_common_luck_of_a_seed_does_not_hide_a_difference() -> None:
     assert not unsettled(ours, [ours, theirs], (), open_loop=False)
 
 
-def test_who_cannot_be_told_apart_is_named_and_gets_more_seeds() -> None:
+def test_indistinguishable_fleets_get_more_seeds() -> None:
     rng = np.random.default_rng(1)
     ours, theirs = entrant(1, list(rng.normal(2, 0.3, 5))), entrant(2, list(rng.normal(2, 0.3, 5)))
     assert unsettled(ours, [ours, theirs], (), open_loop=False) == [theirs]
 
 
-def test_what_costs_less_than_a_hundredth_more_needs_no_more_seeds_but_is_named() -> None:
+def test_a_cost_within_a_hundredth_needs_no_more_seeds() -> None:
     ours, theirs = entrant(1, [2.0, 2.1, 2.2]), entrant(2, [2.004, 2.1, 2.21])
     assert unsettled(ours, [theirs], (), open_loop=False) == []
     assert unsettled(ours, [theirs], (), open_loop=False, nothing_too=True) == [theirs]
 
 
 @given(st.integers(0, 10**6))
-def test_equal_fleets_are_called_different_in_one_of_twenty_at_most(first: int) -> None:
+def test_equal_fleets_are_called_different_in_one_of_twenty(first: int) -> None:
     """20 draws at once: that none, or few of them, are called clear has a probability that is stated below."""
     rng = np.random.default_rng(first)
     calls = 0
@@ -67,7 +66,7 @@ def test_equal_fleets_are_called_different_in_one_of_twenty_at_most(first: int) 
     assert calls <= 14  # binomial(60, 0.05) is above 14 with probability 3e-7; hypothesis asks 100 times
 
 
-def test_a_goal_is_missed_clearly_beyond_chance_or_by_far_in_the_only_trial() -> None:
+def test_a_goal_is_missed_clearly_beyond_chance_or_far() -> None:
     assert entrant(1, [1.0], 0.05).misses_clearly(GOAL)
     assert not entrant(1, [1.0], 0.047).misses_clearly(GOAL)  # of a 99th percentile a single trial says little
     assert entrant(1, [1.0], 0.045).misses_clearly(parse_slo(["tpot_mean=40ms"]))
@@ -82,7 +81,7 @@ def test_an_overloaded_fleet_is_out_whatever_it_shows() -> None:
     assert over.misses_clearly(())
 
 
-def test_a_cheaper_fleet_that_misses_a_goal_by_chance_perhaps_is_unsettled_whatever_it_saves() -> None:
+def test_a_cheaper_fleet_near_its_goal_is_unsettled() -> None:
     dear = entrant(3, [3.0, 3.0], 0.03, per_hour=3.0)
     cheap = entrant(2, [2.0], 0.041, per_hour=2.0)
     hopeless = entrant(1, [1.0], 0.06, per_hour=1.0)

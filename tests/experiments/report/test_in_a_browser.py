@@ -35,7 +35,7 @@ def browser(page: Path, tmp_path: Path) -> Iterator[Browser]:
         yield browser
 
 
-def test_a_page_loads_itself_and_nothing_else_and_its_script_runs(browser: Browser, page: Path) -> None:
+def test_a_page_loads_nothing_else_and_its_script_runs(browser: Browser, page: Path) -> None:
     assert browser.requests() == [page.as_uri()]
     assert browser.errors() == []
     assert browser.value("performance.getEntriesByType('resource').length") == 0

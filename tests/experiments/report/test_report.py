@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.compare import Comparison, compare_metrics
+from experiments.compare.compare import Comparison, compare_metrics
 from experiments.report.page import LABELS, Page, grid, html_of
 from figures.style import new_figure
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.records.metrics import measure
+from fleet.records.metrics.measure import measure
 from fleet.records.run import write_run
 from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
@@ -109,7 +109,7 @@ def test_nothing_in_a_page_asks_for_more(kind: str, pages: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_answer_comes_first_and_numbers_say_how_they_are_known(kind: str, pages: dict[str, str]) -> None:
+def test_the_answer_comes_first_and_numbers_have_labels(kind: str, pages: dict[str, str]) -> None:
     text = pages[kind]
     assert text.index('class="answer"') < text.index("<img") < text.index("<table")
     chips = set(re.findall(r'<td><span class="chip (\w+)">', text))
@@ -171,7 +171,7 @@ def wrong_places(folder: Path) -> Iterator[tuple[Path, str]]:
     yield folder / "text.parquet", "text.parquet"
 
 
-def test_what_is_no_result_is_refused_in_one_line_that_says_what_is_one(tmp_path: Path) -> None:
+def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     for place, said in wrong_places(tmp_path):
         with pytest.raises(InputError, match=re.escape(said)) as refused:
             specfleet.report(place)

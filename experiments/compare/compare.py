@@ -1,0 +1,209 @@
+"""Hold predictions against measured runs, quantity by quantity, and say where their errors come from.
+
+An engine's run is not what a simulation said for three reasons: what happens between its steps goes by other rules
+(the mechanism), the steps took or yielded something else than the profile says (the parameters), or the host was not
+what it was before (the host: the engine against itself).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from experiments.compare.reruns import Reruns
+from fleet.records.metrics.glossary import PERCENTILES, percentile_name
+from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
+from fleet.records.metrics.window import Metric, with_percentiles
+from fleet.records.playback import Part
+from fleet.shown import Shown
+
+COMPARED = (
+    "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",
+    "ttft_s", "tpot_s",
+    *(percentile_name(name, each) for name in ("tpot_s", "ttft_s", "wait_s", "round_s") for each in PERCENTILES),
+)  # fmt: skip
+"""The quantities of a comparison, those first that a prediction is judged by."""
+
+Floats = NDArray[np.float64]
+STEADY = 0.01  # reruns that agree as well as this are steady, however good the prediction is
+
+
+class Error(msgspec.Struct, frozen=True):
+    """How far predictions of a quantity are off, relative to the measured value.
+
+    Keys:
+        value: The mean over the engine's runs of (prediction - run) / run; of the host, as `absolute`.
+        low: Lower end of its 95 % interval; NaN where there is none.
+        high: Upper end of its 95 % interval; NaN where there is none.
+        absolute: The mean over the engine's runs of the absolute value: what one run is off by.
+    """
+
+    value: float
+    low: float
+    high: float
+    absolute: float
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
+
+    Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
+    values of the engine's runs, where there are several. `mechanism`: what is left where `MECHANISM` of them is
+    played back; `parameters`: the error of `sim`; `host`: the runs by each other.
+    """
+
+    quantity: str
+    case: dict[str, Any]
+    sim: float
+    engine: float
+    error: float
+    sim_interval: tuple[float, float]
+    engine_interval: tuple[float, float]
+    runs: tuple[float, ...] = ()
+    parameters: Error | None = None
+    mechanism: Error | None = None
+    host: Error | None = None
+
+    @property
+    def steady(self) -> bool | None:
+        """Whether the reruns agree well enough to tell the prediction's error; None where nothing was rerun."""
+        if self.host is None or self.parameters is None:
+            return None
+        return self.host.absolute <= max(self.parameters.absolute, STEADY)
+
+
+class BudgetRow(msgspec.Struct, frozen=True):
+    """What a quantity is still off by where these parts of the runs are played back, and all else is drawn."""
+
+    quantity: str
+    played: tuple[Part, ...]
+    error: Error
+
+
+class Comparison(Shown, msgspec.Struct, frozen=True):
+    """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted.
+
+    `differences`: what the two runs did not share, a line each, to be read before their errors. `notes`: what else
+    could not be told, and why. `budget`: how much of the error each part of the run makes, where that was asked for.
+    """
+
+    rows: list[Row]
+    mape: dict[str, float]
+    profile_digest: str = ""
+    differences: list[str] = []
+    notes: list[str] = []
+    budget: list[BudgetRow] = []
+
+    def line(self) -> str:
+        """Say what the two did not share, and how far off the simulation is."""
+        unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
+        return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
+
+    def frame(self) -> pd.DataFrame:
+        """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
+        rows = [(row, {"sim": row.sim, "engine": row.engine, "error": row.error}) for row in self.rows]
+        return pd.DataFrame([{"quantity": row.quantity, **row.case, **values} for row, values in rows])
+
+
+def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]) -> list[Row]:
+    """Return the rows of one case, for every compared quantity that both worlds have."""
+    sim, engine = with_percentiles(sim), with_percentiles(engine)
+    return [_row(quantity, case, sim, [engine]) for quantity in COMPARED if quantity in sim and quantity in engine]
+
+
+def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[Row]:
+    """Return the rows of one case with their three errors, for every compared quantity that both worlds have."""
+    sim = with_percentiles(sim)
+    known = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
+    return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in known]
+
+
+def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
+    """Add the three errors to a row; where the engine's quantity is zero there are none."""
+    of_runs = [run[row.quantity] for run in reruns.engine]
+    values = np.array([metric.value for metric in of_runs])
+    row = msgspec.structs.replace(row, runs=tuple(values.tolist()))
+    if not np.all(np.isfinite(values) & (values != 0)):
+        return row
+    return msgspec.structs.replace(
+        row,
+        parameters=_parameters(sim, of_runs),
+        mechanism=paired_error([run.get(row.quantity) for run in reruns.mechanism], values),
+        host=_host(values),
+    )
+
+
+def _row(
+    quantity: str, case: Mapping[str, Any], sim: Mapping[str, Metric], runs: Sequence[Mapping[str, Metric]]
+) -> Row:
+    ours, measured = sim[quantity], [run[quantity] for run in runs]
+    engine = float(np.median([metric.value for metric in measured]))
+    if len(measured) == 1:
+        interval = measured[0].low, measured[0].high
+    else:
+        interval = student_t_interval([metric.value for metric in measured])
+    error = (ours.value - engine) / engine if engine else float("nan")
+    return Row(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
+
+
+def _parameters(sim: Metric, runs: Sequence[Metric]) -> Error:
+    """The error of one prediction for all runs; a single run has the interval of both their own ones."""
+    errors = np.array([sim.value / run.value - 1 for run in runs])
+    if len(runs) > 1:
+        low, high = student_t_interval(errors)
+        half = (high - low) / 2
+    else:
+        half = (1 + errors[0]) * _half(runs[0])
+    half = float(np.hypot(half, (1 + errors.mean()) * _half(sim)))
+    return Error(float(errors.mean()), float(errors.mean() - half), float(errors.mean() + half), _absolute(errors))
+
+
+def _half(metric: Metric) -> float:
+    """Half of a metric's interval, relative to its value."""
+    return (metric.high - metric.low) / 2 / metric.value if metric.value else float("nan")
+
+
+def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> Error | None:
+    """Return the error of predictions that were made for each run by itself; None where one is missing, or zero."""
+    measured, known = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
+    if len(known) != len(measured) or not np.all(measured):
+        return None
+    errors = np.array(known) / measured - 1
+    return Error(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
+
+
+def _host(values: Floats) -> Error | None:
+    """How far a run is off another one; the interval is that of the runs' standard deviation."""
+    if len(values) < 2:
+        return None
+    off = _absolute(np.array([one / other - 1 for one, other in permutations(values, 2)]))
+    freedom, outside = len(values) - 1, (1 - CONFIDENCE) / 2
+    low, high = (off * np.sqrt(freedom / stats.chi2.ppf(level, freedom)) for level in (1 - outside, outside))
+    return Error(off, float(low), float(high), off)
+
+
+def _absolute(errors: Floats) -> float:
+    return float(np.abs(errors).mean())
+
+
+def summarise(
+    rows: Iterable[Row], profile_digest: str = "", differences: Sequence[str] = (), notes: Sequence[str] = ()
+) -> Comparison:
+    """Collect rows into a comparison with the mean absolute error of each quantity."""
+    listed = list(rows)
+    errors: dict[str, list[float]] = {}
+    for row in listed:
+        if np.isfinite(row.error):
+            errors.setdefault(row.quantity, []).append(abs(row.error))
+    mape = {name: float(np.mean(values)) for name, values in errors.items()}
+    return Comparison(listed, mape, profile_digest, list(differences), list(notes))
+
+
+def worst(comparison: Comparison, quantity: str) -> float:
+    """Return the largest absolute relative error of a quantity; 0 where the runs have none of it."""
+    return max((abs(row.error) for row in comparison.rows if row.quantity == quantity), default=0.0)

@@ -1,0 +1,187 @@
+"""What two runs did not share, in lines: said before how far they are apart, because it explains most of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fleet.acceptance.fits import MeanLength, mean_interval
+from fleet.errors import InputError
+from fleet.records.overheads import late_starts
+from fleet.records.run import Run
+from fleet.scenario.changes import flat
+from fleet.scenario.facts import accepts, crowds, models_of, replaced_acceptance
+from fleet.scenario.links import holds_links
+from fleet.scenario.provenance import measured_on
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.sides import without_profiles
+from fleet.times.profile import HardwareProfile
+
+BUSY = 0.05  # share of steps that start late on a busy host
+STATIONS = ("stations", "replayed")  # in the provenance of a profile whose delays are those of replayed stations
+OF_ITS_OWN = "a device of its own for every station"
+SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
+MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: its profile says whose times it has
+
+
+def differences(first: Run, second: Run) -> list[str]:
+    """Return what the two runs did not share: profile, acceptance, devices, prompts and other keys.
+
+    The second is a measured one, where there is one.
+    """
+    return [
+        *_profile(first, second),
+        *_acceptance(first, second),
+        *_devices(first, second),
+        *keys_apart(first, second),
+    ]
+
+
+def _profile(first: Run, second: Run) -> Iterator[str]:
+    """Whose times a simulation had, and whether they are those of the measured models."""
+    profile, ran = first.header.scenario.profile, second.header.scenario
+    if first.header.world != "sim" or not isinstance(profile, HardwareProfile):
+        return
+    if first.warning:
+        yield f"profile: {profile.name}: {first.warning}"
+    if second.header.world == "sim":
+        if first.header.profile_digest != second.header.profile_digest:
+            names = f"{profile.name} ({first.header.profile_digest}), {second.header.fleet.profile or 'none'}"
+            yield f"profile: {names} ({second.header.profile_digest or 'no times'})"
+    elif "drafters" not in second.header.replayed:
+        yield from _models(profile, ran)
+    elif STATIONS not in profile.provenance.items():
+        held = holds_links(second.header.fleet)
+        yield (
+            f"{'delays' if held else 'links and delays'}: replayed stations have those of their own host's processes, "
+            f"and the simulation had those of profile {profile.name}, or the scenario's"
+            + ("; links were held back as stated" if held else "")
+        )
+
+
+def _models(profile: HardwareProfile, ran: Scenario) -> Iterator[str]:
+    """Whether a profile is of the models and not of the prompts that ran."""
+    known = measured_on(profile.provenance)
+    if known is None:
+        yield f"profile: {profile.name} was not calibrated on the models that ran"
+        return
+    for role, calibrated in (("drafters", known.drafter_model), ("verifiers", known.target_model)):
+        model = getattr(ran, role).model
+        if not _same_file(calibrated, model):
+            yield f"profile: {profile.name} was calibrated on {role}.model = {calibrated}, and {model} ran"
+    if _same_file(known.prompts_file, ran.workload.prompts):
+        yield f"prompts: {profile.name} was calibrated on those of the run, {ran.workload.prompts}: it has seen them"
+
+
+def _same_file(one: str, other: str) -> bool:
+    return one == other or Path(one).resolve() == Path(other).resolve()
+
+
+def _acceptance(first: Run, second: Run) -> Iterator[str]:
+    """Accepted tokens a round, where the two differ beyond chance, or where a measured acceptance was replaced."""
+    lengths = mean_length_of(first), mean_length_of(second)
+    if any(length is None for length in lengths):
+        return
+    one, other = (length for length in lengths if length is not None)
+    halves = (one.high - one.low) / 2, (other.high - other.low) / 2
+    simulated = first.header.world == "sim"
+    replaced = replaced_acceptance(first.header.scenario) if simulated else None
+    if abs(one.mean - other.mean) <= float(np.hypot(*halves)) and replaced is None:
+        return
+    yield f"acceptance: {_mean(one)} tokens a round {_source(first)}; {_mean(other)} {_source(second)}"
+
+
+def _mean(length: MeanLength) -> str:
+    return f"{length.mean:.2f} ({length.low:.2f} .. {length.high:.2f})"
+
+
+def _source(run: Run) -> str:
+    scenario, depth = run.header.scenario, run.header.scenario.drafters.depth
+    if run.header.world == "engine":
+        return "drawn at replayed targets" if "drafters" in run.header.replayed else "accepted by the models"
+    fleet = run.header.fleet
+    assert fleet.acceptance is not None  # nothing is simulated without
+    told = accepts(fleet.acceptance, depth)
+    if scenario.acceptance is None:
+        return f"simulated from profile {fleet.profile}'s ({told})"
+    instead = "" if replaced_acceptance(scenario) is None else f" in place of profile {fleet.profile}'s"
+    return f"simulated from the scenario's [acceptance]{instead} ({told})"
+
+
+def mean_length_of(run: Run) -> MeanLength | None:
+    """Return the mean accepted length of a run's rounds, with its interval; None for fewer than two requests."""
+    rows = run.frame()
+    rows = rows[(rows.event == "done") & (rows.kind == "verify")]
+    try:
+        return mean_interval([part.accepted.tolist() for _, part in rows.groupby(["tag", "request"])])
+    except InputError:
+        return None
+
+
+def _devices(first: Run, second: Run) -> Iterator[str]:
+    """Who shared a device with whom and how; and a host of fewer cores than its run had models."""
+    shared = sharing(first.header.fleet), sharing(second.header.fleet)
+    if shared[0] != shared[1]:
+        names = _names(first, second)
+        yield f"devices: {shared[0]} in {names[0]}, {shared[1]} in {names[1]}"
+    elif second.header.world == "engine" and crowded(second):
+        cores, models = second.header.host["cores"], models_of(second.header.fleet)
+        yield (
+            f"devices: {models} models of the run shared {cores} cores, and were simulated with one each; "
+            'name the device that they share: [devices.host] sharing = "turns" or "contended"'
+        )
+
+
+def crowded(run: Run) -> bool:
+    """Whether a measured run had more models than its host has cores, and no GPU."""
+    cores = int(run.header.host.get("cores", 0))
+    return cores > 0 and "gpus" not in run.header.host and crowds(run.header.fleet, cores)
+
+
+def _names(first: Run, second: Run) -> tuple[str, str]:
+    worlds = first.header.world, second.header.world
+    return ("the simulation", "the run") if worlds == ("sim", "engine") else ("the first", "the second")
+
+
+def sharing(fleet: Fleet) -> str:
+    """Say in words which stations share which device, and how.
+
+    >>> from fleet.scenario.reading import make_scenario
+    >>> from fleet.scenario.resolve import resolve
+    >>> sharing(resolve(make_scenario({})))
+    'a device of its own for every station'
+    """
+    if fleet.batch is not None:
+        return "one process"
+    stations: dict[str, list[str]] = {}
+    for role, place in (("drafters", fleet.drafters), ("targets", fleet.verifiers)):
+        if place.device and place.count:
+            stations.setdefault(place.device, []).append(role)
+    told = [f"{' and '.join(roles)} share one ({fleet.devices[name].sharing})" for name, roles in stations.items()]
+    return "; ".join(told) or OF_ITS_OWN
+
+
+def busy_host(runs: Sequence[Run]) -> list[str]:
+    """Return a line on the host where many steps of measured runs started late."""
+    shares = [late_starts(run) for run in runs if run.header.world == "engine"]
+    share = float(np.mean(shares)) if shares else 0.0
+    return [f"{share:.0%} of the steps started late; validate on a quieter host"] if share >= BUSY else []
+
+
+def keys_apart(first: Run, second: Run) -> Iterator[str]:
+    """Yield all other keys of the scenarios that are not the same, a line each."""
+    one, other = (_content(run.header.scenario) for run in (first, second))
+    names = _names(first, second)
+    both_loaded = first.header.world == second.header.world == "engine"
+    for key in sorted(one.keys() | other.keys()):
+        if key.startswith(SPOKEN_OF) or (key in MODELS and not both_loaded):
+            continue
+        if one.get(key) != other.get(key):
+            yield f"{key}: {one.get(key, 'none')} in {names[0]}, {other.get(key, 'none')} in {names[1]}"
+
+
+def _content(scenario: Scenario) -> Mapping[str, Any]:
+    return dict(flat(msgspec.to_builtins(without_profiles(scenario))))

@@ -1,0 +1,65 @@
+"""The errors of many cells in one line, by where they come from: mechanism, parameters, host."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from experiments.compare.compare import Error, Row
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Errors of one quantity over cells that were rerun, as shares: means over cells, and the worst cell.
+
+    `mechanism` and `blind`, with `_worst`: by the cells' mean errors over their runs. `blind_one_run` and
+    `host_one_run`: how far one run is off the blind prediction, and off another run of its cell. `steady`: cells whose
+    runs tell the prediction's error from the host's.
+    """
+
+    cells: int
+    steady: int
+    mechanism: float
+    mechanism_worst: float
+    blind: float
+    blind_worst: float
+    blind_one_run: float
+    host_one_run: float
+
+    @property
+    def blind_over_host(self) -> float:
+        """How many times as far a run is off its prediction as off another run."""
+        return self.blind_one_run / self.host_one_run if self.host_one_run else float("inf")
+
+    def lines(self) -> list[str]:
+        """Say the three errors, and how many cells are steady."""
+        return [
+            f"mechanism, steps and acceptance played back: {self.mechanism:.1%} (worst {self.mechanism_worst:.1%})",
+            f"parameters, blind from the profile: {self.blind:.1%} (worst {self.blind_worst:.1%})",
+            (
+                f"host, a run against a rerun: {self.host_one_run:.1%}; a run against the blind prediction: "
+                f"{self.blind_one_run:.1%}, {self.blind_over_host:.2f} times as much"
+            ),
+            f"{self.steady} of {self.cells} cells are steady: their reruns agree better than the prediction, or to 1 %",
+        ]
+
+
+def summary_of(rows: Sequence[Row]) -> Summary | None:
+    """Return the summary of one quantity's rows; None where none of them was rerun and played back."""
+    told = [row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None]
+    if not told:
+        return None
+    mechanism, blind = (_cells([getattr(row, name) for row in told]) for name in ("mechanism", "parameters"))
+    return Summary(
+        len(told), sum(bool(row.steady) for row in told), *mechanism, *blind,
+        _one_run([row.parameters for row in told]), _one_run([row.host for row in told]),
+    )  # fmt: skip
+
+
+def _cells(errors: Sequence[Error | None]) -> tuple[float, float]:
+    """Mean and largest absolute value of the cells' errors."""
+    values = [abs(error.value) for error in errors if error is not None]
+    return (float(np.mean(values)), max(values)) if values else (float("nan"), float("nan"))
+
+
+def _one_run(errors: Sequence[Error | None]) -> float:
+    return float(np.mean([error.absolute for error in errors if error is not None]))

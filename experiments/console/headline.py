@@ -1,0 +1,126 @@
+"""The five lines that come first of a run: throughput, speed of a request, waiting, load, acceptance.
+
+Where the scenario has goals (`[slo]`) or says what devices cost or draw (`[cost]`, a profile's `power`), a line each.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from experiments.console.printing import interval, number
+from fleet.records.metrics.window import Metric
+
+MS = 1e3
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One of the lines: what it is about, the text, and the metrics that it tells.
+
+    Keys:
+        name: One word.
+        text: Values with their units and intervals.
+        metrics: Names of the metrics in it.
+    """
+
+    name: str
+    text: str
+    metrics: tuple[str, ...]
+
+
+def headline(metrics: Mapping[str, Metric]) -> tuple[Line, ...]:
+    """Return the lines that a run's metrics have something to say for, in the order of the questions."""
+    lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics),
+             _goals(metrics), _cost(metrics))  # fmt: skip
+    return tuple(line for line in lines if line is not None)
+
+
+def acceptance_text(with_bonus: float) -> str:
+    """Say how long rounds are in both counts, in the words of the engines that one would compare it with."""
+    return (
+        f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
+        f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
+    )
+
+
+def _throughput(metrics: Mapping[str, Metric]) -> Line | None:
+    parts = [_of(metrics, "throughput", "tokens/s"), _of(metrics, "throughput_per_target", "a target", ranged=False)]
+    return _line("throughput", parts, ("throughput", "throughput_per_target"), metrics)
+
+
+def _speed(metrics: Mapping[str, Metric]) -> Line | None:
+    """Tokens a second that a request gets: the slowest percent has that of the 99th percentile of the time a token."""
+    known = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
+    if not known:
+        return None
+    rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in known)
+    times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in known)
+    text = f"tokens/s a request: {rates}; ms a token: {times}"
+    return _line("speed", [text], ("tpot_s",), metrics)
+
+
+def _waiting(metrics: Mapping[str, Metric]) -> Line | None:
+    told = []
+    for name, what in (("ttft_s", "first token after"), ("wait_s", "for the drafter")):
+        values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in _percentiles(metrics, name)]
+        if values:
+            told.append(f"{what} {', '.join(values)}")
+    return _line("waiting", told, ("ttft_s", "wait_s"), metrics)
+
+
+def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Metric]]:
+    """Return the median and the 99th percentile of a time, where the run has them."""
+    time = metrics.get(name)
+    both = [] if time is None else [(50, time.p50), (99, time.p99)]
+    return [(percent, metric) for percent, metric in both if metric is not None]
+
+
+def _load(metrics: Mapping[str, Metric]) -> Line | None:
+    load = metrics.get("load")
+    if load is None:
+        return None
+    return Line("load", f"drafters work {number(100 * load.value)} % of the time ({_range(load, 100)})", ("load",))
+
+
+def _acceptance(metrics: Mapping[str, Metric]) -> Line | None:
+    length, rate = metrics.get("mean_acceptance_length"), metrics.get("acceptance_rate")
+    if length is None:
+        return None
+    share = f", {number(100 * rate.value)} % of those drafted" if rate is not None else ""
+    return _line("acceptance", [acceptance_text(length.value) + share],
+                 ("mean_acceptance_length", "acceptance_rate"), metrics)  # fmt: skip
+
+
+def _goals(metrics: Mapping[str, Metric]) -> Line | None:
+    """How many requests meet all goals of `[slo]`."""
+    share = metrics.get("slo_attainment")
+    if share is None:
+        return None
+    met = f"{number(100 * share.value)} % of requests meet [slo] ({_range(share, 100)})"
+    goodput = _of(metrics, "goodput_requests_per_s", "requests/s that do")
+    return _line("goals", [met, goodput], ("slo_attainment", "goodput_requests_per_s"), metrics)
+
+
+def _cost(metrics: Mapping[str, Metric]) -> Line | None:
+    """What a million tokens cost, and what a token takes of energy."""
+    names = ("cost_per_million_tokens", "energy_j_per_token")
+    known = [metrics[name] for name in names if name in metrics]
+    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in known], names, metrics)
+
+
+def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:
+    metric = metrics.get(name)
+    if metric is None:
+        return ""
+    return f"{number(metric.value)} {unit}" + (f" ({_range(metric)})" if ranged else "")
+
+
+def _range(metric: Metric, factor: float = 1.0) -> str:
+    """Return the interval in words: its ends, or why there is none."""
+    ends = msgspec.structs.replace(metric, low=factor * metric.low, high=factor * metric.high)
+    told = interval(ends)
+    return "no interval" if told == "-" else told
+
+
+def _line(name: str, parts: list[str], names: tuple[str, ...], metrics: Mapping[str, Metric]) -> Line | None:
+    text = "; ".join(filter(None, parts))
+    return Line(name, text, tuple(one for one in names if one in metrics)) if text else None

@@ -1,0 +1,163 @@
+"""What people see in a terminal: results on standard output, progress and remarks on standard error.
+
+rich draws tables and bars; it is imported when the first one is drawn, so that what prints none starts quickly.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from fleet.shown import number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from experiments.compare.compare import Comparison, Error, Row
+    from fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
+
+PIPED_WIDTH = 140  # columns of a table that no terminal limits
+
+
+def remark(text: str) -> None:
+    """Print one line on standard error."""
+    print(text, file=sys.stderr)
+
+
+@contextmanager
+def busy(text: str) -> Iterator[None]:
+    """Show on standard error that something of unknown length goes on."""
+    screen = _screen()
+    with screen.status(text) if screen.is_terminal else nullcontext():
+        yield
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar on standard error; the yielded function advances it by one and says what comes next."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    what_it_is = TextColumn("{task.description}", markup=False)
+    columns = (what_it_is, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    screen = _screen()
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(what: str) -> None:
+            bar.update(task, description=f"{title}: {what}" if what else title)
+            bar.advance(task)
+
+        yield advance
+
+
+def _screen() -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object."""
+    import msgspec
+
+    print(msgspec.json.encode(value).decode())
+
+
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> None:
+    """Print a table on standard output; its first `texts` columns are words, the others numbers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(title=title, title_justify="left")
+    for column, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if column < texts else "right")
+    for row in rows:
+        grid.add_row(*row)
+    # Cells are plain text: "[r]" is a term of a fit, not a style.
+    show(grid, Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, emoji=False))
+
+
+def show(table: "Table", console: "Console") -> None:
+    """Print a table as any other text: rich has an end of its own for output that nobody reads any more."""
+    with console.capture() as drawn:
+        console.print(table)
+    print(drawn.get(), end="")
+
+
+def value_text(value: Any) -> str:
+    """A value of any kind on one line."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def interval(metric: "Metric") -> str:
+    """The 95 % interval; where the run is too short for it, what it would need; a dash where a quantity has none."""
+    if math.isinf(metric.times_longer):
+        return "no steady state"
+    if metric.drifting:
+        return "still changing"
+    if metric.times_longer > 1:
+        return f"needs {times_text(metric.times_longer)} the requests"
+    return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
+
+
+def times_text(factor: float) -> str:
+    """A factor of a run's length, rounded up: 1.3x, 14x."""
+    return f"{math.ceil(10 * factor) / 10:.1f}x" if factor < 10 else f"{math.ceil(factor)}x"
+
+
+def case_text(case: Mapping[str, Any]) -> str:
+    """What distinguishes one case from others, on one line."""
+    return ", ".join(f"{key}={value}" for key, value in case.items())
+
+
+def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[str] = ()) -> None:
+    """Print what the runs did not share, then a comparison's rows and its mean absolute errors.
+
+    `quantities`: only these. Where the runs were rerun or played back, the three errors stand side by side.
+    """
+    for line in [*(f"not shared: {line}" for line in comparison.differences), *comparison.notes]:
+        print(line)
+    chosen = [row for row in comparison.rows if not quantities or row.quantity in quantities]
+    columns = {
+        "quantity": [row.quantity for row in chosen],
+        "case": [case_text(row.case) for row in chosen],
+        "sim": [number(row.sim) for row in chosen],
+        "engine": [number(row.engine) for row in chosen],
+        "error": [f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in chosen],
+        "mechanism": [_error(row.mechanism) for row in chosen],
+        "host": [_host(row) for row in chosen],
+    }
+    told = {heading: cells for heading, cells in columns.items() if any(cells)}
+    print_table(title, list(told), list(zip(*told.values(), strict=True)), texts=2)
+    means = {name: value for name, value in comparison.mape.items() if not quantities or name in quantities}
+    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
+
+
+def print_budget(comparison: "Comparison") -> None:
+    """Print what is left of each quantity's error where parts of the runs are played back; nothing if nobody asked."""
+    quantities = list(dict.fromkeys(row.quantity for row in comparison.budget))
+    left = {(row.quantity, row.played): _error(row.error) for row in comparison.budget}
+    rows = [
+        (", ".join(played) or "nothing: blind", *(left[name, played] for name in quantities))
+        for played in dict.fromkeys(row.played for row in comparison.budget)
+    ]
+    if rows:
+        print_table("error that is left", ("played back of the runs", *quantities), rows)
+
+
+def _error(error: "Error | None") -> str:
+    return "" if error is None else f"{error.value:+.1%}{_interval_of(error)}"
+
+
+def _interval_of(error: "Error | None") -> str:
+    """Half of an error's interval; nothing where it has none."""
+    return "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
+
+
+def _host(row: "Row") -> str:
+    """How far reruns are off each other, and whether that hides the prediction's error."""
+    if row.host is None:
+        return ""
+    return f"{row.host.value:.1%}" + ("" if row.steady else ", unsteady host")

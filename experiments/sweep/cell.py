@@ -1,0 +1,106 @@
+"""One cell of a sweep: its scenario with all its seeds, in either world, and what the equations say of it.
+
+It is what a worker process imports, so it needs no pandas.
+"""
+
+import math
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from experiments.precision import Precision, simulate_to
+from experiments.sweep.resume import resume_digest
+from experiments.worlds import observe_in, with_seed
+from fleet.errors import InputError
+from fleet.records.metrics.measure import assess, combine
+from fleet.records.metrics.window import Metric, with_percentiles, without_intervals
+from fleet.scenario.names import SimPath, World
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from sim.predict import predict_fleet, star_inputs
+
+Cell = Mapping[str, Any]
+ANALYTIC = (  # what the equations say of a cell
+    "throughput", "throughput_per_target", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s",
+)  # fmt: skip
+
+
+class CellResult(msgspec.Struct, frozen=True):
+    """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
+
+    `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
+    it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
+    be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
+    `basis`: what its step times rest on; see `fleet/times/labels.py`. `by_seed`: the value of each metric and
+    percentile at every seed, where there are several: cells have the same seeds and can be compared seed by seed.
+    """
+
+    cell: dict[str, Any]
+    world: World
+    seeds: int
+    scenario_digest: str
+    metrics: dict[str, Metric] = {}
+    analytic: dict[str, float] = {}
+    overload: str = ""
+    error: str = ""
+    precision: dict[str, float] = {}
+    unmet: tuple[str, ...] = ()
+    basis: str = ""
+    by_seed: dict[str, tuple[float | None, ...]] = {}
+
+
+def run_cell(
+    cell: dict[str, Any],
+    scenario: Scenario,
+    world: World,
+    seeds: int,
+    precision: Precision | None = None,
+    path: SimPath = "auto",
+) -> CellResult:
+    """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
+    digest, aims = resume_digest(scenario), dict(precision or {})
+    try:
+        if aims:
+            precise = simulate_to(scenario, aims, path=path, records=False)
+            assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
+        else:
+            reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
+            assessed, unmet = [assess(observe_in(world, one, path)) for one in reseeded], ()
+    except InputError as error:  # it says in one line what is wrong
+        return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
+    except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
+        traceback.print_exc()
+        return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
+    runs = [metrics for metrics, _ in assessed]
+    metrics, by_seed = (combine(runs), values_by_seed(runs)) if len(runs) > 1 else (runs[0], {})
+    overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
+    if overload:
+        metrics = without_intervals(metrics, math.inf)
+    values, basis = analytic_values(scenario), resolve(scenario).basis if world == "sim" else "measured"
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis, by_seed)
+
+
+def values_by_seed(runs: Sequence[Mapping[str, Metric]]) -> dict[str, tuple[float, ...]]:
+    """Return the values of each metric that all runs have, in the order of their seeds."""
+    rows = [with_percentiles(run) for run in runs]
+    return {name: tuple(row[name].value for row in rows) for name in rows[0] if all(name in row for row in rows)}
+
+
+def analytic_values(scenario: Scenario) -> dict[str, float]:
+    """Throughput by the equations, N_full, N_max and baselines; empty where they do not apply: they know one star."""
+    fleet = resolve(scenario)
+    try:
+        prediction, inputs = predict_fleet(fleet), star_inputs(fleet)
+    except InputError:  # no star, or a scenario for the engine alone, without a profile
+        return {}
+    values: dict[str, float] = {
+        "throughput": prediction.throughput.with_bonus,
+        "throughput_per_target": prediction.throughput_per_target.with_bonus,
+        "N_full": prediction.N_full,
+        "N_max": prediction.N_max,
+        "colocated_tokens_per_s": inputs.colocated_tokens_per_s,
+        "standalone_tokens_per_s": inputs.standalone_tokens_per_s,
+    }
+    return {name: float(value) for name, value in values.items() if math.isfinite(value)}

@@ -1,0 +1,214 @@
+"""Questions to a sweep's table: which of its cells are meant, one metric of them, and differences seed by seed."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from experiments.sweep.sweep import BY_SEED, COLUMNS, TABLE
+from fleet.errors import InputError
+from fleet.inputs.quantities import quantity
+from fleet.inputs.text import is_file, read_text, reason, shortened
+from fleet.records.metrics.intervals import student_t_interval
+
+NUMBERS = ("value", "low", "high")
+ANALYTIC = "analytic"  # the world of rows that equations gave
+Kind = Literal["lines", "heat", "pareto"]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a figure of a sweep is to show; keys and values as texts, as a user writes them.
+
+    `x`: a varied key; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a line for each of its
+    values, or a row of a heat map. `against`: a value of that key, from which the others' differences are drawn.
+    `where`: values of further keys. `units`: of keys, by name.
+    """
+
+    x: str = ""
+    y: str = "throughput"
+    lines: str = ""
+    kind: Kind = "lines"
+    against: str = ""
+    where: Mapping[str, str] = {}
+    units: Mapping[str, str] = {}
+
+
+def read_sweep(folder: Path) -> pd.DataFrame:
+    """Read the table in the folder of a sweep; InputError where it is none."""
+    file = folder / TABLE
+    if not is_file(file):
+        raise InputError(f"{folder}: holds no {TABLE}; give the folder of `specfleet sweep --vary verifiers.count=...`")
+    text = read_text(file)
+    try:
+        table = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=["", "nan", "NaN"])
+    except (ValueError, OverflowError) as error:  # pandas' ParserError and EmptyDataError among them
+        raise InputError(f"{file}: not the table of a sweep ({reason(error)})") from error
+    missing = [name for name in ("world", "quantity", *NUMBERS) if name not in table]
+    if missing:
+        raise InputError(f"{file}: lacks the column {missing[0]!r}; give the folder of a sweep")
+    for name in (*NUMBERS, "verifiers.count"):
+        if name in table and not pd.api.types.is_numeric_dtype(table[name]):
+            raise InputError(f"{file}: column {name!r} does not hold numbers only")
+        if name in table and np.isinf(table[name].astype(float)).any():
+            raise InputError(f"{file}: column {name!r} holds infinities")
+    return table
+
+
+def keys_of(table: pd.DataFrame) -> list[str]:
+    """Return the keys that a sweep varied."""
+    return [str(name) for name in table.columns if name not in COLUMNS]
+
+
+def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the values of keys that are quantities with a unit, such as 10ms, as numbers."""
+    changed = {}
+    for key in keys_of(table):
+        values = [_value(key, value) for value in table[key]]
+        if all(isinstance(value, (int, float)) for value in values):
+            changed[key] = values
+    return table.assign(**changed)
+
+
+def metrics_of(table: pd.DataFrame) -> list[str]:
+    """Return the metrics that a table has, in its order."""
+    return list(dict.fromkeys(map(str, table.quantity)))
+
+
+def completed(table: pd.DataFrame, asked: Asked) -> Asked:
+    """Return what was asked with what it leaves open: the first varied key along x, the second as lines.
+
+    Keys may leave out their first parts. InputError for what the table does not have, which lists what it has.
+    """
+    replace, keys, metrics = msgspec.structs.replace, keys_of(table), metrics_of(table)
+    if not keys or table.empty:
+        raise InputError("figure sweep: the table has no varied key, or no cell that succeeded")
+    where = {_key(keys, name, "--where"): value for name, value in asked.where.items()}
+    free = [key for key in keys if key not in where]
+    _one_of(metrics, asked.y, "--y", "metric")
+    if asked.kind == "pareto":
+        x = asked.x or next((name for name in ("tpot_p99_s", "load") if name in metrics and name != asked.y), "")
+        _one_of(metrics, x, "--x", "metric")
+        lines = _key(keys, asked.lines, "--lines") if asked.lines else next(iter(free), "")
+        return replace(asked, x=x, lines=lines, where=where)
+    x = _key(keys, asked.x, "--x") if asked.x else next((key for key in free if key != asked.lines), "")
+    rest = [key for key in free if key != x]
+    lines = _key(keys, asked.lines, "--lines") if asked.lines else next(iter(rest), "")
+    if not x or lines == x:
+        raise InputError(f"figure sweep: --lines {lines}: is along x already; varied: {', '.join(keys)}")
+    if asked.kind == "heat" and not lines:
+        raise InputError(f"figure sweep: a heat map needs two keys, --x and --lines; varied: {', '.join(keys)}")
+    for key in (key for key in rest if key != lines):
+        values = list(dict.fromkeys(map(text_of, table[key])))
+        if len(values) > 1:
+            raise InputError(
+                f"figure sweep: {key} was varied, too; add --where {key}=VALUE; values: {shortened(', '.join(values))}"
+            )
+    return replace(asked, x=x, lines=lines, where=where)
+
+
+def cells_where(table: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
+    """Return the rows of cells with these values; InputError for a value that no cell has."""
+    for key, value in where.items():
+        same = table[key].map(lambda one, key=key, value=value: _alike(key, one, value))
+        if not same.any():
+            values = shortened(", ".join(dict.fromkeys(map(text_of, table[key]))), quoted=False)
+            raise InputError(
+                f"figure sweep: --where {key}={shortened(value, quoted=False)}: no cell has it; values: {values}"
+            )
+        table = table[same]
+    return table
+
+
+def points_of(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+    """Return one row a cell of a metric: x, line, value, low, high, by_seed (a list), world, unit.
+
+    `asked`: completed. Rows of what equations say have the world "analytic" and no unit.
+    """
+    rows = cells_where(table, asked.where)
+    rows = rows[rows.quantity == asked.y]
+    seeds = rows[BY_SEED].map(_numbers) if BY_SEED in rows else [[] for _ in range(len(rows))]
+    return pd.DataFrame(
+        {
+            "x": rows[asked.x].tolist(),
+            "line": [text_of(value) for value in rows[asked.lines]] if asked.lines else [""] * len(rows),
+            **{name: rows[name].astype(float).tolist() for name in NUMBERS},
+            BY_SEED: list(seeds),
+            "world": rows.world.tolist(),
+            "unit": rows.unit.fillna("").tolist() if "unit" in rows else "",
+        }
+    )
+
+
+def differences_of(points: pd.DataFrame, key: str, against: str) -> pd.DataFrame:
+    """Return how far each line is from that of the value `against` of its key at each x: x, line, value, low, high.
+
+    Cells of a sweep have the same seeds, so a difference is the mean over the seeds of what two cells made of the same
+    seed, with Student's interval: chance that both share drops out. InputError for an unknown line, and where cells
+    were not run with two seeds or more.
+    """
+    told = points[points.world != ANALYTIC]
+    lines = list(dict.fromkeys(told.line))
+    base = next((line for line in lines if _alike(key, line, against)), None)
+    if base is None:
+        raise InputError(f"figure sweep: --against {against}: no such line; there are {', '.join(lines)}")
+    references = {text_of(row.x): row.by_seed for row in told[told.line == base].itertuples()}
+    rows = []
+    for row in told[told.line != base].itertuples():
+        others = references.get(text_of(row.x), [])
+        if len(row.by_seed) < 2 or len(others) != len(row.by_seed):
+            raise InputError(
+                f"figure sweep: --against {against}: {text_of(row.x)} of line {row.line} has no values at the same two "
+                "seeds or more; run the sweep with --seeds 2 or more"
+            )
+        apart = np.subtract(row.by_seed, others)
+        low, high = student_t_interval(apart)
+        rows.append({"x": row.x, "line": row.line, "value": float(apart.mean()), "low": low, "high": high})
+    if not rows:
+        raise InputError(f"figure sweep: --against {against}: there is no other line; name their key with --lines")
+    return pd.DataFrame(rows)
+
+
+def text_of(value: Any) -> str:
+    """Return a value of a key as a user writes it: whole numbers without a point."""
+    if isinstance(value, (float, np.floating)):
+        return "none" if math.isnan(value) else f"{value:g}"
+    return str(value)
+
+
+def _numbers(text: Any) -> list[float]:
+    """Read the values of a cell's seeds."""
+    return [] if pd.isna(text) else [float(part) for part in str(text).split()]
+
+
+def _alike(key: str, one: Any, other: str) -> bool:
+    """Whether a value of a key is the one that a user wrote: 0.01, 1e-2 and 10ms are the same."""
+    return text_of(_value(key, one)) == text_of(_value(key, other.strip()))
+
+
+def _value(key: str, value: Any) -> Any:
+    """Return a value of a key as a number where it is one, with or without a unit; else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = quantity(value, key, share=value.endswith("%"), whole=False)
+        return float(value) if found is None else float(found)
+    except ValueError:
+        return value
+
+
+def _key(keys: Sequence[str], name: str, option: str) -> str:
+    """Return the varied key of that name, which may leave out first parts."""
+    ending = [key for key in keys if key.endswith(f".{name}")]
+    return name if name in keys else ending[0] if len(ending) == 1 else _one_of(keys, name, option, "varied key")
+
+
+def _one_of(known: Sequence[str], name: str, option: str, what: str) -> str:
+    if name not in known:
+        asked = f"{option} {shortened(name, quoted=False)}" if name else f"{option} is missing"
+        raise InputError(f"figure sweep: {asked}: the table has no such {what}; it has {', '.join(known)}")
+    return name

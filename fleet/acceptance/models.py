@@ -1,0 +1,313 @@
+"""Acceptance models: how many draft tokens pass verification, as a mean, a distribution, and random draws.
+
+A round drafts `depth` tokens. Its acceptance length l, from 0 to depth, is the number of leading tokens that the
+target accepts. The target adds one token: the correction after a mismatch, else the bonus token.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import chain, pairwise
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from fleet.acceptance.blocks import uniform_blocks
+from fleet.acceptance.places import ByPlace, beyond, reached
+from fleet.errors import InputError
+
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Shape = Annotated[float, Meta(gt=0, le=1e12)]  # beyond this a + b, Beta(a, b) equals one beta to all digits
+Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
+Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
+
+COUNTED_DEPTH = 16  # up to this depth, counting is faster than searching
+FIRST_BLOCK = DECK = 64  # numbers in a request's first block, and requests that share a draw of first blocks
+
+
+class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
+    """Every draft token is accepted with the same probability, independently (StarSD, equation 3).
+
+    Keys:
+        beta (share): `beta`, the acceptance probability of a draft token, given that all before it were accepted.
+    """
+
+    beta: Probability
+
+
+class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
+    """Geometric, with beta drawn from Beta(a, b) for each round or for each session.
+
+    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both options give a
+    single round the same distribution; `per = "session"` also correlates the rounds of a session.
+
+    Keys:
+        a (1): First parameter of the beta distribution; the mean of beta is a / (a + b).
+        b (1): Second parameter of the beta distribution.
+        per: How long a drawn beta holds: for a round or for a session.
+    """
+
+    a: Shape
+    b: Shape
+    per: Literal["round", "session"] = "round"
+
+
+class PerPosition(
+    msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Each position of a draft has its own acceptance probability.
+
+    Exactly one of the three keys is set. `rates` are conditional. Engines usually print `survival`, or counts for
+    `histogram`. Drafts deeper than the last position are refused; shorter drafts ignore further positions.
+
+    Keys:
+        rates (share): `rates[j-1]` is the probability that draft token j is accepted, given that all before it were.
+        survival (share): `survival[j-1]` is the share of all drafts whose tokens 1 to j were accepted: non-increasing
+            and at most 1. This is vLLM's "Per-position acceptance rate". The mean acceptance length is 1 + their sum,
+            the bonus token included.
+        histogram (rounds): `histogram[j]` is the number of rounds that accepted j draft tokens, from j = 0 to the
+            depth of all drafts; zeros are included.
+    """
+
+    rates: Rates | None = None
+    survival: Rates | None = None
+    histogram: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=2)] | None = None
+
+    def __post_init__(self) -> None:
+        given = [key for key in self.__struct_fields__ if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(f"needs one of rates, survival, histogram; given: {', '.join(given) or 'none'}")
+        if self.survival is not None:
+            for j, (before, here) in enumerate(pairwise(self.survival), start=1):
+                if here > before:
+                    raise ValueError(
+                        f"survival[{j}] = {here} is above survival[{j - 1}] = {before}; allowed: shares of all drafts, "
+                        "which cannot rise (those given that all before were accepted are `rates`)"
+                    )
+        if self.histogram is not None and not any(self.histogram):
+            raise ValueError(f"histogram = {list(self.histogram)} counts no round; allowed: a sum above 0")
+
+    def reached(self) -> NDArray[np.float64]:
+        """Return P(l >= j) for j = 1 to the last known position."""
+        if self.rates is not None:
+            return np.array(self.rates, dtype=np.float64).cumprod()
+        if self.survival is not None:
+            return np.array(self.survival, dtype=np.float64)
+        rounds = np.array(self.histogram, dtype=np.float64)
+        reached: NDArray[np.float64] = rounds[::-1].cumsum()[::-1][1:] / rounds.sum()
+        return reached
+
+    def conditional(self) -> NDArray[np.float64]:
+        """Return the acceptance probability of each position, given that all before were accepted; 0 if none gets
+        there."""
+        if self.rates is not None:
+            return np.array(self.rates, dtype=np.float64)
+        reached = self.reached()
+        before = np.concatenate([[1.0], reached[:-1]])
+        given_before: NDArray[np.float64] = np.divide(reached, before, out=np.zeros_like(reached), where=before > 0)
+        return given_before
+
+
+class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
+    """Measured acceptance lengths, round by round, of each recorded session.
+
+    At a smaller depth each length is truncated. That is an approximation: with shorter drafts the rounds would start
+    at other positions of the text; "by-place" records those. Larger depths are refused.
+
+    Keys:
+        depth (tokens): The depth of all recorded drafts.
+        sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
+    """
+
+    depth: Annotated[int, Meta(ge=1)]
+    sessions: Annotated[tuple[Rounds, ...], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        for number, session in enumerate(self.sessions):
+            longest = max(session)
+            if longest > self.depth:
+                raise ValueError(f"sessions[{number}] holds {longest}; allowed: 0 to depth = {self.depth}")
+
+
+AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
+LengthModel = AcceptanceModel | ByPlace  # "by-place" needs a file, so no profile contains it
+
+
+def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
+    """P(l >= j) for j = 1 .. depth; shape (depth,).
+
+    It is the product of the conditional rates P(l >= j | l >= j - 1); shares of all rounds are returned unchanged.
+    Raises InputError for a depth beyond the model's.
+    """
+    _check_depth(model, depth)
+    match model:
+        case Geometric(beta):
+            rates = np.full(depth, beta, dtype=np.float64)
+        case BetaGeometric(a, b):
+            earlier = np.arange(depth)
+            rates = (a + earlier) / (a + b + earlier)  # mean of beta, given that many successes
+        case PerPosition():
+            return model.reached()[:depth]
+        case Recorded(_, sessions):
+            lengths = np.concatenate(sessions)
+            return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
+        case ByPlace():
+            return reached(model, depth)
+    return rates.cumprod()
+
+
+def pmf(model: LengthModel, depth: int) -> NDArray[np.float64]:
+    """P(l = k) for k = 0 .. depth; shape (depth + 1,). Raises as `survival` does."""
+    return -np.diff(survival(model, depth), prepend=1.0, append=0.0)
+
+
+def expected_accepted(model: LengthModel, depth: int) -> float:
+    """Mean accepted draft tokens a round, E[l(d)], as the sum of its tail (StarSD, lemma 3.1, equation 2)."""
+    return float(survival(model, depth).sum())
+
+
+def expected_committed(model: LengthModel, depth: int) -> float:
+    """Mean tokens that a round adds to the text: accepted tokens and the target's own."""
+    return expected_accepted(model, depth) + 1
+
+
+def accepted_closed_form(beta: float, depth: int) -> float:
+    """Mean accepted draft tokens, beta (1 - beta^d) / (1 - beta) (StarSD, equation 3); d at beta = 1."""
+    if beta == 1:
+        return float(depth)
+    return beta * _one_minus_power(beta, depth) / (1 - beta)
+
+
+def committed_closed_form(beta: float, depth: int) -> float:
+    """Mean accepted tokens and the target's own, (1 - beta^(d+1)) / (1 - beta); d + 1 at beta = 1."""
+    if beta == 1:
+        return float(depth + 1)
+    return _one_minus_power(beta, depth + 1) / (1 - beta)
+
+
+def _one_minus_power(beta: float, exponent: int) -> float:
+    """1 - beta^exponent, without cancellation near beta = 1."""
+    return -math.expm1(exponent * math.log(beta)) if beta > 0 else 1.0
+
+
+class Sampler:
+    """Draws the acceptance lengths of a run's sessions; a request's lengths do not depend on the order of draws.
+
+    Each request has its own random numbers and its own place in a recording. Runs with the same seed therefore accept
+    the same lengths for all fleets, rules and worlds.
+
+    - `blocks(request)`: the lengths of its rounds in order, without end, as arrays.
+    - `deck(number)`: first blocks of requests DECK * number to DECK * number + DECK - 1, shape (DECK, FIRST_BLOCK);
+      None where the model has none.
+    """
+
+    def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
+        _check_depth(model, depth)
+        self.depth = depth
+        self.blocks, self.deck = _blocks_of(model, depth, int(rng.integers(1 << 62)))
+        self._lengths: dict[int, Iterator[int]] = {}
+
+    def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
+        """Start the session of a request; it replaces an earlier session with this tag."""
+        self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
+
+    def draw(self, tag: int, drafted: int, base: int = 0) -> int:
+        """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
+
+        A shorter draft truncates the length. That is exact for every model but `Recorded`; see its docstring.
+        """
+        assert drafted <= self.depth
+        length = next(self._lengths[tag])
+        return length if length < drafted else drafted
+
+
+Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
+
+
+def _blocks_of(
+    model: AcceptanceModel, depth: int, root: int
+) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
+    """Return the functions `blocks` and `deck` of a sampler."""
+    if isinstance(model, Recorded):
+        deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.sessions]
+        return lambda request: _play_back(
+            deal(request), sessions, partial(np.random.default_rng, [root, request])
+        ), None
+
+    def lengths(model: AcceptanceModel, uniforms: NDArray[np.float64]) -> Lengths:
+        # l = #{j: P(l >= j) > u}, a position in the survival table. Searching needs ascending values, hence the sign.
+        reaching = survival(model, depth)
+        if depth > COUNTED_DEPTH:
+            return (-reaching).searchsorted(-uniforms).astype(np.int16)
+        counted: Lengths = np.zeros(uniforms.shape, dtype=np.int16)
+        for share in reaching:
+            counted += share > uniforms
+        return counted
+
+    if isinstance(model, BetaGeometric) and model.per == "session":
+
+        def session(request: int) -> Iterator[Lengths]:
+            rng = np.random.default_rng([root, request])
+            own = Geometric(rng.beta(model.a, model.b))
+            return (lengths(own, block) for block in uniform_blocks(rng))
+
+        return session, None
+
+    @lru_cache(maxsize=1024)  # as many as the concurrent requests of a large fleet
+    def first_blocks(deck: int) -> Lengths:
+        return lengths(model, np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
+
+    def session_of_deck(request: int) -> Iterator[Lengths]:
+        # Most sessions are short: creating a generator for each costs more than its numbers.
+        deck, card = divmod(request, DECK)
+        yield first_blocks(deck)[card]
+        for block in uniform_blocks(np.random.default_rng([root, request])):
+            yield lengths(model, block)
+
+    return session_of_deck, first_blocks
+
+
+def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
+    """Return the function that maps request numbers to recorded sessions, in shuffled rounds.
+
+    Each session occurs once before any repeats. A run of as many sessions as recorded has the recorded mean exactly.
+    """
+
+    @lru_cache(maxsize=4)
+    def shuffled(deck: int) -> list[int]:
+        return np.random.default_rng([root, deck, 1]).permutation(len(sessions)).tolist()  # type: ignore[no-any-return]
+
+    def deal(request: int) -> int:
+        deck, card = divmod(request, len(sessions))
+        return shuffled(deck)[card]
+
+    return deal
+
+
+def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]) -> Iterator[Lengths]:
+    """Yield the rounds of one recorded session, then of further sessions chosen at random.
+
+    Resampling whole sessions keeps the dependence between rounds. A session that ends before its recording contains
+    only the recording's early rounds.
+    """
+    yield sessions[first]
+    rng = new_rng()
+    while True:
+        yield sessions[rng.integers(len(sessions))]
+
+
+def _check_depth(model: LengthModel, depth: int) -> None:
+    match model:
+        case PerPosition() if depth > len(model.reached()):
+            key, values = next((key, values) for key, values in msgspec.structs.asdict(model).items() if values)
+            known, deepest = f"{key} = {list(values)}", len(model.reached())
+        case Recorded(recorded) if depth > recorded:
+            known, deepest = f"the recorded depth = {recorded}", recorded
+        case ByPlace(_, recorded) if depth > recorded:
+            raise beyond(model, depth)
+        case _:
+            return
+    raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest}")

@@ -1,0 +1,79 @@
+"""Devices and engines as figures, each with its source: a data sheet, a measurement, a fit, or an assumption."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+LABELS = ("measured", "fitted", "stated", "assumed")  # prefixes of a figure's source
+
+Precision = Literal["bf16", "fp16", "fp8", "int8"]
+Share = Annotated[float, Meta(gt=0, le=1)]
+
+
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number and its source; the source begins with one of LABELS and a colon."""
+
+    value: Annotated[float, Meta(ge=0, le=1e19)]
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.source.partition(":")[0] not in LABELS or not self.source.partition(":")[2].strip():
+            raise ValueError(f"a source begins with {', '.join(LABELS)} and a colon, and says where from")
+
+    @property
+    def label(self) -> str:
+        """Label of the source."""
+        return self.source.partition(":")[0]
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One accelerator. Units: bytes, bytes/s, dense floating point operations per second, shares of peaks, seconds.
+
+    - `bandwidth_share`, `compute_share`: share of the peaks that matrix products reach.
+    - `product_s`, `kernel_s`: minimum time of a matrix product, and of a smaller kernel.
+    - `kernel_share`: share of the bandwidth that small kernels reach.
+    - `sharpness`: see `Roofline`.
+    - `link_bytes_per_s`: bandwidth to the other devices of the host, each way.
+    - `link_latency_s`: latency of an all-reduce.
+    """
+
+    title: str
+    memory_bytes: Figure
+    bandwidth_bytes_per_s: Figure
+    compute: dict[Precision, Figure]
+    bandwidth_share: Figure
+    compute_share: Figure
+    product_s: Figure
+    kernel_s: Figure
+    kernel_share: Figure
+    sharpness: Figure
+    link_bytes_per_s: Figure
+    link_share: Figure
+    link_latency_s: Figure
+
+    def __post_init__(self) -> None:
+        shares = (self.bandwidth_share, self.compute_share, self.kernel_share, self.link_share)
+        peaks = (self.memory_bytes, self.bandwidth_bytes_per_s, self.link_bytes_per_s, *self.compute.values())
+        if not self.compute or any(figure.value <= 0 for figure in (*shares, *peaks)):
+            raise ValueError("a device needs a compute figure, and peaks and shares above 0")
+        if any(figure.value > 1 for figure in shares) or self.sharpness.value < 1:
+            raise ValueError("shares of peaks are 1 at most, and the sharpness 1 at least")
+
+    def figures(self) -> dict[str, Figure]:
+        """All figures by name; compute rates as compute.PRECISION."""
+        named = {name: getattr(self, name) for name in self.__struct_fields__}
+        flat = {name: figure for name, figure in named.items() if isinstance(figure, Figure)}
+        return flat | {f"compute.{name}": figure for name, figure in self.compute.items()}
+
+
+class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Host time: `step_s` for each step, and `layer_s` to launch each layer. No pass is shorter."""
+
+    title: str
+    step_s: Figure
+    layer_s: Figure
+
+    def figures(self) -> dict[str, Figure]:
+        """All figures by name."""
+        return {"step_s": self.step_s, "layer_s": self.layer_s}

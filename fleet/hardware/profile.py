@@ -1,0 +1,132 @@
+"""An estimated profile of a target and a drafter; every number has a label."""
+
+from fleet.errors import InputError
+from fleet.hardware.device import Engine, Figure
+from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of, send_s
+from fleet.hardware.shape import Shape
+from fleet.hardware.shipped import device_of, engine_of, shape_of
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+
+FORM = "MODEL@DEVICE, or MODEL@4xDEVICE for tensor parallel 4"
+LEFT_OUT = "assumed: none; estimates know steps alone"
+
+
+def estimate(
+    target: str,
+    draft: str | None = None,
+    *,
+    precision: str = "bf16",
+    tensor_parallel: int = 1,
+    engine: str = "graphs",
+    draft_engine: str | None = None,
+) -> HardwareProfile:
+    """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
+
+    - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
+      its precision. A model is a shipped name, or a config.json of transformers (or its folder). A device is a
+      shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model in both
+      roles.
+    - `precision`, `tensor_parallel`: the target's, where its text does not set them. A drafter runs on one device in
+      bf16 unless its text sets them.
+    - `engine`: graphs or eager, or a file; `draft_engine`: the drafter's, if different.
+
+    Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
+
+    >>> import specfleet
+    >>> profile = specfleet.estimate("llama-3.1-8b@h100", "eagle3-llama-3.1-8b@h100")
+    >>> profile.sources["verify"]
+    'estimated: roofline of llama-3.1-8b on h100, bf16, CUDA graphs, one pass'
+    """
+    if tensor_parallel < 1:
+        raise InputError(f"tensor_parallel = {tensor_parallel}: needs a whole number from 1")
+    if draft is None and draft_engine is not None:
+        raise InputError(f"draft_engine = {draft_engine!r}: there is no draft; give one, or leave it out")
+    verifying = placed_of(target, precision=precision, parallel=tensor_parallel, engine=engine)
+    drafting = None if draft is None else placed_of(draft, engine=engine if draft_engine is None else draft_engine)
+    return estimated_profile(verifying, drafting)
+
+
+def placed_of(text: str, *, precision: str = "bf16", parallel: int = 1, engine: str = "graphs") -> Placed:
+    """Parse the placement of a model: "llama-3.1-8b@h100", "llama-3.1-70b@4xh100", "path/to/model@l40s:fp8".
+
+    Tensor parallelism and precision in the text override the arguments. Raises InputError, one line with the allowed
+    values, for an unknown model, device, engine or precision, and for combinations that do not fit.
+    """
+    model, at, where = text.rpartition("@")
+    if not at or not model or not where:
+        raise InputError(f"{text!r}: needs {FORM}")
+    where, _, asked = where.partition(":")
+    count, times, device = where.partition("x")
+    if times and count.isdecimal():
+        parallel = int(count[:9])
+    else:
+        device = where
+    return placed(shape_of(model), device, precision=asked or precision, parallel=parallel, engine=engine)
+
+
+def placed(
+    shape: Shape, device: str, *, precision: str = "bf16", parallel: int = 1, engine: str | Engine = "graphs"
+) -> Placed:
+    """Place a model on `parallel` devices that share each of its tensors; InputError as `placed_of`."""
+    host = engine_of(engine) if isinstance(engine, str) else engine
+    named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {precision}, {host.title}"
+    made = Placed(shape, device_of(device), host, precision, parallel, named)
+    check(made)
+    return made
+
+
+def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
+    """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
+
+    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine.
+    A realignment rewrites both caches. The profile has no acceptance and no delays between steps; a scenario can set
+    them. Raises InputError for an EAGLE head as target, and for a head of another width.
+    """
+    if target.shape.head:
+        raise InputError(f"target {target.shape.name}: an EAGLE head only drafts; name the model that it drafts for")
+    drafter = draft or target
+    if drafter.shape.head and drafter.shape.hidden != target.shape.hidden:
+        raise InputError(
+            f"drafter {drafter.shape.name}: a head for models of {drafter.shape.hidden} hidden numbers; "
+            f"{target.shape.name} has {target.shape.hidden}"
+        )
+    one_pass = StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target))
+    step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
+    return HardwareProfile(
+        name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
+        draft=StepTime(base_s=step_s, roofline=roofline_of(drafter, in_turn=True)),
+        verify=one_pass,
+        decode=one_pass,
+        draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
+        verify_prefill=StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target, every_logit=False)),
+        realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
+        transfer=StepTime(per_token_s=send_s(drafter)),
+        vocabulary=target.shape.vocabulary,
+        hidden=target.shape.hidden if drafter.shape.head else 0,
+        sources=_sources(target, drafter),
+    )
+
+
+def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
+    """Label every number of the profile, and list its input figures."""
+    of_target, of_drafter = (f"estimated: roofline of {placed.named}" for placed in (target, drafter))
+    own = {
+        "draft": f"{of_drafter}, a pass for each token",
+        "verify": f"{of_target}, one pass",
+        "decode": f"{of_target}, one pass",
+        "draft_prefill": f"{of_drafter}, one pass, the last token scored",
+        "verify_prefill": f"{of_target}, one pass, the last token scored",
+        "realign": f"estimated: the caches of {target.shape.name} and {drafter.shape.name}, read and written once",
+        "transfer": f"estimated: the cache of {drafter.shape.name}, over the link of its device",
+        "vocabulary": f"stated: {target.shape.name}",
+        "hidden": f"stated: {target.shape.name}",
+        "catch_up_s": LEFT_OUT,
+        "overhead": LEFT_OUT,
+        "link": LEFT_OUT,
+    }
+    figures: dict[str, Figure] = {}
+    for role, placed in (("target", target), ("drafter", drafter)):
+        figures |= {f"{role}.device.{name}": figure for name, figure in placed.device.figures().items()}
+        figures |= {f"{role}.engine.{name}": figure for name, figure in placed.engine.figures().items()}
+    return own | {name: f"{figure.source} ({figure.value:g})" for name, figure in figures.items()}

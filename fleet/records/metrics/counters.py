@@ -1,0 +1,285 @@
+"""Counters of a fleet since its start, from log rows as they are written; `recent.py` has the last minute."""
+
+import math
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fleet.records.metrics.recent import Recent
+from fleet.records.metrics.tables import COMMITTING
+from fleet.records.recorder import Report
+from fleet.records.samples import PowerSample
+from fleet.records.schema import WIDTH, Row
+from fleet.scenario.names import DRAFTER, ROUTER
+from fleet.scenario.resolved import Fleet
+
+EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Histogram of times: `counts[i]` times were at most EDGES_S[i] and above the edge before; the last entry counts
+    longer ones.
+    """
+
+    numbers: list[int] = field(default_factory=lambda: [0] * (len(EDGES_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, time_s: float) -> None:
+        """Count a time."""
+        self.numbers[bisect_left(EDGES_S, time_s)] += 1
+        self.sum_s += time_s
+
+
+@dataclass(slots=True)
+class TargetCounters:
+    """Counters of one target.
+
+    - `accepted[j]`: drafts with j accepted tokens. `drafted`: draft tokens in all.
+    """
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: Counter[int] = field(default_factory=Counter)
+    committed: int = 0
+    opened: int = 0
+    finished: int = 0
+    prompt_tokens: int = 0
+    received_bytes: int = 0
+
+    @property
+    def drafts(self) -> int:
+        """Verified drafts with at least one token."""
+        return self.accepted.total()
+
+    @property
+    def accepted_tokens(self) -> int:
+        """Accepted draft tokens."""
+        return sum(length * number for length, number in self.accepted.items())
+
+    def verified(self, drafted: int, accepted: int) -> None:
+        """Count a round."""
+        self.rounds += 1
+        self.drafted += drafted
+        if drafted:
+            self.accepted[accepted] += 1
+
+
+@dataclass(slots=True)
+class StationCounters:
+    """Counters of one station.
+
+    - `busy_s`: time of its finished steps by its own clock; `steps`: their number and device seconds, by kind.
+    - `step`, `since_s`: the running step and its start; -1 if none runs.
+    - `texts`: its open requests by tag.
+    """
+
+    busy_s: float = 0.0
+    steps: dict[str, tuple[int, float]] = field(default_factory=dict)
+    step: int = -1
+    since_s: float = 0.0
+    texts: dict[int, "OpenText"] = field(default_factory=dict)
+
+    def busy_until_s(self, time_s: float) -> float:
+        """Return its busy time, the running step included."""
+        return self.busy_s + (max(time_s - self.since_s, 0.0) if self.step >= 0 else 0.0)
+
+
+@dataclass(slots=True)
+class OpenText:
+    """An open request of a station.
+
+    - `waits_since_s`: start of its wait there; NaN if it does not wait.
+    - `queued`: whether its prefill has not begun.
+    - `tail`: tokens drafted for it since its last draft request.
+    """
+
+    request: int
+    opened_s: float
+    waits_since_s: float
+    epoch: int = 0
+    base: int = 0
+    goal: int = 0
+    tail: int = 0
+    queued: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits at its station."""
+        return not math.isnan(self.waits_since_s)
+
+
+class Counters:
+    """Counters of a fleet, from reports of its processes; readers in other threads hold `lock`.
+
+    - `drafting`, `verifying`: counters by target, from drafters' logs and from targets' logs. A drafter learns a
+      target's committed tokens from its next request. Its counts therefore lack the first and last tokens of a text
+      and, if it drafts ahead, the accepted tokens.
+    - `stations`: counters by station.
+    - `waits`: wait of draft requests. `first`, `latency`: from a request's arrival to its first and last token.
+    - `devices`: the newest sample of each measured device, by name.
+    - `recent`: events of the last minute.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.lock = threading.Lock()
+        self.time_s = 0.0
+        self.drafting: defaultdict[int, TargetCounters] = defaultdict(TargetCounters)
+        self.verifying: defaultdict[int, TargetCounters] = defaultdict(TargetCounters)
+        self.stations: defaultdict[str, StationCounters] = defaultdict(StationCounters)
+        self.waits, self.first, self.latency = Histogram(), Histogram(), Histogram()
+        self.devices: dict[str, PowerSample] = {}
+        self.recent = Recent()
+
+    @property
+    def known(self) -> dict[int, TargetCounters]:
+        """Counters by target: from the targets' logs if there are any, else from the drafters'."""
+        return self.verifying or self.drafting
+
+    @property
+    def committed(self) -> int:
+        """Tokens of all targets."""
+        return sum(one.committed for one in self.known.values())
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of all targets."""
+        return sum(one.rounds for one in self.known.values())
+
+    @property
+    def drafters(self) -> dict[str, StationCounters]:
+        """Stations that draft for others."""
+        return {name: station for name, station in self.stations.items() if name.startswith(DRAFTER)}
+
+    def texts(self) -> dict[int, list[OpenText]]:
+        """Return the open requests of each target, at the stations of `known`."""
+        found: defaultdict[int, list[OpenText]] = defaultdict(list)
+        for name, station in self.stations.items():
+            if name != ROUTER and (name.startswith(DRAFTER) != bool(self.verifying)):
+                for tag, text in station.texts.items():
+                    found[self.fleet.target_of(tag)].append(text)
+        return found
+
+    def take(self, report: Report) -> None:
+        """Count a report of new rows."""
+        with self.lock:
+            for begin in range(0, len(report.rows), WIDTH):
+                self._row(Row._make(report.rows[begin : begin + WIDTH]))
+            self.time_s = max(self.time_s, report.time_s)
+            self.devices |= {sample.device: sample for sample in report.devices}
+
+    def recent_metrics(self, targets: Iterable[int] = ()) -> list[dict[str, float]]:
+        """Return the metrics of the last minute: of all targets, then of each; see `Recent.metrics`."""
+        drafters = self.drafters.values()
+        running_since_s = [station.since_s for station in drafters if station.step >= 0]
+        return self.recent.metrics(self.time_s, len(drafters), running_since_s, targets)
+
+    def _row(self, row: Row) -> None:
+        station = self.stations[row.station]
+        if row.event == "start":
+            if station.step != row.step:
+                station.step, station.since_s = row.step, row.time_s
+        elif row.event == "done" and station.step == row.step:
+            self._step(row, station)
+        elif row.event in ("killed", "restart"):  # its state is lost
+            station.step = -1
+            station.texts.clear()
+            return
+        text = station.texts.get(row.tag)
+        if row.station.startswith(DRAFTER):
+            self._at_drafter(row, station, text)
+        elif row.station == ROUTER:
+            _at_router(row, station, text)
+        else:
+            self._at_target(row, station, text)
+
+    def _step(self, row: Row, station: StationCounters) -> None:
+        """Count the end of a station's running step."""
+        number, seconds = station.steps.get(row.kind, (0, 0.0))
+        station.steps[row.kind] = number + 1, seconds + row.duration_s
+        station.busy_s += row.time_s - station.since_s
+        station.step = -1
+        if row.station.startswith(DRAFTER):
+            draft_s = row.duration_s if row.kind == "draft" else math.nan
+            self.recent.steps.append((row.time_s, station.since_s, draft_s))
+
+    def _at_drafter(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
+        target = self.fleet.target_of(row.tag)
+        if row.event == "draft-request":
+            self._asked(row, station, text, target)
+        elif row.event == "start" and text is not None and text.waits:
+            wait_s, text.waits_since_s = row.time_s - text.waits_since_s, math.nan
+            self.waits.add(wait_s)
+            self.recent.waits.append((row.time_s, target, wait_s))
+        elif row.event == "done" and row.kind == "draft" and text is not None and text.epoch == row.epoch:
+            text.tail += row.tokens
+        elif row.event == "leave":
+            self.drafting[target].received_bytes += row.payload_bytes
+            if text is not None and text.request == row.request and not 0 < row.epoch < text.epoch:
+                del station.texts[row.tag]
+                self.drafting[target].finished += not row.epoch
+
+    def _asked(self, row: Row, station: StationCounters, text: OpenText | None, target: int) -> None:
+        """Count a draft request, which reports its target's commits since the last one."""
+        counters = self.drafting[target]
+        counters.received_bytes += row.payload_bytes
+        if row.flag or text is None or text.request != row.request:
+            if row.flag:
+                counters.opened += text is None or text.request != row.request
+                station.texts[row.tag] = OpenText(row.request, row.time_s, row.time_s, row.epoch, row.base)
+            return
+        committed = row.base - text.base
+        if row.epoch <= text.epoch or committed <= 0:  # stale
+            return
+        drafted, accepted = (text.tail, committed - 1) if self.fleet.in_turn else (0, 0)
+        counters.verified(drafted, accepted)
+        counters.committed += committed
+        self.recent.learned.append((row.time_s, target, committed, drafted, accepted))
+        text.epoch, text.base, text.tail, text.waits_since_s = row.epoch, row.base, 0, row.time_s
+
+    def _at_target(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
+        counters = self.verifying[self.fleet.target_of(row.tag)]
+        if row.event == "join":
+            counters.opened += 1
+            counters.prompt_tokens += row.tokens
+            station.texts[row.tag] = OpenText(row.request, row.time_s, row.time_s, goal=row.goal, queued=True)
+        elif row.event in ("draft", "refusal"):
+            counters.received_bytes += row.payload_bytes
+            if text is not None:
+                text.waits_since_s = row.time_s
+        elif row.event == "start" and text is not None:
+            text.waits_since_s = math.nan
+            text.queued &= row.kind != "prefill"
+        elif row.event == "done" and row.kind in COMMITTING:
+            self._committed(row, station, text, counters)
+
+    def _committed(self, row: Row, station: StationCounters, text: OpenText | None, counters: TargetCounters) -> None:
+        """Count the tokens of a target's step, as `commits_of` of tables.py does."""
+        drafted, accepted = (row.tokens, row.accepted) if row.kind == "verify" else (0, 0)
+        if row.kind == "verify":
+            counters.verified(drafted, accepted)
+        if text is None or text.request != row.request:
+            return
+        before = row.tokens if row.kind == "prefill" else row.base
+        committed = min(row.accepted + 1, text.goal - before)
+        counters.committed += committed
+        target = self.fleet.target_of(row.tag)
+        self.recent.rounds.append((row.time_s, target, committed, drafted, accepted))
+        if row.kind == "prefill":
+            self.first.add(row.time_s - text.opened_s)
+        if before + committed >= text.goal:
+            counters.finished += 1
+            self.latency.add(row.time_s - text.opened_s)
+            del station.texts[row.tag]
+
+
+def _at_router(row: Row, station: StationCounters, text: OpenText | None) -> None:
+    if row.event == "draft-request":
+        station.texts[row.tag] = OpenText(row.request, row.time_s, row.time_s)
+    elif row.event == "start" and text is not None:
+        text.waits_since_s = math.nan
+    elif row.event == "leave":
+        station.texts.pop(row.tag, None)

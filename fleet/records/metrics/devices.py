@@ -1,0 +1,125 @@
+"""Devices over a run: load, power, cost, and the bottleneck."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleet.records.columns import Table
+from fleet.records.metrics.findings import Findings
+from fleet.records.metrics.grouped import Floats
+from fleet.records.metrics.intervals import NO_INTERVAL
+from fleet.records.metrics.tables import at_drafter
+from fleet.records.metrics.window import Metric, Window
+from fleet.records.power import EnergyCurve
+from fleet.scenario.cost import per_million_tokens
+from fleet.scenario.facts import devices_of
+from fleet.scenario.names import BATCH, ROUTER
+from fleet.scenario.resolved import Fleet
+
+BUSY = "share of time"
+
+
+def busy_s(window: Window, steps: Table) -> Floats:
+    """Return the time of these steps within each batch: shape (batches,)."""
+    return window.within(steps.begun_s, steps.ended_s)
+
+
+def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metric]:
+    """Energy of all devices over the window: by the watts of `[cost]`, else by the profile's power and each device's
+    steps.
+
+    - `tokens`: committed tokens in each batch of the window.
+    """
+    fleet, others = findings.fleet, findings.other_steps
+    devices, power = devices_of(fleet), fleet.power
+    if fleet.cost is not None and fleet.cost.has_watts:
+        energy_j = np.full_like(tokens, fleet.cost.watts(*devices) * window.batch_s)
+    elif power is not None:
+        prefills, rest = others.kind.among("draft_prefill"), ~others.kind.among("", "draft_prefill")
+        draft_s = busy_s(window, findings.draft_steps) + busy_s(window, others.where(prefills))
+        other_s = busy_s(window, others.where(rest))
+        of_target = fleet.target_power or power
+        energy_j = draft_s * power.draft_w + other_s * of_target.verify_w
+        for count, working_s, idle_w in zip(devices, (draft_s, other_s), (power.idle_w, of_target.idle_w), strict=True):
+            energy_j += (count * window.batch_s - working_s) * idle_w
+    else:
+        return {}
+    return {
+        "power_w": window.rate(energy_j, "W"),
+        "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
+    }
+
+
+def cost(window: Window, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
+    """Cost of a million tokens by the prices of `[cost]`, which apply to busy and idle devices alike."""
+    prices = fleet.cost
+    if prices is None or not prices.has_prices:
+        return {}
+    each = per_million_tokens(prices.per_hour(*devices_of(fleet)), 1.0) * window.batch_s
+    unit = f"cost/million tokens, {prices.unit}" if prices.unit else "cost/million tokens"
+    return {"cost_per_million_tokens": window.ratio(np.full_like(tokens, each), tokens, unit)}
+
+
+def loads(window: Window, findings: Findings) -> dict[str, Metric]:
+    """Load of the targets, and the busiest station or shared device with its load."""
+    fleet, others = findings.fleet, findings.other_steps
+    others = others.where(~others.kind.among("") & ~others.station.among(ROUTER))
+    metrics = {}
+    if fleet.batch is None:
+        metrics["target_load"] = window.rate(busy_s(window, others) / fleet.verifiers.count, BUSY)
+    shares = _shares(window, (findings.draft_steps, others), fleet)
+    busiest = max(shares.items(), key=lambda each: each[1], default=None)
+    if busiest is not None:
+        metrics["bottleneck"] = Metric(busiest[1], *NO_INTERVAL, f"{BUSY}, {busiest[0]}")
+    return metrics
+
+
+def _shares(window: Window, parts: Sequence[Table], fleet: Fleet) -> dict[str, float]:
+    """Busy share of the window of each station, or of each device that several stations share, by name."""
+    alone: dict[str, float] = {}
+    together: dict[str, list[tuple[Floats, Floats]]] = {device: [] for device in fleet.devices}
+    for steps in parts:
+        begun_s, ended_s = (
+            np.clip(each, window.edges_s[0], window.edges_s[-1]) for each in (steps.begun_s, steps.ended_s)
+        )
+        own, drafting = np.ones(len(steps), dtype=bool), at_drafter(steps)
+        for device, stretches in together.items():
+            there = np.where(drafting, fleet.drafters.device == device, fleet.verifiers.device == device)
+            own &= ~there
+            stretches.append((begun_s[there], ended_s[there]))
+        station, lasted_s = (
+            (steps.station[own], (ended_s - begun_s)[own]) if together else (steps.station, ended_s - begun_s)
+        )
+        busy = np.bincount(station.codes, lasted_s, minlength=len(station.words)) / window.length_s
+        for code in np.flatnonzero(np.bincount(station.codes, minlength=len(station.words))):
+            alone[station.words[code]] = alone.get(station.words[code], 0.0) + float(busy[code])
+    shares = {
+        f"device {device}": _together_s(*map(np.concatenate, zip(*stretches, strict=True))) / window.length_s
+        for device, stretches in together.items()
+    }
+    return shares | {("the batch" if name == BATCH else name): alone[name] for name in sorted(alone)}
+
+
+def _together_s(begun_s: Floats, ended_s: Floats) -> float:
+    """Time in which at least one of the intervals was active."""
+    if not len(begun_s):
+        return 0.0
+    order = np.argsort(begun_s)
+    begun_s, ended_s = begun_s[order], np.maximum.accumulate(ended_s[order])
+    before_s = np.concatenate([begun_s[:1], ended_s[:-1]])
+    return float(np.maximum(ended_s - np.maximum(begun_s, before_s), 0.0).sum())
+
+
+def measured_energy(window: Window, curves: Sequence[EnergyCurve], tokens: Floats) -> dict[str, Metric]:
+    """Return power and energy per token over the window; empty unless each device was measured throughout.
+
+    - `tokens`: committed tokens in each batch of the window.
+    """
+    edges_s = window.edges_s
+    if not curves or any(one.times_s[0] > edges_s[0] or one.times_s[-1] < edges_s[-1] for one in curves):
+        return {}
+    energy_j = np.diff(np.sum([np.interp(edges_s, one.times_s, one.energy_j) for one in curves], axis=0))
+    return {
+        "measured_power_w": window.rate(energy_j, "W"),
+        "measured_energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
+    }

@@ -1,0 +1,125 @@
+"""The input of metrics: a few tables, from a run's rows or directly from the compiled loop.
+
+The loop's tables equal those of its rows, value for value (`tests/sim/test_findings.py`).
+"""
+
+import msgspec
+import numpy as np
+
+from fleet.records.columns import Bools, Integers, Table
+from fleet.records.metrics.grouped import Groups, at, find
+from fleet.records.metrics.tables import at_drafter, commits_of, requests_of, rounds_table, verifications_of
+from fleet.records.power import EnergyCurve
+from fleet.records.run import Run
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import has_file
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """Tables of a run, in order of time.
+
+    - `commits`, `rounds`, `verified`: see `tables.py`; the last two are None without a drafter.
+    - `requests`: see `requests_table`.
+    - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
+    - `drafters`: number of drafting stations.
+    - `energy`: measured energy of devices.
+    - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
+    """
+
+    fleet: Fleet
+    commits: Table
+    requests: Table
+    draft_steps: Table
+    other_steps: Table
+    drafters: int
+    rounds: Table | None = None
+    verified: Table | None = None
+    energy: tuple[EnergyCurve, ...] = ()
+    rows: Table | None = None
+
+
+def findings_of(run: Run) -> Findings:
+    """Return the findings of a run from its rows."""
+    rows, fleet = run.columns(), run.header.fleet
+    commits = commits_of(rows)
+    drafting = at_drafter(rows) | rows.kind.among("draft")
+    known = Findings(
+        fleet=fleet,
+        commits=commits,
+        requests=requests_table(fleet, rows, commits),
+        draft_steps=steps_of(rows.where(drafting)),
+        other_steps=steps_of(rows.where(~drafting)),
+        drafters=len(rows.station[drafting].present()),
+        energy=run.header.energy,
+        rows=rows,
+    )
+    if not fleet.drafters.count:
+        return known
+    rounds = rounds_table(fleet, rows)
+    if not fleet.in_turn:  # a draft that goes on ends with its verification
+        rounds = rounds.plus(drafted_s=rounds.verified_s)
+    return msgspec.structs.replace(known, rounds=rounds, verified=verifications_of(rows))
+
+
+def needs_rows(fleet: Fleet) -> bool:
+    """Whether metrics of this fleet need its rows: for open arrivals, batches, drafting ahead and lost drafters."""
+    return (
+        fleet.workload.arrivals is not None
+        or fleet.batch is not None
+        or fleet.verifiers.patience.patience_s > 0
+        or not fleet.in_turn
+    )
+
+
+def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
+    """Return one row for each request with committed tokens, by stream and number.
+
+    - `joined_s`, `first_s`, `last_s`: arrival, first commit and last commit, in seconds.
+    - `prompt_tokens`, `tokens`: tokens of its prompt, and committed tokens.
+    - `finished`, `refused`: whether it is complete, and whether a drafter refused it.
+    - `last`: whether it is the last of its stream.
+    """
+    requests = requests_of(commits)
+    named = commits.tag[requests.first], commits.request[requests.first]
+    joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
+    joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)
+    finished = tokens == at(joins.goal - joins.tokens, joined)
+    return Table.of(
+        tag=named[0],
+        request=named[1],
+        joined_s=at(joins.time_s, joined),
+        first_s=requests.smallest(commits.time_s),
+        last_s=requests.largest(commits.time_s),
+        prompt_tokens=at(joins.tokens, joined),
+        tokens=tokens,
+        finished=finished,
+        refused=find(named, (refusals.tag, refusals.request)) >= 0,
+        last=_last_of_streams(fleet, *named, finished, joins),
+    )
+
+
+def _last_of_streams(fleet: Fleet, tags: Integers, numbers: Integers, finished: Bools, joins: Table) -> Bools:
+    """Return which requests are the last of their streams; none if every request is its own stream.
+
+    The workload's files are not read again. If a file may end before `workload.requests`, a request is the last if it
+    is finished and its stream has no later one, because a stream opens its next request at once.
+    """
+    if not fleet.streams:
+        return np.zeros(len(tags), dtype=bool)
+    if not has_file(fleet.workload):  # requests are dealt to the streams in turn
+        return numbers + fleet.streams >= fleet.workload.requests
+    streams = Groups(joins.tag)
+    newest = joins.tag[streams.first], streams.largest(joins.request)
+    return finished & (find((tags, numbers), newest) >= 0)
+
+
+def steps_of(rows: Table) -> Table:
+    """Return one row for each finished step, in order of their ends: station, kind, begun_s and ended_s in seconds."""
+    begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
+    ended = done.where(np.sort(Groups(done.station, done.step).first))
+    steps = Groups(begun.station, begun.step)
+    named = begun.station.codes[steps.first], begun.step[steps.first]
+    place = find((ended.station.codes, ended.step), named)
+    begun_s = at(begun.time_s[steps.first], place)
+    table = Table.of(station=ended.station, kind=ended.kind, begun_s=begun_s, ended_s=ended.time_s)
+    return table.where(~np.isnan(begun_s))

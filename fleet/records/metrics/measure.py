@@ -1,0 +1,284 @@
+"""Metrics from records: pure functions of the event table, the same for both worlds.
+
+The window of a run begins at `measure.warm_up_share` of the time until its first target is done, and ends there.
+Steps count at their end, requests at their completion. Symbols and equations are StarSD's. Intervals are 95 %: within
+one run from ten equal batches of the window, if it is long enough and stationary (`window.py`, `steady.py`); over
+several seeds by replications (`combine`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from fleet.errors import InputError
+from fleet.records.columns import Table
+from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_energy
+from fleet.records.metrics.findings import Findings, findings_of
+from fleet.records.metrics.goodput import utility
+from fleet.records.metrics.grouped import Groups, means_of
+from fleet.records.metrics.intervals import NO_INTERVAL, jain_index, student_t_interval
+from fleet.records.metrics.outages import outage_metrics, without_steady_state
+from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
+from fleet.records.metrics.service import goodput, speedup
+from fleet.records.metrics.steady import places_of, relaxation_s
+from fleet.records.metrics.tables import requests_of
+from fleet.records.metrics.window import Metric, Window, without_intervals
+from fleet.records.run import Run
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import GrantRule
+
+BATCHES = 10  # equal batches of the window; their means give the 95 % intervals
+
+
+def measure(run: Run | Findings) -> dict[str, Metric]:
+    """Return all metrics of a run by name, from its records or findings; metrics without data are left out.
+
+    Raises InputError if the window has no committed token.
+    """
+    return assess(run)[0]
+
+
+def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
+    """Return the metrics of a run, as `measure`, and the overload verdict if arrivals exceed its capacity."""
+    findings = findings_of(run) if isinstance(run, Run) else run
+    known, overload = _metrics(findings), overload_of(findings)
+    return known if overload is None else without_intervals(known, math.inf), overload
+
+
+def _metrics(findings: Findings) -> dict[str, Metric]:
+    fleet, rows, commits = findings.fleet, findings.rows, findings.commits
+    targets = places_of(fleet)
+    window = window_of(findings)
+    relaxations = window.length_s / relaxation_s(findings, window)
+    window = msgspec.structs.replace(window, relaxations=relaxations)
+    metrics = _throughput(window, commits, targets)
+    if findings.rounds is not None and findings.verified is not None:
+        rounds, verified = findings.rounds, findings.verified
+        metrics |= _rounds(window, commits, rounds, targets)
+        metrics |= _acceptance(window, verified)
+        if fleet.in_turn:
+            metrics |= _drafting(window, rounds)
+            metrics |= _returning(window, rounds)
+        metrics |= _load(window, findings, rounds, targets)
+        if fleet.verifiers.allocate is not None:
+            metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
+    if fleet.batch is not None and rows is not None:
+        metrics |= _batching(window, rows, commits)
+    if fleet.verifiers.patience.patience_s and rows is not None:
+        metrics |= outage_metrics(window, rows, commits)
+    tokens = window.sums(commits.time_s, commits.committed)
+    metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
+    metrics |= cost(window, fleet, tokens) | loads(window, findings)
+    metrics |= _latencies(window, findings)
+    metrics |= speedup(fleet, findings.requests, metrics)
+    known = {name: metric for name, metric in metrics.items() if not math.isnan(metric.value)}
+    if not without_steady_state(fleet.faults):
+        return known
+    return without_intervals(known, 1.0)
+
+
+def measure_targets(run: Run) -> Table:
+    """Return one row for each target: tag, throughput O_i in tokens a second, and with a drafter its rounds.
+
+    The round columns are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft
+    tokens a round (NaN without a round). Drafting ahead and batches have no wait_s and return_s. Raises InputError as
+    `measure`.
+    """
+    findings = findings_of(run)
+    fleet, commits = findings.fleet, findings.commits
+    window = window_of(findings)
+    places = places_of(fleet)
+    counted = commits.where(window.inside(commits.time_s))
+    committed = np.bincount(counted.tag % places, counted.committed, minlength=places)
+    columns = {"tag": np.arange(places), "throughput": committed / window.length_s}
+    if findings.rounds is not None:
+        rounds = findings.rounds.where(window.inside(findings.rounds.verified_s))
+        target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
+        columns["rounds_per_s"] = np.bincount(target, minlength=places) / window.length_s
+        columns |= {name: means_of(target, getattr(rounds, name), places) for name in (*waits, "acceptance_length")}
+    return Table.of(**columns)
+
+
+def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
+    """Combine replications: the mean over runs, with a Student t interval, of the metrics that all runs have.
+
+    Runs too short for an interval share the same bias, so more of them do not help: there is no interval over
+    replications either if the median run is too short.
+    """
+    return {name: _combined([run[name] for run in runs]) for name in runs[0] if all(name in run for run in runs)}
+
+
+def _combined(metrics: Sequence[Metric]) -> Metric:
+    values = [metric.value for metric in metrics]
+    times_longer = float(np.median([metric.times_longer for metric in metrics]))
+    interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
+    drifting = sum(metric.drifting for metric in metrics) > len(metrics) / 2
+    unit = _unit(metric.unit for metric in metrics)
+    percentiles = combine([metric.percentiles for metric in metrics])
+    mean = Metric(float(np.mean(values)), *interval, unit, times_longer, drifting)
+    return msgspec.structs.replace(mean, **percentiles)
+
+
+def _unit(units: Iterable[str]) -> str:
+    """Most common unit: a parameter after the comma, such as the busiest station, may differ between runs."""
+    return Counter(units).most_common(1)[0][0]
+
+
+def window_of(findings: Findings) -> Window:
+    """Return the measurement window of a run; InputError if it has no committed token.
+
+    In a closed loop it ends when the first stream has finished its last request. Warm-up is a share of the time until
+    then, so that a slow stream cannot push it beyond the end. If every request is its own stream, it ends with the
+    run.
+    """
+    fleet, commits = findings.fleet, findings.commits
+    ended_s = findings.requests.last_s[findings.requests.last]
+    end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in order of time
+    warm_up = fleet.measure.warm_up_share
+    window = Window(np.linspace(warm_up * end_s, end_s, BATCHES + 1))
+    if not window.inside(commits.time_s).any():
+        raise InputError(
+            f"scenario {fleet.name!r}: no token was committed in the part of the run that counts; raise "
+            f"workload.requests = {fleet.workload.requests} or lower measure.warm_up_share = {warm_up}"
+        )
+    return window
+
+
+def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metric]:
+    """O with the bonus tokens, O_i, and how evenly the targets share it."""
+    tokens = window.sums(commits.time_s, commits.committed)
+    counted = commits.where(window.inside(commits.time_s))
+    # A tag is a stream; if every request is its own stream, its target replaces it.
+    shares = np.bincount(counted.tag % targets, counted.committed, minlength=targets)
+    return {
+        "throughput": window.rate(tokens, "tokens/s"),
+        "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
+        "fairness": Metric(jain_index(shares), *NO_INTERVAL, "Jain index"),
+    }
+
+
+def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
+    """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
+    return {
+        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
+        "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
+        "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
+        "rounds": window.count(rounds.verified_s, "rounds"),
+    }
+
+
+def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
+    """Load of the drafters, the time T_gamma of an iteration (8), and the idle time T_idle in it (9)."""
+    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
+    iterations = window.sums(rounds.drafted_s) / targets
+    return {
+        "load": window.rate(working_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
+    }
+
+
+def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
+    """S, T_wait, the idle gap before a request (table 1), and the sizes of messages."""
+    return {
+        "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
+        "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
+        "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
+        "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
+        "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
+        "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
+    }
+
+
+def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
+    """Z = t_c + t_v, equation (6): t_c is Z without the draft's time at the target (t_v and queueing)."""
+    return {
+        "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
+        "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
+        "verify_s": window.mean(rounds.verified_s, rounds.verify_s, "s"),
+        "round_s": window.spread(rounds.drafted_s, rounds.returned_s - rounds.asked_s, "s"),
+    }
+
+
+def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
+    """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and the accepted
+    share.
+    """
+    accepted = window.sums(verified.verified_s, verified.acceptance_length)
+    return {
+        "acceptance_length": window.mean(verified.verified_s, verified.acceptance_length, "tokens/round"),
+        "mean_acceptance_length": window.mean(verified.verified_s, verified.acceptance_length + 1, "tokens/round"),
+        "acceptance_rate": window.ratio(accepted, window.sums(verified.verified_s, verified.draft_tokens), "share"),
+    }
+
+
+def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
+    """Requests that arrive and that complete in the window, with TTFT, TPOT and latency."""
+    fleet, requests = findings.fleet, findings.requests
+    metrics = _offered(fleet, findings.rows)
+    done = requests.where(requests.finished & window.inside(requests.last_s))
+    if not len(done):
+        return metrics
+    done = done.where(np.argsort(done.last_s, kind="stable"))
+    ended_s, tokens = done.last_s, done.tokens
+    metrics["requests"] = window.count(ended_s, "requests")
+    metrics["carried_requests_per_s"] = window.rate(window.sums(ended_s), "requests/s")
+    if fleet.drafters.count:
+        metrics["refused"] = window.count(ended_s[done.refused], "requests")
+    times_s = {
+        "ttft": done.first_s - done.joined_s,
+        "tpot": (ended_s - done.first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # undefined for one token
+        "latency": ended_s - done.joined_s,
+    }
+    metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
+    return metrics | goodput(window, fleet.slo, ended_s, times_s)
+
+
+def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
+    """Arrival rate of requests in an open loop."""
+    if fleet.workload.arrivals is None or rows is None:
+        return {}
+    joins = rows.where(rows.event.among("join"))
+    opened = Groups(joins.tag).first
+    if not len(opened):
+        return {}
+    per_s = streams_per_s(fleet, joins.time_s[opened]) * len(requests_of(joins)) / len(opened)
+    return {"offered_requests_per_s": Metric(per_s, *NO_INTERVAL, "requests/s")} if math.isfinite(per_s) else {}
+
+
+def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
+    """Time shares of a batch, and the share of rounds without realignment.
+
+    `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
+    share of all steps. `grouped_share`: rounds without realignment.
+    """
+    done = rows.where(rows.event.among("done"))
+    steps = done.where(np.sort(Groups(done.step).first))
+    all_s = window.sums(steps.time_s, steps.duration_s)
+    metrics = {}
+    for kind in ("draft", "verify", "realign"):
+        of_kind = steps.where(steps.kind.among(kind))
+        metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
+    rounds, realigned = (window.sums(steps.time_s[steps.kind.among(kind)]) for kind in ("draft", "realign"))
+    metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
+    metrics["block_efficiency"] = _committed_a_step(window, commits)
+    return metrics
+
+
+def _committed_a_step(window: Window, commits: Table) -> Metric:
+    """Block efficiency (DSDE, table I): tokens that a verification adds to a sequence."""
+    verified = commits.where(commits.kind.among("verify"))
+    return window.mean(verified.time_s, verified.committed, "tokens/step")
+
+
+def _fair_goodput(window: Window, verified: Table, rule: GrantRule) -> dict[str, Metric]:
+    """Utility of the clients' mean goodputs in tokens a round (GoodSpeed, problem (1))."""
+    counted = verified.where(window.inside(verified.verified_s))
+    if not len(counted):
+        return {}
+    goodputs = Groups(counted.tag).means(counted.acceptance_length) + 1
+    unit = f"sum of alpha-fair utilities, a = {rule.fairness:g}"
+    return {"utility": Metric(utility(goodputs, rule.fairness), *NO_INTERVAL, unit)}

@@ -1,0 +1,86 @@
+"""Cost of faults: time without a drafter, decoding speed meanwhile, and time to rejoin."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleet.records.columns import Table
+from fleet.records.metrics.grouped import Groups, at, find
+from fleet.records.metrics.tables import requests_of
+from fleet.records.metrics.window import Metric, Window
+from fleet.scenario.faults import Fault, NodeFault
+from fleet.stations.session import ERA
+
+
+def outage_metrics(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
+    """Return the metrics of lost drafters; `commits` as `commits_of` returns them."""
+    spans, alone, given_up = spans_of(rows, commits), alone_of(rows, commits), rows.where(rows.event.among("overdue"))
+    alone_s = window.within(alone.begun_s, alone.time_s)
+    tokens = window.sums(alone.time_s, alone.committed)
+    rejoins = rejoins_of(rows)
+    return {
+        "given_up": window.count(given_up.time_s, "drafts"),
+        "alone_share": window.ratio(alone_s, window.within(spans.begun_s, spans.ended_s), "share of time"),
+        "alone_tokens_per_s": window.ratio(tokens, alone_s, "tokens/s"),
+        "rejoin_s": window.mean(rejoins.rejoined_s, rejoins.rejoined_s - rejoins.time_s, "s"),
+    }
+
+
+def spans_of(rows: Table, commits: Table) -> Table:
+    """Return one row for each request: begun_s, its arrival, and ended_s, its last commit."""
+    joins = rows.where(rows.event.among("join"))
+    came, requests = requests_of(joins), requests_of(commits)
+    named = joins.tag[came.first], joins.request[came.first]
+    of = find(named, (commits.tag[requests.first], commits.request[requests.first]))
+    spans = Table.of(
+        tag=named[0],
+        request=named[1],
+        begun_s=came.smallest(joins.time_s),
+        ended_s=at(requests.largest(commits.time_s), of),
+    )
+    return spans.where(of >= 0)
+
+
+def alone_of(rows: Table, commits: Table) -> Table:
+    """Return the commits that a target made alone, with `begun_s`, the start of their decoding.
+
+    It starts at the previous commit, or when the drafter was given up: waiting for a draft is not decoding alone.
+    """
+    given_up = rows.where(rows.event.among("overdue"))
+    given_up = given_up.plus(committed=np.zeros(len(given_up)))
+    names = ("tag", "request", "time_s", "seq", "committed")
+    turns = Table.of(**{name: np.append(getattr(commits, name), getattr(given_up, name)) for name in names})
+    alone = np.append(commits.kind.among("decode"), np.zeros(len(given_up), dtype=bool))
+    order = np.lexsort((turns.seq, turns.time_s, turns.request, turns.tag))
+    turns, alone = turns.where(order), alone[order]
+    turns = turns.plus(begun_s=at(turns.time_s, requests_of(turns).before()))
+    return turns.where(alone & ~np.isnan(turns.begun_s))
+
+
+def rejoins_of(rows: Table) -> Table:
+    """Return lost drafters that rejoined the stream: time_s, and rejoined_s.
+
+    A drafter has rejoined when its first later draft is verified, for the same or a later request.
+    """
+    given_up = rows.where(rows.event.among("overdue"))
+    verified = rows.where(rows.event.among("done") & rows.kind.among("verify"))
+    verified = verified.where(np.argsort(verified.time_s, kind="stable"))
+    rejoined_s = np.full(len(given_up), np.nan)
+    for tag in np.unique(given_up.tag):
+        mine, of_tag = given_up.tag == tag, verified.where(verified.tag == tag)
+        request, era = (key[mine][:, None] for key in (given_up.request, given_up.epoch // ERA))
+        later = (of_tag.request > request) | ((of_tag.request == request) & (of_tag.epoch // ERA > era))
+        first = np.where(later.any(axis=1), later.argmax(axis=1) if len(of_tag) else -1, -1)
+        rejoined_s[mine] = at(of_tag.time_s, first)
+    given_up = given_up.plus(rejoined_s=rejoined_s).where(~np.isnan(rejoined_s))
+    given_up = given_up.where(np.lexsort((given_up.seq, given_up.time_s, given_up.tag)))
+    # A drafter given up again before a verified draft is lost since the first time.
+    back = np.unique(given_up.rejoined_s, return_inverse=True)[1]
+    first = np.sort(Groups(given_up.tag, back).first)
+    names = ("tag", "request", "time_s", "rejoined_s")
+    return Table.of(**{name: getattr(given_up, name)[first] for name in names})
+
+
+def without_steady_state(faults: Sequence[Fault]) -> bool:
+    """Whether a fault happens at a stated time: a longer run has no more of it, so no metric has an interval."""
+    return any(isinstance(fault, NodeFault) or fault.at_s > 0 or fault.for_s is not None for fault in faults)

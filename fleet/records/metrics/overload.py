@@ -1,0 +1,256 @@
+"""Whether requests arrive faster than the fleet can serve them: a verdict from a run's records.
+
+In an open loop an overloaded station has a queue that grows as long as the run: waits and latencies measure the run's
+length, and no interval holds. The rule is the utilisation law, rho = (streams a second) x (the station's time for a
+stream). That time is the mean work of all streams, by kind of step, at the station's speed while it was saturated,
+that is, while more work waited than its step could take. The speed therefore includes pauses between steps, full
+batches and turns on a shared device, and excludes steps with spare places. A station is overloaded if rho exceeds 1
+significantly: the false alarm rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is
+that of streams' work and of single steps).
+
+No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), or for
+drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
+"""
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from scipy.special import stdtrit
+
+from fleet.policies.group import Barrier, Batch, One
+from fleet.records.columns import Bools, Integers, Table
+from fleet.records.metrics.findings import Findings
+from fleet.records.metrics.grouped import Floats, Groups, at, find
+from fleet.records.metrics.tables import at_drafter, requests_of
+from fleet.scenario.arrivals import Gamma, Poisson
+from fleet.scenario.names import BATCH, DRAFTER, ROUTER
+from fleet.scenario.resolved import Fleet
+
+FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
+FEWEST_STEPS = 30  # saturated steps of the kind that takes most of a station's time
+
+
+class Overload(msgspec.Struct, frozen=True):
+    """Offered load beyond capacity.
+
+    Keys:
+        offered_tokens_per_s (tokens/s): Tokens a second that the arrivals request.
+        carried_tokens_per_s (tokens/s): Maximum tokens a second of the fleet, by its slowest station.
+        load (factor): Offered over carried: rho of that station.
+        bottleneck: The station with that rho, in words.
+    """
+
+    offered_tokens_per_s: float
+    carried_tokens_per_s: float
+    load: float
+    bottleneck: str
+
+    def line(self) -> str:
+        """Return the verdict in one line."""
+        return (
+            f"overload: offers {self.offered_tokens_per_s:.4g} tokens/s, carries {self.carried_tokens_per_s:.4g}; "
+            f"{self.bottleneck} the bottleneck"
+        )
+
+
+class _Demand(msgspec.Struct, frozen=True):
+    """A station's time for a stream in seconds, estimated from `streams` streams, and its standard error."""
+
+    station: str
+    mean_s: float
+    error_s: float
+    streams: int
+
+    def beyond(self, per_s: float, level: float) -> bool:
+        """Return whether that many streams a second exceed the station's capacity, at that error probability."""
+        quantile = stdtrit(max(self.streams - 1, 1), 1 - level)
+        return bool(per_s * (self.mean_s - quantile * self.error_s) > 1)
+
+
+def overload_of(findings: Findings) -> Overload | None:
+    """Return the verdict if requests arrive faster than they can be served; else None."""
+    fleet, rows = findings.fleet, findings.rows
+    if fleet.workload.arrivals is None or not fleet.in_turn or rows is None:
+        return None
+    joins = rows.where(rows.event.among("join"))
+    opened = Groups(joins.tag).first
+    per_s, streams = streams_per_s(fleet, joins.time_s[opened]), len(opened)
+    demands = list(_demands(fleet, rows, joins.tag[opened])) if np.isfinite(per_s) else []
+    beyond = [demand for demand in demands if demand.beyond(per_s, FALSE_ALARM / len(demands))]
+    if not beyond:
+        return None
+    worst = max(beyond, key=lambda demand: demand.mean_s)
+    offered, load = per_s * float(findings.commits.committed.sum()) / streams, per_s * worst.mean_s
+    return Overload(offered, offered / load, load, _in_words(worst.station, [one.station for one in beyond]))
+
+
+def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
+    """Streams opened in a second, by the scenario or its trace; NaN if all open at once."""
+    if isinstance(fleet.workload.arrivals, Poisson | Gamma):
+        return fleet.workload.arrivals.per_s
+    span_s = float(opened_s.max() - opened_s.min())
+    return (len(opened_s) - 1) / span_s if span_s > 0 else math.nan
+
+
+def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
+    """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
+    all_jobs, all_steps = _jobs(rows), _steps(rows)
+    held = all_jobs.where(all_jobs.station.among(ROUTER))  # sessions at a router wait for any drafter
+    for station in all_steps.station.present():
+        steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
+        group = (fleet.drafters if _is_drafter(station) else fleet.verifiers).group
+        if station == ROUTER or isinstance(group, Barrier) or len(steps) < FEWEST_STEPS or not len(jobs):
+            continue
+        own = rows.where(rows.station.among(station))
+        if fleet.batch is not None:
+            jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
+        waiting = _waiting(jobs, steps.begun_s)
+        if _is_drafter(station):
+            waiting += _waiting(held, steps.begun_s)
+        cycle_s = _cycle_s(fleet, station, steps)
+        saturated = _full(fleet, station, own, steps) & (waiting > 0) & ~np.isnan(cycle_s)
+        demand = _demand(
+            station, own, steps.plus(cycle_s=cycle_s, saturated=saturated), streams,
+            singly=isinstance(group, One) or fleet.batch is not None,
+        )  # fmt: skip
+        if demand is not None:
+            yield demand
+    yield from _limits(fleet, rows, streams)
+
+
+def _is_drafter(station: str) -> bool:
+    return station.startswith(DRAFTER)
+
+
+def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
+    """Return whether each step of a station is full: one session, the maximum of its group, or a whole pool."""
+    if fleet.batch is not None:
+        return _pool_is_full(fleet, own, steps)
+    if _is_drafter(station) and isinstance(fleet.drafters.group, Batch):  # steps before a draft have its group
+        drafts = np.flatnonzero(steps.kind.among("draft"))
+        following = np.searchsorted(drafts, np.arange(len(steps)))
+        members = at(steps.members[drafts], np.where(following < len(drafts), following, -1))
+        return np.equal(members, fleet.drafters.group.most)
+    if not _is_drafter(station) and isinstance(fleet.verifiers.group, Batch):
+        members = steps.members
+        return np.asarray(members == fleet.verifiers.group.most)
+    return np.ones(len(steps), dtype=bool)
+
+
+def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
+    """Return a station's time from each step to its next, without the wait for a rate limit."""
+    cycle_s: Floats = steps.cycle_s
+    if _is_drafter(station) and any(fleet.drafters.limits_per_s):
+        overhead = fleet.drafter_times(0).overhead
+        cycle_s = np.minimum(cycle_s, steps.duration_s + overhead.after.mean_s + overhead.queued.mean_s)
+    return cycle_s
+
+
+def _jobs(rows: Table) -> Table:
+    """Return the waits: station, asked_s and begun_s of each step of a stream, and `after`, the step before."""
+    told = rows.where(~rows.event.among("view"))
+    before = Groups(told.station, told.tag).before()
+    begun = np.flatnonzero(told.event.among("start") & (before >= 0))
+    asked = before[begun]
+    return Table.of(
+        station=told.station[begun], asked_s=told.time_s[asked], begun_s=told.time_s[begun], after=told.event[asked]
+    )
+
+
+def _steps(rows: Table) -> Table:
+    """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins.
+
+    `duration_s` is NaN for an unfinished step, `cycle_s` for a station's last.
+    """
+    begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
+    steps = Groups(begun.station, begun.step)
+    first = begun.where(steps.first)
+    ended = find((first.station.codes, first.step), (done.station.codes, done.step))
+    last = first.station.codes[1:] != first.station.codes[:-1]
+    cycle_s = np.full(len(first), np.nan)
+    cycle_s[:-1] = np.where(last, np.nan, np.diff(first.time_s))
+    return Table.of(
+        station=first.station, kind=first.kind, begun_s=first.time_s, members=steps.counts(),
+        duration_s=at(done.duration_s, ended), cycle_s=cycle_s,
+    )  # fmt: skip
+
+
+def _waiting(jobs: Table, at_s: Floats) -> Integers:
+    """Return how many jobs remain waiting as the steps that begin at these times begin."""
+    asked = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
+    begun = np.searchsorted(np.sort(jobs.begun_s), at_s, side="right")
+    return asked - begun
+
+
+def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
+    """Return whether the pool of a `[batch]` is full as each step begins; for a batch that ends as a whole, as it
+    began."""
+    assert fleet.batch is not None
+    rule = fleet.batch.rule
+    if rule.together:
+        prefills = np.flatnonzero(steps.kind.among("prefill"))
+        members = at(steps.members[prefills], np.searchsorted(prefills, np.arange(len(steps)), side="right") - 1)
+        return np.equal(members, rule.pool)
+    served = own.where(own.event.among("start", "done"))
+    requests = requests_of(served)
+    taken = np.searchsorted(np.sort(requests.smallest(served.time_s)), steps.begun_s, side="right")
+    left = np.searchsorted(np.sort(requests.largest(served.time_s)), steps.begun_s, side="right")
+    return np.asarray(taken - left >= rule.pool)
+
+
+def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool) -> _Demand | None:
+    """Return a station's demand, from its rows and steps; None if it was saturated too rarely.
+
+    Kinds of steps that were never saturated count with their plain times if steps do not grow (`singly`), else not at
+    all: larger steps would have been cheaper per stream.
+    """
+    kinds = {kind: steps.where(steps.kind.among(kind)) for kind in steps.kind.present()}
+    main = max(kinds.values(), key=lambda of_kind: float(np.nansum(of_kind.duration_s)))
+    if main.saturated.sum() < FEWEST_STEPS:
+        return None
+    begun = own.where(own.event.among("start"))
+    of_streams = Groups(begun.tag)
+    of_stream_s, variance = np.zeros(len(of_streams)), 0.0
+    share = len(of_streams) / len(streams)  # streams of this station, resolved by how they are dealt
+    for kind, of_kind in kinds.items():
+        saturated = of_kind.where(of_kind.saturated)
+        enough = len(saturated) > 1
+        if not enough and not singly:
+            continue
+        members = (saturated if enough else of_kind).members
+        times_s = saturated.cycle_s if enough else np.nan_to_num(of_kind.duration_s)
+        each_s = times_s.sum() / members.sum()
+        counts = of_streams.sums(begun.kind.among(kind))
+        of_stream_s += counts * each_s
+        spread_s = np.sqrt(((times_s - each_s * members) ** 2).sum()) / members.sum()
+        variance += float(counts.mean() * spread_s) ** 2
+    if len(of_streams) > 1:
+        variance += float(of_stream_s.var(ddof=1)) / len(of_streams)
+    return _Demand(station, share * float(of_stream_s.mean()), share * float(np.sqrt(variance)), len(of_streams))
+
+
+def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
+    """Yield the demand on each target's rate limit: the time that it takes for the rounds of a stream."""
+    limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
+    drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
+    of_streams = Groups(np.append(streams, drafts.tag))
+    asked = of_streams.counts()[of_streams.of[: len(streams)]] - 1
+    for target in range(targets if any(limits) else 0):
+        limit, own = limits[min(target, len(limits) - 1)], asked[streams % targets == target]
+        if limit > 0 and len(own) > 1:
+            share = len(own) / len(streams) / limit
+            error = own.std(ddof=1) / np.sqrt(len(own))
+            yield _Demand(f"limit.{target + 1}", share * float(own.mean()), share * float(error), len(own))
+
+
+def _in_words(worst: str, beyond: list[str]) -> str:
+    """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
+    kind, _, number = worst.partition(".")
+    words = {DRAFTER: "drafter", "verifier": "target", BATCH: "batch", "limit": "rate limit"}[kind]
+    if sum(name.partition(".")[0] == kind for name in beyond) > 1:
+        return f"the {words}s are"
+    if kind == "limit":
+        return f"the rate limit of target {number} is"
+    return f"{words} {number} is" if number else f"the {words} is"

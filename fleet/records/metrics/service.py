@@ -1,0 +1,47 @@
+"""Users' view: requests that meet their goals, and the speedup over plain decoding."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fleet.records.columns import Bools, Table
+from fleet.records.metrics.grouped import Floats
+from fleet.records.metrics.window import Metric, Window
+from fleet.scenario.facts import plain_step_s
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.slo import Slo, miss
+
+
+def meets(slo: Slo, times_s: Mapping[str, Floats]) -> Bools:
+    """Return which requests meet all goals, from their times by name; a time that a request lacks meets its goal."""
+    good = np.ones(len(next(iter(times_s.values()))), dtype=bool)
+    for name, limit_s in slo.limits_s.items():
+        good &= ~(miss(times_s[name], limit_s) > 0)
+    return good
+
+
+def goodput(window: Window, slo: Slo | None, ended_s: Floats, times_s: Mapping[str, Floats]) -> dict[str, Metric]:
+    """Good requests a second, and their share of those completed in the window; `ended_s`: completion times."""
+    if slo is None:
+        return {}
+    good = meets(slo, times_s).astype(float)
+    return {
+        "goodput_requests_per_s": window.rate(window.sums(ended_s, good), "requests/s"),
+        "slo_attainment": window.mean(ended_s, good, "share of requests"),
+    }
+
+
+def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Speedup of a user's tokens over plain decoding: the plain step's time over the mean TPOT.
+
+    The plain step is one in the middle of the requests' texts.
+    """
+    tpot = metrics.get("tpot_s")
+    context = float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
+    step_s = plain_step_s(fleet, context)
+    if tpot is None or not step_s > 0 or not tpot.value > 0:
+        return {}
+    low, high = (step_s / end if end > 0 else math.nan for end in (tpot.high, tpot.low))
+    low, high = (math.nan, math.nan) if math.isnan(low + high) else (low, high)
+    return {"speedup": Metric(step_s / tpot.value, low, high, "factor", tpot.times_longer, tpot.drifting)}

@@ -1,0 +1,147 @@
+"""Tables from records: commits, rounds, verifications and cache contents, the same for both worlds.
+
+Metrics are estimates from these tables. Times are in seconds since the run began, tokens and bytes as named.
+"""
+
+import numpy as np
+
+from fleet.records.columns import Bools, Table, Words
+from fleet.records.metrics.grouped import Floats, Groups, at, find
+from fleet.scenario.names import DRAFTER, ROUTER
+from fleet.scenario.resolved import Fleet
+from fleet.stations.session import INCARNATION
+
+COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which adds tokens to its stream
+
+
+def requests_of(rows: Table) -> Groups:
+    """Group rows by request: stream and number."""
+    return Groups(rows.tag, rows.request)
+
+
+def commits_of(rows: Table) -> Table:
+    """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
+
+    `from_draft`: how many of them were drafted. Tokens beyond a request's goal are not committed, nor are those of a
+    request whose target's process died.
+    """
+    done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
+    started = done.epoch // INCARNATION
+    if started.any():
+        requests = requests_of(done)
+        done = done.where(started == requests.largest(started)[requests.of])
+    joins = rows.where(rows.event.among("join"))
+    goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
+    room = goal - done.base
+    return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
+
+
+def rounds_table(fleet: Fleet, rows: Table) -> Table:
+    """Return one row for each round: a draft with its transfer and its verification, as `rounds_of`.
+
+    If a drafter drafts ahead, it has no requests and no waits. A round is then a verification, and the table is that
+    of `verifications_of`.
+    """
+    return rounds_of(rows) if fleet.in_turn else verifications_of(rows)
+
+
+def rounds_of(rows: Table) -> Table:
+    """Return one row for each drafted round; NaN where a later part of it is missing.
+
+    - `drafted_s`, `verified_s`: ends of the two steps.
+    - `service_s` (S), `verify_s` (t_v): their time on the device.
+    - `wait_s` (T_wait): from the request's arrival until its group began, a router's delay included.
+    - `asked_s`: arrival of the request at its drafter without a router's delay.
+    - `idle_gap_s`: the drafter's idle time before the group.
+    - `return_s` (Z): from the draft until the next request arrived.
+    - `at_target_s`: from the draft's arrival until it was verified.
+    - `draft_tokens`, `acceptance_length`: in tokens. `request_bytes`, `draft_bytes`: on the wire.
+
+    Times are in seconds; each difference is taken on one host's clock. Of a repeated message or step the first
+    counts.
+    """
+    drafting = at_drafter(rows) | rows.kind.among("draft")
+    done, routed = rows.event.among("done"), rows.station.among(ROUTER)
+    asking = rows.event.among("draft-request")
+    rounds = Groups(rows.tag, rows.request, rows.epoch)
+
+    drafted = rounds.first_of(drafting & done & rows.kind.among("draft"))
+    requested = rounds.first_of(drafting & asking)
+    begun = rounds.first_of(drafting & rows.event.among("start"))
+    arrived = rounds.first_of(~drafting & rows.event.among("draft"))
+    verified = rounds.first_of(~drafting & done & rows.kind.among("verify"))
+
+    reached_s = at(rows.time_s, requested)
+    asked_s = reached_s
+    if routed.any():
+        came, sent = rounds.first_of(routed & asking), rounds.first_of(routed & done)
+        asked_s = reached_s - (at(rows.time_s, sent) - at(rows.time_s, came))
+    returned_s = _of_next_round(rows, rounds, asked_s)
+
+    of = rounds.of[np.sort(drafted[drafted >= 0])]  # the drafted rounds, in that order
+    drafts = rows.where(drafted[of])
+    table = Table.of(
+        tag=drafts.tag,
+        request=drafts.request,
+        epoch=drafts.epoch,
+        drafted_s=drafts.time_s,
+        service_s=drafts.duration_s,
+        draft_tokens=drafts.tokens,
+        asked_s=asked_s[of],
+        request_bytes=at(rows.payload_bytes, requested[of]),
+        begun_s=at(rows.time_s, begun[of]),
+        idle_gap_s=at(rows.idle_gap_s, begun[of]),
+        arrived_s=at(rows.time_s, arrived[of]),
+        draft_bytes=at(rows.payload_bytes, arrived[of]),
+        verified_s=at(rows.time_s, verified[of]),
+        verify_s=at(rows.duration_s, verified[of]),
+        acceptance_length=at(rows.accepted, verified[of]),
+        returned_s=returned_s[of],
+    )
+    return with_differences(table)
+
+
+def with_differences(rounds: Table) -> Table:
+    """Return rounds with the differences of times: wait_s, return_s, at_target_s."""
+    return rounds.plus(
+        wait_s=rounds.begun_s - rounds.asked_s,
+        return_s=rounds.returned_s - rounds.drafted_s,
+        at_target_s=rounds.verified_s - rounds.arrived_s,
+    )
+
+
+def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:
+    """Return for each round the value of its request's next round; NaN if there is none."""
+    tag, request, epoch = (key[rounds.first] for key in (rows.tag, rows.request, rows.epoch))
+    follows = (tag[1:] == tag[:-1]) & (request[1:] == request[:-1]) & (epoch[1:] == epoch[:-1] + 1)
+    after = np.full(len(rounds), np.nan)
+    after[:-1] = np.where(follows, values[1:], np.nan)  # rounds are in the order of their keys
+    return after
+
+
+def verifications_of(rows: Table) -> Table:
+    """Return one row for each session and verification: verified_s, draft_tokens, and acceptance_length.
+
+    Lengths are not cut at the request's goal. `ratio` and `kld` are the verifier's signals, 0 if unknown.
+    """
+    done = rows.where(rows.event.among("done") & rows.kind.among("verify"))
+    done = done.where(np.sort(Groups(done.tag, done.request, done.base).first))
+    return Table.of(
+        station=done.station,
+        step=done.step,
+        tag=done.tag,
+        request=done.request,
+        epoch=done.epoch,
+        base=done.base,
+        verified_s=done.time_s,
+        draft_tokens=done.tokens,
+        acceptance_length=done.accepted,
+        ratio=done.ratio,
+        kld=done.kld,
+    )
+
+
+def at_drafter(rows: Table) -> Bools:
+    """Return whether each row is of a drafter's station, see `names.py`."""
+    station: Words = rows.station
+    return station.having(lambda name: name.startswith(DRAFTER))

@@ -1,0 +1,267 @@
+"""The measurement window of a run, and its estimates with intervals."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fleet.records.metrics.glossary import percentile_name
+from fleet.records.metrics.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
+
+Floats = NDArray[np.float64]
+LEAST_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
+LEVELS = (0.5, 0.9, 0.99)  # of the percentiles of a metric
+LEAST_BEYOND = 10  # relaxation times, and values, that must lie beyond a quantile
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A measured value with its interval, its unit and, for some times, its percentiles.
+
+    Keys:
+        value (the metric's): The estimate.
+        low (the metric's): Lower end of its 95 % interval; NaN if there is none.
+        high (the metric's): Upper end of its 95 % interval; NaN if there is none.
+        unit: Its unit.
+        times_longer (runs): Factor by which the run is too short for an interval: 1 if it is long enough, or if the
+            quantity has no interval; infinite at overload.
+        drifting: Whether it has no interval because it changed throughout the run; `times_longer` is then a guess.
+        p50: Median of the values; `value` is their mean.
+        p90: Its 90th percentile.
+        p99: Its 99th percentile.
+    """
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    times_longer: float = 1.0
+    drifting: bool = False
+    p50: "Metric | None" = None
+    p90: "Metric | None" = None
+    p99: "Metric | None" = None
+
+    @property
+    def percentiles(self) -> dict[str, "Metric"]:
+        """Its percentiles, by field name."""
+        fields = {"p50": self.p50, "p90": self.p90, "p99": self.p99}
+        return {field: metric for field, metric in fields.items() if metric is not None}
+
+
+def percentile_values(metric: Metric) -> list[float | None]:
+    """Return the values of the three percentiles; None for missing ones."""
+    return [None if each is None else each.value for each in (metric.p50, metric.p90, metric.p99)]
+
+
+def with_percentiles(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Return metrics by name, and the percentiles of each after it: `tpot_p99_s` is `metrics["tpot_s"].p99`."""
+    rows = {}
+    for name, metric in metrics.items():
+        rows[name] = msgspec.structs.replace(metric, p50=None, p90=None, p99=None)
+        rows |= {percentile_name(name, field): each for field, each in metric.percentiles.items()}
+    return rows
+
+
+def without_intervals(metrics: Mapping[str, Metric], times_longer: float) -> dict[str, Metric]:
+    """Return the metrics without intervals.
+
+    - `times_longer`: set for metrics that can have an interval in this or a longer run; counts cannot.
+    """
+    bare = {}
+    for name, metric in metrics.items():
+        longer = times_longer if metric.times_longer > 1 or not math.isnan(metric.low) else 1.0
+        percentiles = without_intervals(metric.percentiles, times_longer)
+        bare[name] = msgspec.structs.replace(Metric(metric.value, *NO_INTERVAL, metric.unit, longer), **percentiles)
+    return bare
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The measurement window of a run in equal batches, and estimates over them.
+
+    - `edges_s`, shape (batches + 1,): batch boundaries in seconds since the run began. A batch includes its end, not
+      its beginning.
+    - `relaxations`: length of the window over the relaxation time of the slowest queue (`steady.py`).
+    """
+
+    edges_s: Floats
+    relaxations: float = math.inf
+
+    @property
+    def length_s(self) -> float:
+        """Length of the window."""
+        return float(self.edges_s[-1] - self.edges_s[0])
+
+    @property
+    def batch_s(self) -> float:
+        """Length of one batch."""
+        return self.length_s / (len(self.edges_s) - 1)
+
+    def inside(self, time_s: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether each time is in the window; NaN is not."""
+        times_s = np.asarray(time_s, dtype=float)
+        inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
+        return inside
+
+    def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
+        """Sum `values` over each batch by their times, or count the times: shape (batches,)."""
+        return self._sums_by(time_s)(values)
+
+    def _sums_by(self, time_s: ArrayLike) -> Callable[[ArrayLike | None], Floats]:
+        """Return the function that sums values over each batch, as `sums`, by these times."""
+        times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
+        if _ascend(times_s):  # the usual case: a batch is then a slice
+            ends = np.searchsorted(times_s, self.edges_s, side="right")
+            counts = np.diff(ends).astype(np.float64)
+            some = counts > 0
+
+            def of_slices(values: ArrayLike | None) -> Floats:
+                if values is None:
+                    return counts
+                sums = np.zeros(batches)
+                if some.any():
+                    sums[some] = np.add.reduceat(np.asarray(values)[: ends[-1]], ends[:-1][some], dtype=np.float64)
+                return sums
+
+            return of_slices
+        inside = self.inside(times_s)
+        batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
+
+        def of_batches(values: ArrayLike | None) -> Floats:
+            weights = None if values is None else np.asarray(values, dtype=float)[inside]
+            return np.bincount(batch, weights, minlength=batches).astype(np.float64)
+
+        return of_batches
+
+    def within(self, begun_s: Floats, ended_s: Floats) -> Floats:
+        """Total time of the intervals within each batch: shape (batches,).
+
+        An interval counts at its end, and its part before a batch's beginning belongs to earlier batches.
+        """
+        across = ((begun_s < edge_s) & (ended_s > edge_s) for edge_s in self.edges_s)
+        early_s = [float((edge_s - begun_s[those]).sum()) for edge_s, those in zip(self.edges_s, across, strict=True)]
+        return self.sums(ended_s, ended_s - begun_s) + np.diff(early_s)
+
+    def rate(self, sums: Floats, unit: str) -> Metric:
+        """Return the rate of sums over batches; interval by batch means."""
+        return self._estimate(float(sums.sum() / self.length_s), sums / self.batch_s, unit)
+
+    def ratio(self, above: Floats, below: Floats, unit: str) -> Metric:
+        """Return the ratio of two totals from sums over batches; interval by the delta method. NaN for x / 0.
+
+        Batches with 0 / 0 are left out.
+        """
+        if below.sum() <= 0:
+            return Metric(math.nan, *NO_INTERVAL, unit)
+        value = float(above.sum() / below.sum())
+        telling = (above != 0) | (below != 0)
+        above, below = above[telling], below[telling]
+        return self._estimate(value, value + (above - value * below) / below.mean(), unit)
+
+    def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+        """Return the mean of the finite values, by their times; interval by the delta method."""
+        times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values)
+        known = numbers.dtype.kind != "f" or ~np.isnan(numbers)
+        if not np.all(known):
+            times_s, numbers = times_s[known], numbers[known]
+        sums = self._sums_by(times_s)
+        return self.ratio(sums(numbers), sums(None), unit)
+
+    def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
+        """Return the mean, as `mean`, with its percentiles, as `quantiles`."""
+        p50, p90, p99 = self.quantiles(time_s, values, LEVELS, unit)
+        return msgspec.structs.replace(self.mean(time_s, values, unit), p50=p50, p90=p90, p99=p99)
+
+    def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
+        """Return the quantile at `level` in (0, 1) of the finite values; its interval lies between two ordered
+        values."""
+        return self.quantiles(time_s, values, [level], unit)[0]
+
+    def quantiles(self, time_s: ArrayLike, values: ArrayLike, levels: Sequence[float], unit: str) -> list[Metric]:
+        """Return the quantiles at several levels, as `quantile`."""
+        times_s, sample = self._known_inside(time_s, values)
+        if not len(sample):
+            return [Metric(math.nan, *NO_INTERVAL, unit)] * len(levels)
+        found = [float(value) for value in np.quantile(sample, levels)]
+        needed = [
+            round(LEAST_BEYOND / min(level, 1 - level), 6) for level in levels
+        ]  # 1 - 0.9 is slightly less than 0.1
+        longer = [max(self._times_longer(least), least / len(sample)) for least in needed]
+        if 1 in longer and self.mean(times_s, sample, unit).drifting:
+            return [
+                _still_changing(value, unit) if times == 1 else Metric(value, *NO_INTERVAL, unit, times)
+                for value, times in zip(found, longer, strict=True)
+            ]
+        counts = self.sums(times_s)
+        shares = [
+            quantile_levels(self.sums(times_s, sample <= value), counts, level) if times == 1 else NO_INTERVAL
+            for value, times, level in zip(found, longer, levels, strict=True)
+        ]
+        ends = [_places(both, len(sample)) for both in shares]
+        ordered = np.partition(sample, sorted({place for both in ends for place in both}))
+        return [
+            Metric(value, *NO_INTERVAL, unit, times)
+            if math.isnan(share[0])
+            else Metric(value, float(ordered[low]), float(ordered[high]), unit)
+            for value, times, share, (low, high) in zip(found, longer, shares, ends, strict=True)
+        ]
+
+    def _known_inside(self, time_s: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
+        """Return the times in the window and their values, for finite values."""
+        times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
+        if _ascend(times_s):
+            first, end = np.searchsorted(times_s, self.edges_s[[0, -1]], side="right")
+            times_s, sample = times_s[first:end], sample[first:end]
+            known = ~np.isnan(sample)
+            if known.all():
+                return times_s, sample
+        else:
+            known = self.inside(times_s) & ~np.isnan(sample)
+        return times_s[known], sample[known]
+
+    def count(self, time_s: ArrayLike, unit: str) -> Metric:
+        """Return a count, which has no interval."""
+        return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
+
+    def _times_longer(self, needed: float = LEAST_RELAXATIONS) -> float:
+        """Factor by which the window is too short for that many relaxation times, and for LEAST_RELAXATIONS."""
+        return max(1.0, max(needed, LEAST_RELAXATIONS) / self.relaxations) if self.relaxations > 0 else math.inf
+
+    def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
+        """Add the interval to a value with these batch means, if the run is long enough and stationary."""
+        times_longer = self._times_longer()
+        if times_longer == 1 and drifts(means):
+            return _still_changing(value, unit)
+        if len(means) < 2:
+            times_longer = max(times_longer, 2.0)
+        if times_longer > 1:
+            return Metric(value, *NO_INTERVAL, unit, times_longer)
+        return Metric(value, *_within(batch_interval(means), value, means, unit), unit)
+
+
+def _ascend(times_s: Floats) -> bool:
+    """Return whether times are sorted; NaN is not."""
+    return bool((times_s[1:] >= times_s[:-1]).all())
+
+
+def _places(shares: Interval, count: int) -> tuple[int, int]:
+    """Indices of the ordered values that enclose a quantile; the first for none."""
+    if math.isnan(shares[0]):
+        return 0, 0
+    low, high = math.floor(shares[0] * count) - 1, math.ceil(shares[1] * count)
+    return max(low, 0), min(high, count - 1)
+
+
+def _still_changing(value: float, unit: str) -> Metric:
+    return Metric(value, *NO_INTERVAL, unit, times_longer=2.0, drifting=True)  # the longer run is tested again
+
+
+def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:
+    """Clip an interval to possible values: at least 0 if all batches are, at most 1 for shares; it contains its
+    value."""
+    low, high = interval
+    if means.min() >= 0:
+        low = max(low, 0.0)
+    if unit.startswith("share") and means.max() <= 1:
+        high = min(high, 1.0)
+    return min(low, value), max(high, value)

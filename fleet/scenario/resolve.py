@@ -1,0 +1,251 @@
+"""Resolves a scenario and its profiles once; both worlds build from the result."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fleet.errors import InputError
+from fleet.policies.admit import CacheRoom, ResolvedAdmission, WithinMemory
+from fleet.policies.allocate import Fixed
+from fleet.policies.liveness import Patience
+from fleet.policies.overlap import Ahead
+from fleet.policies.route import Affinity
+from fleet.scenario.resolved import (
+    Fleet,
+    ResolvedBatch,
+    ResolvedDevice,
+    ResolvedDrafters,
+    ResolvedLink,
+    ResolvedVerifiers,
+    Room,
+)
+from fleet.scenario.scenario import Scenario, Tier, needs_of
+from fleet.scenario.sharing import in_one_process, overheads_of, shared_device
+from fleet.scenario.sides import described, facts_of, profile_of, shared_profile
+from fleet.scenario.workload import longest_of, with_lengths
+from fleet.times.labels import basis_of
+from fleet.times.overhead import Overhead
+from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
+from fleet.times.step_time import LinkTime
+
+
+def resolve(scenario: Scenario) -> Fleet:
+    """Resolve a scenario. Values that only a profile or a device has are left open without one.
+
+    Raises:
+        InputError: A tree has too many nodes, or a file of the workload cannot be read.
+    """
+    profile, facts, room = shared_profile(scenario), facts_of(scenario), room_of(scenario)
+    drafters, verifiers = scenario.drafters, scenario.verifiers
+    moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
+    return Fleet(
+        name=scenario.name,
+        seed=scenario.seed,
+        precision=scenario.precision,
+        drafters=ResolvedDrafters(
+            count=drafters.count,
+            targets=verifiers.count,
+            depth=drafters.depth,
+            shape=drafters.shape,
+            kind=drafters.kind,
+            model=drafters.model,
+            device=drafters.device if shared_device(scenario, drafters.device) else "",
+            allocate=drafters.allocate or Fixed(drafters.depth),
+            order=drafters.order,
+            admit=_admission(scenario, room),
+            warm_up=drafters.warm_up,
+            group=drafters.group,
+            overlap=drafters.overlap,
+            route=drafters.route if moves else None,
+            move=drafters.move,
+            view_delay_s=drafters.view_delay_s,
+            limits_per_s=drafters.limits_per_s,
+            cache_tokens=_cache_tokens(scenario, room),
+            positions=facts.positions,
+            lease_s=drafters.lease_s,
+            profile=described(scenario, "drafters"),
+            times=tuple(_drafter_times(scenario)),
+        ),
+        verifiers=ResolvedVerifiers(
+            count=verifiers.count,
+            kind=verifiers.kind,
+            model=verifiers.model,
+            device=verifiers.device if shared_device(scenario, verifiers.device) else "",
+            rule=verifiers.rule,
+            speculates=drafters.count > 0,
+            priorities=verifiers.priorities,
+            group=verifiers.group,
+            overlap=drafters.overlap,
+            allocate=verifiers.allocate,
+            patience=Patience(verifiers.patience_s, verifiers.rejoin_s),
+            drafters=1 if moves else max(drafters.count, 1),
+            profile=described(scenario, "verifiers"),
+            times=tuple(_verifier_times(scenario)),
+        ),
+        batch=_batch(scenario),
+        devices=dict(_devices(scenario)),
+        links=_links(scenario),
+        link_ranges=(_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
+        streams=_streams(scenario),
+        workload=with_lengths(scenario.workload),
+        measure=scenario.measure,
+        acceptance=scenario.acceptance or (profile.acceptance if profile else None),
+        needs=needs_of(scenario),
+        room=room,
+        memory=scenario.memory,
+        vocabulary=facts.vocabulary,
+        hidden=facts.hidden,
+        power=facts.power,
+        target_power=facts.target_power,
+        profile=facts.name,
+        profile_digest=facts.digest,
+        basis=facts.basis,
+        faults=scenario.faults,
+        slo=scenario.slo,
+        cost=scenario.cost,
+    )
+
+
+def room_of(scenario: Scenario) -> Room:
+    """Return the cache places of streams: for their longest text, and for drafts beyond it.
+
+    Raises:
+        InputError: A tree has too many nodes, or a file of the workload cannot be read.
+    """
+    longest_text, longest_answer = longest_of(scenario.workload)
+    if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
+        return Room(longest_answer, 0, longest_text)
+    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
+    decides = rule or scenario.drafters.allocate
+    longest_draft = scenario.drafters.depth if decides is None else decides.longest
+    try:
+        overshoot = scenario.drafters.shape.room(longest_draft)
+    except ValueError as error:
+        raise InputError(f"scenario {scenario.name!r}: drafters.shape: {error}") from error
+    return Room(longest_draft, overshoot, longest_text + overshoot)
+
+
+def _streams(scenario: Scenario) -> int:
+    """Number of concurrent streams in a closed loop; 0 if every request is its own stream."""
+    if scenario.workload.arrivals is not None:
+        return 0
+    if scenario.workload.streams or scenario.batch is not None:
+        return scenario.workload.streams
+    return max(scenario.drafters.count, scenario.verifiers.count)
+
+
+def _admission(scenario: Scenario, room: Room) -> ResolvedAdmission:
+    """The drafter's admission rule, with the bytes of `[memory]` if it counts any.
+
+    Without `[memory]` the engine completes it, from the drafter's model and device.
+    """
+    admit, memory = scenario.drafters.admit, scenario.memory
+    if not isinstance(admit, WithinMemory) or memory is None:
+        return admit
+    cache_bytes = max(memory.device_bytes - memory.drafter.weights_bytes, 0)
+    return CacheRoom(cache_bytes, memory.drafter.kv_bytes_per_token * room.longest_row)
+
+
+def _cache_tokens(scenario: Scenario, room: Room) -> int:
+    """Tokens of a drafter's cache by `[memory]`; 0 if it fits all sessions, or without a table."""
+    memory = scenario.memory
+    if memory is None:
+        return 0
+    tokens = (memory.device_bytes - memory.drafter.weights_bytes) // memory.drafter.kv_bytes_per_token
+    sessions = _streams(scenario) or scenario.workload.requests
+    return 0 if sessions * room.longest_row <= tokens else max(tokens, 1)
+
+
+def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
+    """Yield the times of each range of equal drafters; nothing without a profile."""
+    drafters, profile = scenario.drafters, profile_of(scenario, "drafters")
+    if profile is None:
+        return
+    for first in _firsts(drafters.tiers, drafters.count):
+        yield DrafterTimes(
+            first=first,
+            draft=_in_tier(drafters.tiers, first, "step", profile.draft),
+            prefill=profile.draft_prefill,
+            transfer=profile.transfer,
+            catch_up_s=profile.catch_up_s,
+            idle=profile.idle,
+            overhead=overheads_of(scenario, "drafters").drafter,
+        )
+
+
+def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
+    """Yield the times of each range of equal targets; nothing if one of them is unknown.
+
+    The times of a replayed target are stated in full: it has no overhead.
+    """
+    given, profile = scenario.verifiers, profile_of(scenario, "verifiers")
+    verify = given.verify or (profile.verify if profile else None)
+    prefill = given.verify or (profile.verify_prefill if profile else None)
+    decode = given.verify or (profile.decode if profile else None)
+    overhead = Overhead() if given.kind == "replayed" else overheads_of(scenario, "verifiers").target
+    for first in _firsts(given.tiers, given.count):
+        chosen = _in_tier(given.tiers, first, "step", verify)
+        if chosen is None or prefill is None or decode is None:
+            return
+        yield VerifierTimes(first, chosen, prefill, decode, overhead)
+
+
+def _batch(scenario: Scenario) -> ResolvedBatch | None:
+    given, profile = scenario.batch, shared_profile(scenario)
+    if given is None:
+        return None
+    times = None
+    if profile is not None:
+        times = BatchTimes(
+            draft=profile.draft,
+            draft_prefill=profile.draft_prefill,
+            prefill=profile.verify_prefill,
+            verify=profile.verify,
+            realign=profile.realign,
+            overhead=profile.overhead.own.target,
+        )
+    return ResolvedBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
+
+
+def _devices(scenario: Scenario) -> Iterator[tuple[str, ResolvedDevice]]:
+    """Yield name and costs of each device that several stations share."""
+    for name in scenario.devices:
+        profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
+        shared = shared_device(scenario, name)
+        if shared is not None:
+            yield name, ResolvedDevice(shared.sharing, profile.contention if profile else (1.0,))
+
+
+def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
+    """The link of each pair of ranges of drafters and targets; empty if one is unknown.
+
+    A link is a tier's, the scenario's or the profile's; within one process there is none. A run delays messages on
+    stated links, and on those of replayed stations.
+    """
+    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, shared_profile(scenario)
+    replayed = drafters.kind == verifiers.kind == "replayed"
+    absent = profile is not None and replayed and basis_of(profile) != "measured"
+
+    def link(drafter: int, target: int) -> ResolvedLink | None:
+        if in_one_process(scenario):
+            return ResolvedLink(LinkTime())
+        of_drafter = _in_tier(drafters.tiers, drafter, "link", scenario.link)
+        stated = _in_tier(verifiers.tiers, target, "link", of_drafter)
+        if stated is not None:
+            return ResolvedLink(stated, held=stated != LinkTime())
+        return None if profile is None else ResolvedLink(profile.link, held=absent and profile.link != LinkTime())
+
+    of_drafters, of_targets = _firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)
+    table = [[link(drafter, target) for target in of_targets] for drafter in of_drafters]
+    known = tuple(tuple(link for link in row if link is not None) for row in table)
+    return known if all(len(row) == len(of_targets) for row in known) else ()
+
+
+def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
+    """Numbers at which stations begin to differ from the previous ones."""
+    return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
+
+
+def _in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
+    """Value of a key for station `number`: from the last tier that covers it and has the key."""
+    given = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
+    return next((value for value in reversed(given) if value is not None), otherwise)

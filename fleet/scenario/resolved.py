@@ -1,0 +1,285 @@
+"""A resolved fleet: everything that follows from a scenario and its profile (`resolve.py`).
+
+Both worlds, the equations, calibration and the replay test build from it and never read the scenario again. Numbers
+of drafters, targets and streams count from 0. Without a profile, its values are missing: the engine needs no times,
+and `Fleet`'s methods raise an error that names the missing key.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from fleet.acceptance.models import LengthModel
+from fleet.acceptance.tokens import TokenModel
+from fleet.errors import InputError
+from fleet.policies.admit import Everyone, ResolvedAdmission
+from fleet.policies.allocate import Fixed, Needs
+from fleet.policies.depth import AdaptiveDepth
+from fleet.policies.group import DraftGroup, Group, One
+from fleet.policies.liveness import Patience
+from fleet.policies.order import Fifo, Order
+from fleet.policies.overlap import InTurn, Overlap
+from fleet.policies.ragged import BatchRule
+from fleet.policies.route import Route
+from fleet.policies.shapes import CHAIN, Shape
+from fleet.policies.warm_up import NoWarmUp, WarmUp
+from fleet.scenario.cost import Cost
+from fleet.scenario.faults import Fault
+from fleet.scenario.memory import DeviceMemory
+from fleet.scenario.names import drafter_name
+from fleet.scenario.scenario import (
+    Acceptance,
+    DraftKind,
+    GrantRule,
+    LengthRule,
+    Measure,
+    Move,
+    Sharing,
+    TargetKind,
+    VerificationRule,
+    Workload,
+)
+from fleet.scenario.slo import Slo
+from fleet.times.effects import Power
+from fleet.times.labels import Basis
+from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
+from fleet.times.step_time import LinkTime
+
+T = TypeVar("T")
+
+
+Timed = TypeVar("Timed", DrafterTimes, VerifierTimes)
+
+
+class ResolvedDrafters(msgspec.Struct, frozen=True):
+    """The drafting side: `count` drafters for `targets` targets. Keys of the same name are the scenario's.
+
+    - `allocate`: the length rule, also for a constant depth.
+    - `route`: None if streams stay with their drafter, without a router.
+    - `positions`: positions that the models have learned; 0 for no limit.
+    - `profile`: name and basis of this side's own profile.
+    """
+
+    count: int = 1
+    targets: int = 0
+    depth: int = 5
+    shape: Shape = CHAIN
+    kind: DraftKind = "model"
+    model: str = "demo"
+    device: str = ""
+    allocate: Fixed | AdaptiveDepth = Fixed(5)
+    order: Order = Fifo()
+    admit: ResolvedAdmission = Everyone()
+    warm_up: WarmUp = NoWarmUp()
+    group: DraftGroup = One()
+    overlap: Overlap = InTurn()
+    route: Route | None = None
+    move: Move = "prefill"
+    view_delay_s: float = 0.0
+    limits_per_s: tuple[float, ...] = ()
+    cache_tokens: int = 0
+    positions: int = 0
+    lease_s: float = 0.0
+    profile: str = ""
+    times: tuple[DrafterTimes, ...] = ()
+
+
+class ResolvedVerifiers(msgspec.Struct, frozen=True):
+    """The verifying side: `count` targets. Keys of the same name are the scenario's.
+
+    - `speculates`: whether there are drafters for them.
+    - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
+    - `profile`: name and basis of this side's own profile.
+    """
+
+    count: int = 1
+    kind: TargetKind = "real"
+    model: str = "demo"
+    device: str = ""
+    rule: VerificationRule = "rejection"
+    speculates: bool = True
+    priorities: tuple[int, ...] = ()
+    group: Group = One()
+    overlap: Overlap = InTurn()
+    allocate: GrantRule | None = None
+    patience: Patience = Patience()
+    drafters: int = 1
+    profile: str = ""
+    times: tuple[VerifierTimes, ...] = ()
+
+    def priority(self, target: int) -> int:
+        """Priority of a target's requests."""
+        return self.priorities[target] if target < len(self.priorities) else 0
+
+
+class ResolvedBatch(msgspec.Struct, frozen=True):
+    """A co-located batch; `allocate` also for a constant length."""
+
+    rule: BatchRule
+    allocate: LengthRule
+    padded: bool = True
+    times: BatchTimes | None = None
+
+
+class ResolvedDevice(msgspec.Struct, frozen=True):
+    """A device of several stations; a single station has its own device.
+
+    - `contention[k-1]`: slowdown of a step while k stations are active.
+    """
+
+    sharing: Sharing
+    contention: tuple[float, ...] = (1.0,)
+
+
+class ResolvedLink(msgspec.Struct, frozen=True):
+    """One direction between a drafter and a target.
+
+    - `held`: whether the link is stated and not measured, so that a run on one host delays each message by it.
+    """
+
+    time: LinkTime
+    held: bool = False
+
+
+class Room(msgspec.Struct, frozen=True):
+    """Cache places, in tokens: the longest draft, the overshoot of a last round, the longest row."""
+
+    longest_draft: int
+    overshoot: int
+    longest_row: int
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """One fleet, ready to be built in either world.
+
+    - `links[i][j]`: between drafters and targets from the i-th and the j-th number of `link_ranges` on; empty if
+      unknown.
+    - `streams`: concurrent streams in a closed loop; 0 if every request is its own stream.
+    - `needs`: signals of draft tokens that the length rule uses.
+    - `vocabulary`, `hidden`: sizes of the content beside messages.
+    - `basis`: kind of the step times. `faults`: the fault script.
+    - `one_clock`: whether all nodes of a run read the same host's clock.
+    - `slo`, `cost`: goals of requests, and prices of devices.
+    - `power`: of the drafters' devices, and of the targets' without a `target_power`.
+    """
+
+    name: str
+    seed: int
+    precision: str
+    drafters: ResolvedDrafters
+    verifiers: ResolvedVerifiers
+    batch: ResolvedBatch | None
+    devices: dict[str, ResolvedDevice]
+    links: tuple[tuple[ResolvedLink, ...], ...]
+    streams: int
+    workload: Workload
+    measure: Measure
+    acceptance: Acceptance | None
+    needs: Needs
+    room: Room
+    memory: DeviceMemory | None = None
+    vocabulary: int = 0
+    hidden: int = 0
+    power: Power | None = None
+    profile: str = ""
+    profile_digest: str = ""
+    basis: Basis | Literal[""] = ""
+    faults: tuple[Fault, ...] = ()
+    link_ranges: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,))
+    one_clock: bool = True
+    slo: Slo | None = None
+    cost: Cost | None = None
+    target_power: Power | None = None
+
+    @property
+    def routed(self) -> bool:
+        """Whether sessions may move between drafters, so that a router decides each round."""
+        return self.drafters.route is not None
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a drafter waits while its targets verify."""
+        return isinstance(self.drafters.overlap, InTurn)
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        """Sides that are replayed in the real world, without a model: drafters, targets."""
+        drafters = self.drafters.kind == "replayed" and self.drafters.count > 0
+        targets = self.verifiers.kind == "replayed" and self.batch is None
+        return ("drafters",) * drafters + ("targets",) * targets
+
+    def drafter_name(self, drafter: int) -> str:
+        """Return the name of a drafter's station."""
+        return drafter_name(drafter, self.drafters.count)
+
+    @property
+    def drafter_names(self) -> list[str]:
+        """Names of all drafters' stations, in order."""
+        return [self.drafter_name(drafter) for drafter in range(self.drafters.count)]
+
+    def target_of(self, tag: int) -> int:
+        """Return the target of a stream: streams are dealt to the targets in turn."""
+        return tag % self.verifiers.count
+
+    def drafter_of(self, tag: int) -> int:
+        """Return the drafter of a stream: dealt in turn, too."""
+        return tag % max(self.drafters.count, 1)
+
+    def drafter_times(self, drafter: int) -> DrafterTimes:
+        """Return the times of a drafter; InputError if the scenario has no profile."""
+        return self._known(_entry(self.drafters.times, drafter), "drafters.profile")
+
+    def verifier_times(self, target: int) -> VerifierTimes:
+        """Return the times of a target; InputError if neither scenario nor profile has them."""
+        return self._known(_entry(self.verifiers.times, target), "verifiers.profile")
+
+    def batch_times(self) -> BatchTimes:
+        """Return the times of the batch; InputError if the scenario has no profile."""
+        return self._known(self.batch.times if self.batch else None)
+
+    def link(self, target: int, drafter: int = 0) -> ResolvedLink:
+        """Return the link between a target and a drafter; InputError if neither scenario nor profile has it."""
+        if not self.links and self.drafters.times and self.verifiers.times:
+            raise InputError(
+                f"scenario {self.name!r}: link is missing; neither drafters.profile nor verifiers.profile measured one "
+                "between their machines: give [link], latency_s = 0 for none"
+            )
+        links = self._known(self.links or None)
+        drafters, targets = self.link_ranges
+        return links[bisect_right(drafters, drafter) - 1][bisect_right(targets, target) - 1]
+
+    def acceptance_model(self) -> Acceptance:
+        """Return the acceptance model; InputError if neither scenario nor profile has one."""
+        if self.acceptance is None:
+            self._known(self.profile_digest or None)
+            raise InputError(f"scenario {self.name!r}: acceptance is missing, and its profile has none either")
+        return self.acceptance
+
+    def length_model(self) -> LengthModel:
+        """Return the acceptance model of whole rounds; InputError for a token-level model, which no equation covers."""
+        model = self.acceptance_model()
+        if isinstance(model, TokenModel):
+            raise InputError(
+                f"scenario {self.name!r}: acceptance.model = {model.__struct_config__.tag!r} knows single tokens, "
+                "and the equations lengths of rounds; simulate it"
+            )
+        return model
+
+    def _known(self, given: T | None, of_side: str = "") -> T:
+        if given is None:
+            mixed = of_side and (self.drafters.profile or self.verifiers.profile)
+            missing = f"{of_side} is missing, and so is profile" if mixed else "profile is missing"
+            raise InputError(f"scenario {self.name!r}: {missing}; name a shipped profile or a profile file")
+        return given
+
+
+def _entry(times: Sequence[Timed], number: int) -> Timed | None:
+    """Return the entry of station `number`, if there is one."""
+    return times[_place(times, number)] if times else None
+
+
+def _place(times: Sequence[Timed], number: int) -> int:
+    """Index of the entry that holds for station `number`."""
+    return max((index for index, entry in enumerate(times) if entry.first <= number), default=0)

@@ -1,0 +1,138 @@
+"""What passes a server: what honest peers say, and nothing that a model or a station would stumble over."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from engine.net.content import NOTHING, Content, states_sent
+from engine.net.handshake import Ping
+from engine.net.limits import AGAIN_S, Bounds, SessionState, bounds_of, draft_refused, request_refused
+from engine.net.sessions import Sessions
+from fleet.policies.shapes import tree
+from fleet.stations.messages import Draft, DraftRequest, Leave
+from tests.helpers.toys import toy_fleet
+
+VOCABULARY, STATES = 50, 3
+CHAIN = Bounds(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabulary=VOCABULARY)
+TREE = replace(CHAIN, shape=tree(2), nodes=30)
+EAGLE = replace(CHAIN, state_numbers=STATES)
+SAMPLED = replace(CHAIN, sampled=True)
+TOLD = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)
+BRANCHED = replace(TOLD, nodes=6, parents=[0, 0, 1, 1, 2, 2])
+OPENING, LATER = DraftRequest(0, 2, 1, 9, opening=True), DraftRequest(0, 2, 4, 15)
+
+
+def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
+    return np.full((rows, numbers), fill, np.float16)
+
+
+HONEST: list[tuple[DraftRequest, Content, SessionState | None, Bounds]] = [
+    (OPENING, Content([1] * 9), None, CHAIN),
+    (replace(OPENING, tokens=0), Content([1] * 9), None, CHAIN),
+    (LATER, Content([7]), TOLD, CHAIN),
+    (replace(LATER, base=13), Content([7]), TOLD, CHAIN),
+    (replace(LATER, base=15), Content([7], [2, 5]), BRANCHED, TREE),
+    (OPENING, Content([1] * 9, hidden=states(8)), None, EAGLE),
+    (LATER, Content([7], hidden=states(3)), TOLD, EAGLE),
+    (LATER, Content([7], hidden=states_sent(np.full((3, STATES), -1e30, np.float32))), TOLD, EAGLE),  # of bfloat16
+]
+
+
+@pytest.mark.parametrize(("message", "content", "told", "bounds"), HONEST)
+def test_messages_of_honest_targets_are_admissible(message: Any, content: Any, told: Any, bounds: Any) -> None:
+    assert request_refused(message, content, told, bounds, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("what", "message", "content", "told", "bounds"),
+    [
+        ("beyond the workload", replace(OPENING, request=10), Content([1] * 9), None, CHAIN),
+        ("base beyond", replace(OPENING, base=41), Content([1] * 41), None, CHAIN),
+        ("base beyond", replace(OPENING, base=0), Content(), None, CHAIN),
+        ("grant", replace(LATER, tokens=5), Content([7]), TOLD, CHAIN),
+        ("priority", replace(LATER, priority=9), Content([7]), TOLD, CHAIN),
+        ("not open", LATER, Content([7]), None, CHAIN),
+        ("number of tokens", OPENING, Content([1] * 8), None, CHAIN),
+        ("number of tokens", LATER, Content([7, 7]), TOLD, CHAIN),
+        ("vocabulary", LATER, Content([VOCABULARY]), TOLD, CHAIN),
+        ("vocabulary", OPENING, Content([1] * 8 + [-1]), None, CHAIN),
+        ("distributions", LATER, Content([7], rule="rejection"), TOLD, CHAIN),
+        ("distributions", LATER, Content([7], distributions=states(1)), TOLD, CHAIN),
+        ("more accepted", replace(LATER, base=18), Content([7]), TOLD, CHAIN),
+        ("more accepted", replace(LATER, base=12), Content([7]), TOLD, CHAIN),
+        ("path", OPENING, Content([1] * 9, [1]), None, CHAIN),
+        ("path", LATER, Content([7], [2]), BRANCHED, TREE),
+        ("path", LATER, Content([7], [2, 3]), BRANCHED, TREE),
+        ("path", LATER, Content([7], [3, 1]), BRANCHED, TREE),
+        ("path", LATER, Content([7], [0, 1]), BRANCHED, TREE),
+        ("path", LATER, Content([7], [2, 7]), BRANCHED, TREE),
+        ("hidden", OPENING, Content([1] * 9), None, EAGLE),
+        ("hidden", OPENING, Content([1] * 9, hidden=states(9)), None, EAGLE),
+        ("hidden", OPENING, Content([1] * 9, hidden=states(8, STATES + 1)), None, EAGLE),
+        ("hidden", LATER, Content([7], hidden=states(3, fill=np.nan)), TOLD, EAGLE),
+        ("hidden", LATER, Content([7], hidden=states(3)), TOLD, CHAIN),
+    ],
+)
+def test_dishonest_requests_are_inadmissible(what: str, message: Any, content: Any, told: Any, bounds: Any) -> None:
+    assert what in request_refused(message, content, told, bounds, 0)
+
+
+DRAFT = Draft(0, 2, 4, 15, 2)
+
+
+@pytest.mark.parametrize(
+    ("what", "message", "content", "bounds"),
+    [
+        ("", DRAFT, Content([1, 2]), CHAIN),
+        ("", DRAFT, Content([1]), CHAIN),  # as where prompt lookup finds less
+        ("", replace(DRAFT, tokens=0), Content(), CHAIN),
+        ("", DRAFT, Content([1] * 6, [0, 0, 1, 1, 2, 2]), TREE),
+        ("", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), SAMPLED),
+        ("longer", replace(DRAFT, tokens=5), Content([1, 2]), CHAIN),
+        ("number of tokens", DRAFT, Content([1, 2, 3]), CHAIN),
+        ("vocabulary", DRAFT, Content([1, VOCABULARY]), CHAIN),
+        ("vocabulary", DRAFT, Content([1, -1]), CHAIN),
+        ("nodes", DRAFT, Content([1, 2], [0, 2]), TREE),
+        ("nodes", DRAFT, Content([1, 2], [0]), TREE),
+        ("nodes", DRAFT, Content([1, 2, 3], [0, 1, 2]), TREE),
+        ("hidden", DRAFT, Content([1, 2], hidden=states(2)), CHAIN),
+        ("rule", DRAFT, Content([1, 2], None, states(2, VOCABULARY)), SAMPLED),
+        ("greedy", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), CHAIN),
+        ("distributions", DRAFT, Content([1, 2], None, states(1, VOCABULARY), rule="rejection"), SAMPLED),
+        ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY - 1), rule="rejection"), SAMPLED),
+        ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, -1.0), rule="rejection"), SAMPLED),
+        ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, 0.0), rule="rejection"), SAMPLED),
+        ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, np.inf), rule="rejection"), SAMPLED),
+    ],
+)
+def test_a_draft_is_admissible_if_a_target_could_verify_it(what: str, message: Any, content: Any, bounds: Any) -> None:
+    refused = draft_refused(message, content, bounds)
+    assert what in refused
+    assert bool(what) == bool(refused)
+
+
+def test_one_request_per_session_and_one_ping_are_in_flight() -> None:
+    sessions = Sessions(bounds_of(toy_fleet()), 0)
+    assert sessions.judge(OPENING, Content([1] * 9), 0.0) == ("new", [])
+    assert sessions.judge(OPENING, Content([1] * 9), 0.0)[0] == "repeated"
+    assert sessions.judge(replace(LATER, epoch=2, base=10), Content([1]), 0.0)[0] == "inadmissible"
+    sessions.sent(Draft(0, 2, 1, 9, 4), Content([1] * 4))
+    assert sessions.judge(replace(LATER, epoch=2, base=14), Content([1]), 0.0)[0] == "new"
+    assert sessions.judge(Ping(0, 1), Content(), 0.0)[0] == "new"
+    assert sessions.judge(Ping(0, 2), Content(), 0.0)[0] == "repeated"
+    sessions.sent(Ping(0, 1), Content())
+    assert sessions.judge(Ping(0, 3), Content(), 0.0)[0] == "new"
+
+
+def test_openings_of_a_stream_do_not_pile_up() -> None:
+    sessions = Sessions(bounds_of(toy_fleet()), 0)
+    opening = replace(OPENING, request=0)
+    assert sessions.judge(opening, Content([1] * 9), 0.0)[0] == "new"
+    assert sessions.judge(replace(opening, request=1), Content([1] * 9), 0.1)[0] == "repeated"
+    assert sessions.judge(Leave(0, 0), NOTHING, 0.2)[0] == "new"
+    assert sessions.judge(replace(opening, request=1), Content([1] * 9), 0.3)[0] == "repeated"
+    assert sessions.judge(replace(opening, request=1), Content([1] * 9), AGAIN_S + 0.1) == ("new", [])
+    sessions.sent(Draft(0, 1, 1, 9, 0), NOTHING)
+    assert sessions.judge(replace(opening, request=2), Content([1] * 9), AGAIN_S + 0.2) == ("new", [Leave(0, 1, 1)])

@@ -1,0 +1,92 @@
+"""PendingDrafts of drafts that grow during a verification, seeds of sessions that open again, ratios without logits."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from engine.decoding.grow import Drafts
+from engine.decoding.sampling import Sampling, distributions
+from engine.decoding.signals import signals_of
+from engine.decoding.trees import static_tree
+from engine.net.content import NOTHING, Content
+from engine.node.build import Streams
+from engine.node.pending import PendingDrafts, joined
+from fleet.policies.outcome import Outcome
+
+TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+
+
+@given(TOKENS, TOKENS, st.integers(0, 9), st.data())
+def test_later_drafts_stay_only_after_full_acceptance_and_agreement(
+    before: list[int], meanwhile: list[int], token: int, data: st.DataObject
+) -> None:
+    tails = PendingDrafts()
+    for drafted in before:
+        tails.append(3, Content([drafted]))
+    assert list(tails.take(3).tokens) == before
+    for drafted in meanwhile:
+        tails.append(3, Content([drafted]))
+    accepted = data.draw(st.integers(0, len(before)))
+    outcome = tails.resolved(3, len(before), Outcome(accepted), token)
+    stands = accepted == len(before) and meanwhile[0] == token
+    assert outcome == Outcome(accepted, matches=stands)
+    assert list(tails.take(3).tokens) == (meanwhile[1:] if stands else [])
+
+
+def test_drafts_of_other_sessions_stay() -> None:
+    tails = PendingDrafts()
+    tails.append(0, Content([1]))
+    tails.append(1, Content([2]))
+    tails.forget(0)
+    assert tails.take(0) is NOTHING
+    assert list(tails.take(1).tokens) == [2]
+
+
+def test_joined_drafts_keep_their_distributions() -> None:
+    drafts = [Content([t], distributions=np.full((1, 4), t, dtype=np.float16), rule="rejection") for t in (1, 2, 3)]
+    whole = joined(drafts)
+    assert whole.rule == "rejection"
+    assert whole.distributions is not None
+    assert whole.distributions[:, 0].tolist() == [1, 2, 3]
+
+
+def test_a_reopened_session_draws_other_numbers() -> None:
+    streams = Streams((), seed=5)
+    seeds = [streams.seed_of(2, "drafter", epoch) for epoch in (1, 2, 3)]
+    assert len({*seeds, streams.seed_of(2, "target")}) == 4
+    assert seeds[0] == streams.seed_of(2, "drafter")
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_frames_keep_acceptance_probabilities(temperature: float) -> None:
+    torch.manual_seed(0)
+    B, n, V = 2, 3, 11
+    of_target, of_drafter = torch.randn(B, n + 1, V), torch.randn(B, n, V)
+    rows = [Sampling(temperature)] * B
+    q = distributions(of_drafter, rows).half()
+    tokens, counts = torch.randint(V, (B, n)), [3, 2]
+    tree = static_tree((1,) * n, torch.device("cpu"))
+    local = signals_of(Drafts(tree, tokens, counts, counts, q, logits=of_drafter), of_target, rows)
+    remote = signals_of(Drafts(tree, tokens, counts, counts, q), of_target, rows)
+    for here, there in zip(local, remote, strict=True):
+        assert [token.ratio for token in there] == pytest.approx([token.ratio for token in here], rel=2e-3)
+
+
+def test_greedy_drafts_have_the_targets_probabilities() -> None:
+    logits = torch.log(torch.tensor([[[0.2, 0.8], [0.5, 0.5]]]))
+    tree = static_tree((1,), torch.device("cpu"))
+    (signals,) = signals_of(Drafts(tree, torch.tensor([[0]]), [1], [1]), logits, [Sampling(1.0)])
+    assert signals[0].ratio == pytest.approx(0.2)
+
+
+def test_a_batch_without_any_draft_has_no_signals() -> None:
+    tree = static_tree((), torch.device("cpu"))
+    assert signals_of(
+        Drafts(tree, torch.zeros(2, 0).long(), [0, 0], [0, 0]), torch.randn(2, 1, 5), [Sampling()] * 2
+    ) == [
+        [],
+        [],
+    ]

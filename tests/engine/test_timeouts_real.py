@@ -1,0 +1,185 @@
+"""Timeouts of real nodes: events of a client, sessions of a server, and the order of events at a worker."""
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.net.actions import Action, Arrival, Deliver, Opened, Send
+from engine.net.client import ClientEnd
+from engine.net.clock import now_s
+from engine.net.content import NOTHING, Content
+from engine.net.frames import pack
+from engine.net.handshake import Hello
+from engine.net.server import ServerEnd
+from engine.net.sockets import Sockets
+from engine.node import worker as workers
+from engine.node.worker import Stop, Worker
+from fleet.records.recorder import RecordedStation
+from fleet.stations.build import verifier_station
+from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
+from fleet.stations.session import ERA
+from tests.helpers.toys import ToyTarget, toy_fleet
+
+PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"lease_s": 2.0})
+OPENING = DraftRequest(0, 0, 1, 9, opening=True)
+GIVEN_UP = Leave(0, 0, 1)
+PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
+BACK = DraftRequest(0, 0, 2 * ERA + 1, 13, opening=True)
+
+
+def delivered(actions: list[Action]) -> list[Any]:
+    return [action.event for action in actions if isinstance(action, Deliver)]
+
+
+def welcome(server: ServerEnd, client: ClientEnd, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
+    """Let a client call, and be welcomed; return what it then tells."""
+    (hello,) = client.tick(time_s)
+    assert isinstance(hello, Send)
+    (welcomed,) = [action for action in server.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
+    return client.receive(welcomed.frame, time_s)
+
+
+def patient() -> tuple[ServerEnd, ClientEnd]:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    assert welcome(server, client) == [Opened(0)]
+    return server, client
+
+
+def content(message: DraftRequest) -> Content:
+    return Content([1] * (message.base if message.opening else 1))
+
+
+def test_a_lost_connection_is_no_event_of_a_patient_station() -> None:
+    server, client = patient()
+    client.send(OPENING, content(OPENING), 0.0)
+    assert delivered(client.lost(1.0)) == []
+    assert delivered(welcome(server, client, 10.0)) == []
+
+
+def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    assert client.send(OPENING, content(OPENING), 0.0) == []
+    opened, sent = welcome(server, client)
+    assert opened == Opened(0)
+    assert isinstance(sent, Send)
+    assert delivered(server.receive(b"peer", sent.frame, 0.0)) == [OPENING]
+
+
+def test_a_request_that_has_left_is_not_sent_after_the_welcome() -> None:
+    server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
+    client.send(OPENING, content(OPENING), 0.0)
+    client.send(GIVEN_UP, NOTHING, 0.2)
+    assert welcome(server, client) == [Opened(0)]
+
+
+def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
+    server = ServerEnd(PATIENT, 1)
+    tags = []
+    for life, goes_on in ((1, False), (2, True), (3, False)):
+        client, peer = ClientEnd(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life
+        welcome(server, client, float(life), peer)
+        (sent,) = client.send(OPENING, content(OPENING), float(life))
+        assert isinstance(sent, Send)
+        tags += [event.tag for event in delivered(server.receive(peer, sent.frame, float(life)))]
+        server.lost(peer)
+    assert tags == [0, 0, 2]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(client.hello), type=Hello).goes_on is False
+
+
+def test_a_leave_overtaken_by_its_sessions_return_is_dropped() -> None:
+    server, client = patient()
+    for message, frames in ((OPENING, 1), (GIVEN_UP, 1), (PROBE, 1)):
+        sent = client.send(message, content(message) if isinstance(message, DraftRequest) else NOTHING, 0.0)
+        assert len(sent) == frames
+    opening, left, back = (
+        pack(message, content(message) if isinstance(message, DraftRequest) else NOTHING)
+        for message in (OPENING, GIVEN_UP, PROBE)
+    )
+    assert delivered(server.receive(b"peer", opening, 0.0)) == [OPENING]
+    assert delivered(server.receive(b"peer", back, 0.6)) == [Leave(0, 0, 1), PROBE]
+    assert delivered(server.receive(b"peer", left, 0.7)) == []
+    assert server.send(Draft(0, 0, PROBE.epoch, 12, 0), NOTHING), "its session is still known"
+
+
+def test_the_end_of_a_peers_process_is_noticed() -> None:
+    server = Sockets("tcp://127.0.0.1:0")
+    client = Sockets(connect={0: f"tcp://127.0.0.1:{server.bound_port}"})
+    peers: list[bytes] = []
+    until_s = now_s() + 30.0
+    while not peers and now_s() < until_s:
+        client.send(Send(0, b"", b"here"))
+        peers = [arrived.peer for arrived in server.poll(0.05)]
+    assert server.gone() == []
+    client.close()
+    gone: list[bytes] = []
+    while not gone and now_s() < until_s:
+        server.poll(0.05)
+        gone = server.gone()
+    assert gone == peers[:1]
+    server.close()
+
+
+def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> None:
+    """The draft came while nothing ran; the time in which it should have come is over, too."""
+    fleet = toy_fleet(verifiers={"patience_s": 0.2, "count": 1}, workload={"requests": 1, "new_tokens": 2})
+    posted: list[Any] = []
+    recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
+    executor = ToyTarget()
+    node = Worker(recorded, executor, lambda instruction, _content: posted.append(instruction), zero_s=now_s())
+    node.inbox.put(Arrival(Join(0, 0, 8, 2), NOTHING, now_s()))
+    real = node.inbox.get
+
+    class Inbox:
+        """Wakes late, as after a stall, and holds the draft only then: the thread that reads was stopped, too."""
+
+        stalled = False
+        put, empty = node.inbox.put, node.inbox.empty
+
+        def get(self, timeout: float | None = None) -> Any:
+            asked = [message for message in posted if isinstance(message, DraftRequest)]
+            if asked and not self.stalled and timeout:
+                self.stalled = True
+                time.sleep(timeout + 2 * workers.STILL_S)
+                draft = Draft(0, 0, asked[0].epoch, asked[0].base, 1)
+                self.put(Arrival(draft, Content([0]), now_s()))
+                raise workers.queue.Empty
+            if any(isinstance(message, Leave) for message in posted):
+                return Stop()
+            return real(timeout=timeout)
+
+    monkeypatch.setattr(node, "inbox", Inbox())
+    node.run()
+    events = recorded.log
+    assert "draft" in events
+    assert "overdue" not in events
+
+
+def test_a_worker_gives_up_a_silent_drafter_and_probes_it() -> None:
+    fleet = toy_fleet(
+        verifiers={"patience_s": 0.05, "rejoin_s": 0.05, "count": 1}, workload={"requests": 1, "new_tokens": 400}
+    )
+    posted: list[Any] = []
+    recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
+
+    class Slow(ToyTarget):
+        def run(self, step: Any) -> Any:
+            time.sleep(0.001)
+            return super().run(step)
+
+    def post(instruction: Any, _content: Content) -> None:
+        posted.append(instruction)
+        if isinstance(instruction, Finished):
+            node.inbox.put(Stop())
+
+    node = Worker(recorded, Slow(), post, zero_s=now_s())
+    node.inbox.put(Arrival(Join(0, 0, 8, 400), NOTHING, now_s()))
+    node.run()
+    asked = [message for message in posted if isinstance(message, DraftRequest)]
+    assert sum(isinstance(message, Finished) for message in posted) == 1
+    assert asked[0].tokens == -1
+    assert len(asked) > 2
+    assert all(message.opening and message.tokens == 0 for message in asked[1:])

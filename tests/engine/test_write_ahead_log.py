@@ -1,0 +1,109 @@
+"""Logs that outlive their process, and messages that are lost by a scenario's script."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("zmq")
+
+from engine.launch.supervisor import first_life
+from engine.net.links import LossyLinks, lossy_links
+from engine.node.write_ahead_log import (
+    FIRST,
+    Life,
+    WriteAheadLog,
+    note_finished,
+    open_log,
+    read_log,
+    recorded_station,
+    unfinished,
+)
+from fleet.policies.outcome import Outcome
+from fleet.scenario.faults import Fault, Kill, LinkFault, LinkFaults, Stall
+from fleet.scenario.workload import Request
+from fleet.stations.build import drafter_station
+from fleet.stations.messages import DraftRequest, StepDone
+from fleet.stations.station import Start
+from tests.helpers.toys import toy_fleet
+
+FLEET = toy_fleet()
+LOSSY = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 1.0})
+
+
+def test_a_row_is_in_the_log_when_the_call_returns(tmp_path: Path) -> None:
+    life = Life(wal=tmp_path / "life", written=5)
+    recorded = recorded_station(life, drafter_station(FLEET), "real", open_log(life))
+    recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60)
+    assert read_log(tmp_path / "life").log == recorded.log
+    plan = recorded.plan(0.6)
+    assert isinstance(plan, Start)
+    assert read_log(tmp_path / "life").log == recorded.log
+    recorded.handle(StepDone(plan.step.number, (Outcome(np.int64(0), ratio=np.float64(0.5)),), 0.1), 0.7)  # type: ignore[arg-type]
+    note_finished(recorded.log, 3, [7, 8])
+    left = read_log(tmp_path / "life")
+    assert left.log == recorded.log
+    assert left.outputs == {3: [7, 8]}
+    assert left.log[2] == 5, "rows go on where the life before ended"
+
+
+def test_an_incomplete_entry_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "life"
+    wal = WriteAheadLog(path)
+    wal.finished(1, [4])
+    whole = path.stat().st_size
+    wal.finished(2, [5])
+    for size in reversed(range(whole, path.stat().st_size)):
+        os.truncate(path, size)
+        assert read_log(path).outputs == {1: [4]}
+    assert read_log(tmp_path / "none").log == []
+
+
+def test_only_processes_that_a_fault_kills_have_a_log(tmp_path: Path) -> None:
+    faults = (Kill("drafter", 1.0), Stall("verifier.1", 1.0))
+    assert first_life("drafter", faults, tmp_path).wal is not None
+    assert first_life("verifier.1", faults, tmp_path) == FIRST
+    assert type(open_log(FIRST)) is list
+
+
+def test_a_later_life_continues_unfinished_requests() -> None:
+    streams = {0: [Request(0, 8, 24), Request(2, 8, 24)], 1: [Request(1, 8, 24)]}
+    left = unfinished(streams, Life(1, finished=frozenset({0, 1})))
+    assert left == {0: [Request(2, 8, 24)]}
+
+
+# Lossy links.
+
+
+def links(*faults: Fault, life: int = 0) -> LossyLinks:
+    found = lossy_links(msgspec.structs.replace(LOSSY, faults=faults), 0, life)
+    assert found is not None
+    found.zero_s = 100.0
+    return found
+
+
+def test_link_faults_of_the_first_life_are_those_simulated() -> None:
+    fault, times_s = LinkFault("drop", 0.3), [100.0 + 0.01 * number for number in range(200)]
+    for target, way in ((0, "up"), (1, "up"), (1, "down")):
+        rng = np.random.default_rng([LOSSY.seed, 3, target, 0, way == "up"])
+        simulated = LinkFaults([fault], "drafter", f"verifier.{target + 1}", rng)
+        kept = [bool(simulated.copies(time_s - 100.0)) for time_s in times_s]
+        first, later = links(fault), links(fault, life=1)
+        assert [bool(list(first.arrivals_s(target, way, time_s))) for time_s in times_s] == kept  # type: ignore[arg-type]
+        assert [bool(list(later.arrivals_s(target, way, time_s))) for time_s in times_s] != kept  # type: ignore[arg-type]
+
+
+def test_late_messages_delay_those_behind_them() -> None:
+    delayed = links(LinkFault("delay", 0.5, 0.2))
+    arrivals = [list(delayed.arrivals_s(0, "up", 100.0 + 0.001 * number)) for number in range(100)]
+    times_s = [arrives_s for copies in arrivals for arrives_s in copies]
+    assert times_s == sorted(times_s)
+    assert max(times_s) > 100.15
+    twice = list(links(LinkFault("duplicate", 1.0, 0.2)).arrivals_s(0, "down", 100.0))
+    assert twice[0] == 100.0 < twice[1] <= 100.2
+
+
+def test_without_link_faults_messages_are_not_touched() -> None:
+    assert lossy_links(LOSSY, 0) is None
