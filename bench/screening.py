@@ -1,7 +1,7 @@
 """What approximate mean value analysis misses simulations by, over a drawn grid of stars, and how fast it is.
 
-Stars of like and unlike targets are simulated; the equations are held against them by region, beside the upper bound
-and, for exponential S, exact mean value analysis. `sim/approximate.py` states the errors that were found.
+Stars of like and unlike targets are simulated. The equations are compared with them by region, beside the upper bound
+and, for exponential S, exact mean value analysis. `sim/approximate.py` states the errors found.
 """
 
 import argparse
@@ -37,7 +37,7 @@ CELLS_TIMED = {FAST_LIKE: 100_000, FAST_UNLIKE: 10_000, EXACT: 2000}
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One star whose S is 1 s.
+    """One star with S = 1 s.
 
     Keys:
         Z_s: Mean return time of each target.
@@ -53,7 +53,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def region(self) -> str:
-        """The region of the grid to whose error the cell counts."""
+        """The region of the grid that the cell's error counts for."""
         much = self.scv > 1
         if self.unlike:
             return "unlike targets, SCV of S > 1" if much else "unlike targets, SCV of S <= 1"

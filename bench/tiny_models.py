@@ -102,7 +102,7 @@ def network_of(config: PretrainedConfig) -> PreTrainedModel:
     if network.config._experts_implementation != "eager":
         network.set_experts_implementation("eager")  # the quicker ways of experts know no float64
     if network.generation_config is not None:
-        network.generation_config.eos_token_id = None  # texts are as long as asked for
+        network.generation_config.eos_token_id = None  # texts have the requested length
         network.generation_config.pad_token_id = 0
     return disturb(network, NOISE, 1)
 

@@ -29,11 +29,14 @@ GAP_BINS = 8
 class Measured(msgspec.Struct, frozen=True):
     """What a calibration measured.
 
-    `saturated`, `loaded`, `idling`: fleets of replayed targets whose drafter is always busy, is busy in part, and
-    idles before each draft; `warmed`: by warm-up tokens. `time_sliced`, `in_process`: real targets and their drafter
-    that take turns on one device; `concurrent[k-1]`: k real targets and their drafter that run at once; `plain`: a
-    target that decodes by itself. `round_trips_s`: by payload in bytes. `accepted`: accepted lengths of the rounds of
-    each prompt.
+    - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
+      idle before each draft.
+    - `warmed`: fleets of replayed targets, by warm-up tokens.
+    - `time_sliced`, `in_process`: real targets and their drafter that take turns on one device.
+    - `concurrent[k-1]`: k real targets and their drafter that run at once.
+    - `plain`: a target that decodes by itself.
+    - `round_trips_s`: by payload in bytes.
+    - `accepted`: accepted lengths of the rounds of each prompt.
     """
 
     points: Points

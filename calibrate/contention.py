@@ -18,7 +18,7 @@ from fleet.times.effects import IdleEffect
 
 Floats = NDArray[np.float64]
 
-FEWEST = 20  # steps that must have seen k active, for a factor of its own
+FEWEST = 20  # steps with k active that a factor of its own needs
 
 
 def factors_in(runs: Sequence[Run], setup: FleetSetup, idle: IdleEffect) -> tuple[float, ...]:

@@ -35,8 +35,8 @@ Drawn = tuple[Figure, str]
 def draw(name: str, results: Any, out: Path | None = None, asked: Asked | None = None) -> Figure:
     """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
 
-    `asked`: what a figure of a sweep is to show. InputError for an unknown name, and for results that another figure
-    is made of.
+    `asked`: what a figure of a sweep shows. Raises InputError for an unknown name, and for results that belong to
+    another figure.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")

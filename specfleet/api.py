@@ -209,7 +209,7 @@ def sweep(
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
     `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. `cluster`: HOST:PORT of a
-    dask scheduler whose workers run the cells, instead of `jobs` processes here; results are the same. A cell that
+    dask scheduler; its workers run the cells instead of `jobs` processes here; results are the same. A cell that
     fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, OutputError
     where a cell cannot be written; its `result` is the sweep until then; and ClusterError for workers that are lost.
 

@@ -168,7 +168,7 @@ class ResolvedFleet(Shown, Fleet, frozen=True):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sweep(Shown):
-    """A sweep's cells, in order; `errors` tells which ones failed and why."""
+    """A sweep's cells, in order; `errors` says which ones failed and why."""
 
     cells: list[CellResult]
 

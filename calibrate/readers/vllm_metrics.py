@@ -29,7 +29,7 @@ class Counters(NamedTuple):
 
 
 def read_vllm_metrics(files: Sequence[Path]) -> Recording:
-    """Read one scrape, which counts since the server's start, or two, whose difference counts.
+    """Read one scrape, with counts since the server's start, or two, with counts between them.
 
     Raises InputError, naming file, metric and both values, where counters are missing, contradict each other, or fall.
     """

@@ -71,7 +71,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def steady(self) -> bool | None:
-        """Whether the reruns agree well enough to tell the prediction's error; None where nothing was rerun."""
+        """Whether the reruns agree well enough to measure the prediction's error; None without reruns."""
         if self.host is None or self.parameters is None:
             return None
         return self.host.absolute <= max(self.parameters.absolute, STEADY)
@@ -88,8 +88,8 @@ class BudgetRow(msgspec.Struct, frozen=True):
 class Comparison(Shown, msgspec.Struct, frozen=True):
     """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted.
 
-    `differences`: what the two runs did not share, a line each, to be read before their errors. `notes`: what else
-    could not be told, and why. `budget`: how much of the error each part of the run makes, where that was asked for.
+    `differences`: what the two runs did not share, a line each; read it before the errors. `notes`: errors that could
+    not be computed, and why. `budget`: each part's share of the error, if `--budget` is set.
     """
 
     rows: list[Row]

@@ -21,10 +21,10 @@ from fleet.scenario.sides import without_profiles
 from fleet.times.profile import HardwareProfile
 
 BUSY = 0.05  # share of steps that start late on a busy host
-STATIONS = ("stations", "replayed")  # in the provenance of a profile whose delays are those of replayed stations
+STATIONS = ("stations", "replayed")  # in the provenance of a profile with the delays of replayed stations
 OF_ITS_OWN = "a device of its own for every station"
 SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
-MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: its profile says whose times it has
+MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: the source of the times is in its profile
 
 
 def differences(first: Run, second: Run) -> list[str]:
@@ -41,7 +41,7 @@ def differences(first: Run, second: Run) -> list[str]:
 
 
 def _profile(first: Run, second: Run) -> Iterator[str]:
-    """Whose times a simulation had, and whether they are those of the measured models."""
+    """Yield the source of a simulation's step times, and whether it is the measured models."""
     profile, ran = first.header.scenario.profile, second.header.scenario
     if first.header.world != "sim" or not isinstance(profile, HardwareProfile):
         return
@@ -122,7 +122,7 @@ def mean_length_of(run: Run) -> MeanLength | None:
 
 
 def _devices(first: Run, second: Run) -> Iterator[str]:
-    """Who shared a device with whom and how; and a host of fewer cores than its run had models."""
+    """Yield which roles shared a device, and whether the host has fewer cores than the run had models."""
     shared = sharing(first.header.fleet), sharing(second.header.fleet)
     if shared[0] != shared[1]:
         names = _names(first, second)

@@ -11,9 +11,9 @@ from experiments.compare.compare import Error, Row
 class Summary(msgspec.Struct, frozen=True):
     """Errors of one quantity over cells that were rerun, as shares: means over cells, and the worst cell.
 
-    `mechanism` and `blind`, with `_worst`: by the cells' mean errors over their runs. `blind_one_run` and
-    `host_one_run`: how far one run is off the blind prediction, and off another run of its cell. `steady`: cells whose
-    runs tell the prediction's error from the host's.
+    `mechanism` and `blind`, with `_worst`: from the cells' mean errors over their runs. `blind_one_run`: error of the
+    blind prediction of one run. `host_one_run`: difference of two runs of one cell. `steady`: cells with runs that
+    agree well enough to separate the prediction's error from the host's.
     """
 
     cells: int

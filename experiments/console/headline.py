@@ -14,7 +14,7 @@ MS = 1e3
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One of the lines: what it is about, the text, and the metrics that it tells.
+    """One of the lines: its subject, its text, and the metrics in it.
 
     Keys:
         name: One word.

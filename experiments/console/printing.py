@@ -80,7 +80,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 def show(table: "Table", console: "Console") -> None:
-    """Print a table as any other text: rich has an end of its own for output that nobody reads any more."""
+    """Print a table as ordinary text, because rich handles a closed pipe in a way of its own."""
     with console.capture() as drawn:
         console.print(table)
     print(drawn.get(), end="")
@@ -136,7 +136,7 @@ def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[
 
 
 def print_budget(comparison: "Comparison") -> None:
-    """Print what is left of each quantity's error where parts of the runs are played back; nothing if nobody asked."""
+    """Print the error that remains for each quantity when parts of the runs are replayed; nothing without a budget."""
     quantities = list(dict.fromkeys(row.quantity for row in comparison.budget))
     left = {(row.quantity, row.played): _error(row.error) for row in comparison.budget}
     rows = [

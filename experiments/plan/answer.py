@@ -117,14 +117,14 @@ class Plan(msgspec.Struct, frozen=True):
     """The answer to a question.
 
     Keys:
-        question: What was asked, in a line.
+        question: The question, in a line.
         chosen: The fleet; None where none of those simulated meets the goals.
         scenario: The fleet as a scenario, ready to run; of targets that have nothing to do with each other, one.
         metrics: Its metrics, each with the range that chance and step times leave.
         goals: What it makes of the goals.
         lines: The answer in five lines.
         rows: All fleets that were simulated, the best first.
-        level: Fleets that could not be told apart from the chosen one, or cost less than a hundredth more.
+        level: Fleets within chance of the chosen one, or less than a hundredth dearer.
         rule: The rule of thumb beside it; None without drafters.
         unit: What costs are in.
         basis: What the step times rest on.

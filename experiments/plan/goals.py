@@ -21,7 +21,7 @@ class Goal(msgspec.Struct, frozen=True):
     """A limit of a metric.
 
     Keys:
-        text: The goal as it was asked for.
+        text: The goal as the user wrote it.
         metric: The metric that it limits.
         limit (the metric's): Where it is met.
         sense: Whether the metric is to be at most, or at least, the limit.

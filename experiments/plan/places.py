@@ -104,7 +104,7 @@ def _beside(verifying: Placed, drafting: Placed) -> Placed:
 
 
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
-    """Return the fleet of one target whose drafter runs on the target's own device."""
+    """Return the fleet of one target with its drafter on the target's own device."""
     replace = msgspec.structs.replace
     return replace(
         base,

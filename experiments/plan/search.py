@@ -38,7 +38,7 @@ class Choice(msgspec.Struct, frozen=True):
     """What the trials say; fleets by their titles.
 
     - `leader`: the best that meets the goals; None if none of those simulated does.
-    - `level`: rivals that could not be told apart from it, or cost less than a hundredth more.
+    - `level`: rivals within chance of it, or less than a hundredth dearer.
     - `perhaps`: rivals that would be better, and miss a goal on average, but not beyond chance.
     """
 
@@ -50,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Choice:
-    """Choose the fleet whose tokens cost least; of arrivals, the cheapest, and of equally cheap ones the quickest."""
+    """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
     contest = Contest(question, screened, tries)
     (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
     return contest.choice()

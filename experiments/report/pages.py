@@ -218,7 +218,7 @@ def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], lab
 
 
 def demo_page(comparison: Comparison, profile: HardwareProfile, header: RunHeader | None) -> Page:
-    """Return the page of a demo; `header`: that of one of its runs, whose scenario is shown."""
+    """Return the page of a demo; `header`: from one of its runs, for the scenario."""
     means = [f"{name} {comparison.mape[name]:.1%}" for name in JUDGED if name in comparison.mape]
     answer = [("blind", f"mean error of the prediction: {', '.join(means)}")]
     for quantity in JUDGED:

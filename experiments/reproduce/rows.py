@@ -22,7 +22,7 @@ from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
-TINY = 0.05  # share of what it is a part of, below which a quantity is held against the whole
+TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
 PAPER = ", paper"  # how the name of a line ends that shows the paper's own numbers
 CLAIM = " (1: yes)"  # how the quantity of a claim ends

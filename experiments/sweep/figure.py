@@ -25,7 +25,7 @@ LESS_NAMES = ("cost", "energy", "given_up", "refused", "alone", "realign")
 
 
 def sweep_figure(table: pd.DataFrame, question: Asked) -> tuple[Figure, str]:
-    """Draw what was asked of a sweep's table, and return it with its caption."""
+    """Draw the chosen columns of a sweep's table, and return the figure with its caption."""
     table = in_numbers(table)
     asked = completed(table, question)
     held = "".join(f", {key} = {value}" for key, value in asked.where.items())

@@ -34,7 +34,7 @@ MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
-SCENARIO = "scenario.json"  # that of the first cell, for who wants to know what was swept
+SCENARIO = "scenario.json"  # that of the first cell, as a record of the sweep
 BY_SEED = "by_seed"  # its column of values seed by seed
 COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting", BY_SEED,
@@ -110,12 +110,12 @@ def sweep(
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
-    `path`: how to simulate cells; results are the same. `cluster`: the address of dask's scheduler, whose workers then
-    run them instead of `jobs` processes here, with the same results; errors as in `cluster/send.py`.
+    `path`: how to simulate cells; results are the same. `cluster`: the address of dask's scheduler. Its workers then
+    run the cells instead of `jobs` processes here, with the same results; errors as in `cluster/send.py`.
 
-    With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
-    files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
-    would measure each other. InputError, before any is run, where a folder is in the place of a file of results.
+    With a folder, results stay there. A cell does not run again if its file is there for the same scenario, file
+    contents, world and seeds, unless it failed. The engine runs one cell at a time, because two would slow each other
+    down. Raises InputError, before any cell runs, if a folder is in the place of a file of results.
     """
     results: dict[int, CellResult] = {}
     todo, aims, first = [], dict(precision or {}), None

@@ -80,7 +80,7 @@ def metrics_of(table: pd.DataFrame) -> list[str]:
 
 
 def completed(table: pd.DataFrame, asked: Asked) -> Asked:
-    """Return what was asked with what it leaves open: the first varied key along x, the second as lines.
+    """Fill in the open choices of a figure: the first varied key along x, the second as lines.
 
     Keys may leave out their first parts. InputError for what the table does not have, which lists what it has.
     """

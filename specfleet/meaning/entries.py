@@ -171,7 +171,7 @@ def bounds(kind: types.IntType | types.FloatType) -> str:
 
 
 def default_text(field: types.Field) -> str:
-    """Write a field's default as TOML; in words where there is no value, or a table whose keys have their defaults."""
+    """Write a field's default as TOML; in words if there is no value, or if it is a table of defaults."""
     default = default_of(field)
     if default is msgspec.NODEFAULT:
         return REQUIRED

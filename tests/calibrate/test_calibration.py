@@ -1,4 +1,4 @@
-"""What calibration reads from records: simulated fleets, whose numbers are known, must give them back."""
+"""Calibration recovers the numbers of simulated fleets from their records."""
 
 from pathlib import Path
 from typing import Any

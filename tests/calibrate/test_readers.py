@@ -181,6 +181,6 @@ def test_answers_without_counts_are_left_out_with_a_note(tmp_path: Path) -> None
     answers = [{"metrics": {"speculative_decoding": None}}, engines.vllm_answer(engines.vllm_stats([(4, 2)], 4))]
     recording = read_vllm([engines.write_lines(tmp_path / "a.jsonl", answers)])
     assert recording.rounds == 1
-    assert "1 entries tell no counts" in recording.notes[0]
+    assert "1 entries have no counts" in recording.notes[0]
     with pytest.raises(InputError, match=r"a.jsonl: holds no request with speculative decoding's counts"):
         read_vllm([engines.write_lines(tmp_path / "a.jsonl", answers[:1])])

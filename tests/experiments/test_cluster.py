@@ -143,7 +143,7 @@ def test_a_chunk_that_takes_long_comes_back_with_what_is_done(monkeypatch: pytes
 def test_chunks_that_come_back_unfinished_lose_and_repeat_nothing(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here a chunk is torn by who sends it, in the manner of a worker that has no time left."""
+    """The sender tears the chunk, as a worker without time left does."""
     original = send.Sending._answer
     torn = iter([True, False] * 1000)
 
@@ -261,7 +261,7 @@ def test_a_worker_without_us_is_refused(tmp_path: Path) -> None:
 def test_a_worker_with_other_versions_that_comes_later_runs_nothing(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here it is we who change after all have been asked."""
+    """Here our own version changes after all workers have answered."""
     older = versions() | {"python": "3.9.1", "specfleet": "0.0.1"}
     monkeypatch.setattr(send, "versions", lambda: older)
     said = f"has python {versions()['python']} (here 3.9.1), specfleet {versions()['specfleet']} (here 0.0.1)"

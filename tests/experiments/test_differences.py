@@ -33,7 +33,7 @@ SHARED = {"devices__host__sharing": "turns", "drafters__device": "host", "verifi
 
 
 def simulated(**changes: Any) -> Run:
-    """A simulation with changes, whose dots are written as two underscores."""
+    """A simulation with changes; two underscores stand for a dot."""
     return specfleet.simulate(
         make_scenario(MINE), {key.replace("__", "."): value for key, value in changes.items()}
     ).run

@@ -1,4 +1,4 @@
-"""Estimates held against measurements: what is fitted where, what the table shows, and what is said to be missing."""
+"""Estimates against measurements: the fits, the table, and what it reports as missing."""
 
 import csv
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def a100(parallel: int) -> Placed:
 
 
 def h100_as_a100(parallel: int) -> Placed:
-    """An H100 whose efficiencies are the A100's."""
+    """An H100 with the A100's efficiencies."""
     own = placed(shape_of(MODEL), "h100", parallel=parallel)
     return msgspec.structs.replace(own, device=of_other(own.device, device_of("a100-80gb")))
 

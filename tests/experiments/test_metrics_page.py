@@ -42,7 +42,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tuple[Counters, Any]:
-    """Counters after a share of a run's rows, and those rows; of stations whose names begin with `station`."""
+    """Counters after a share of a run's rows, and those rows; of stations with names that begin with `station`."""
     run = simulate(scenario)
     log = log_of_run(run)
     rows = int(share * len(log) / WIDTH)

@@ -1,4 +1,4 @@
-"""A run goes on until its intervals are as narrow as was asked, or it says which are not and why."""
+"""A run goes on until its intervals are narrow enough, or it says which are not and why."""
 
 import math
 import re

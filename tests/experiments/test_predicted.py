@@ -53,7 +53,7 @@ class Printed(NamedTuple):
 
 
 def first(*places: Any) -> Callable[[Place], bool]:
-    """Places whose first key is one of these."""
+    """Places with one of these as their first key."""
     return lambda place: place[0] in places
 
 

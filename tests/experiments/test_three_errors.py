@@ -113,7 +113,7 @@ def test_the_host_error_is_that_of_predicting_a_run_by_another() -> None:
         (12.0, [10.0, 10.1], True),  # reruns agree better than the prediction
         (10.05, [10.0, 10.09], True),  # they agree to 1 %
         (10.5, [9.0, 11.0, 10.5], False),
-        (10.5, [10.5], None),  # nobody knows
+        (10.5, [10.5], None),  # one run shows no spread
     ],
 )
 def test_a_host_is_unsteady_where_reruns_disagree_by_more_than_the_prediction_errs(
@@ -151,7 +151,7 @@ def test_reruns_must_be_of_the_same_scenario() -> None:
 
 
 def test_a_measured_run_that_cannot_be_played_back_is_compared_all_the_same() -> None:
-    """Of several hosts, say; who asks for its reruns is told why not."""
+    """Runs of several hosts, for example, cannot be replayed; `--reruns` says why."""
     one = measured(scenario())
     header = msgspec.structs.replace(one.header, world="engine", fleet=measured(scenario(1)).header.fleet)
     odd = specfleet.Result(Run(header, one.table))

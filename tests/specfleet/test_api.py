@@ -175,7 +175,7 @@ def test_rounds_are_told_of_other_systems_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["star", "tree", "amusd", "slots"])
 def test_the_rounds_of_the_targets_are_those_of_the_run(name: str) -> None:
-    """Ahead of a target a round is a verification; there, and in a batch, nobody waits."""
+    """Ahead of a target a round is a verification; there, and in a batch, no station waits."""
     result = specfleet.simulate(name, {"workload.requests": 24})
     targets, metrics = result.targets(), result.metrics
     assert targets.rounds_per_s.mean() == pytest.approx(metrics["rounds_per_s_per_target"].value)

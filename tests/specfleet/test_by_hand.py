@@ -52,7 +52,7 @@ def namespaces() -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained pair with its prompts; keys of all nodes, and whom each of them lets in."""
+    """An untrained pair with its prompts; keys of all nodes, and the clients that each admits."""
     folder = write_pair(tmp_path_factory.mktemp("pair"))
     for name in ("drafter-1", "drafter-2", "router", "target-1", "target-2"):
         new_pair(name, folder / "keys")

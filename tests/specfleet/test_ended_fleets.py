@@ -1,4 +1,4 @@
-"""Fleets of real processes that end early: by a signal, or by a node that is killed; nobody and nothing is left."""
+"""Fleets of real processes that end early, by a signal or by a killed node, leave no process and no file."""
 
 import os
 import re

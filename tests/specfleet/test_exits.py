@@ -83,7 +83,7 @@ def test_a_study_tries_its_place_before_it_runs(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in err
 
 
-# Where nobody reads, or nothing can be printed.
+# Where the reader is gone, or nothing can be printed.
 
 
 @pytest.mark.parametrize("command", ["scenarios", slow("--help"), slow("simulate")])

@@ -1,7 +1,7 @@
 """README's own journey, line by line, with two models in folders: calibrate, run, simulate, compare, figure.
 
-What both worlds must share is held strictly, and so is the run with its steps played back. Times from the profile alone
-are held within a wide band, because tests share their host with others.
+The test is strict about what both worlds must share, and about the run with its steps played back. It allows a wide
+band for times from the profile alone, because tests share their host with others.
 """
 
 import json

@@ -37,7 +37,7 @@ def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, h
     def is_open() -> bool:
         try:
             writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:  # nobody has opened it to read
+        except OSError:  # no reader has opened it yet
             return False
         return True
 

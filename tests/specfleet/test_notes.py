@@ -1,4 +1,4 @@
-"""Notes name what a scenario's author may not mean, with the numbers that tell; where nothing is odd there are none."""
+"""Notes name what a scenario's author may not mean, with the numbers; an ordinary scenario has none."""
 
 import re
 import sys

@@ -22,7 +22,7 @@ def name_of(page: Path) -> str:
 
 
 def prose(text: str) -> str:
-    """The page without fenced blocks, whose paths are the reader's own."""
+    """The page without fenced blocks, which have the reader's own paths."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The page on watching is true: it names every metric that is told, and its commands do what they say."""
+"""The page on watching is true: it names every metric, and its commands do what they say."""
 
 import json
 import re
