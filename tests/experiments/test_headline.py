@@ -27,7 +27,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
     return capsys.readouterr().out
 
 
-def test_a_run_of_a_star_has_all_five_lines_in_order() -> None:
+def test_a_star_run_has_five_lines_in_order() -> None:
     assert [line.name for line in headline(measure(simulate(star())))] == NAMES
 
 

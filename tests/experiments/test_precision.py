@@ -34,7 +34,7 @@ def half_width(metric: Metric) -> float:
     return (metric.high - metric.low) / 2 / metric.value
 
 
-def test_a_run_goes_on_until_the_named_metrics_are_known_and_holds_the_first_run_as_its_beginning() -> None:
+def test_a_run_extends_its_beginning_until_metrics_are_precise() -> None:
     told: list[str] = []
     short = simulate_to(open_star(0.3), {})
     assert simulate_to(open_star(0.3), {}, records=False)[:2] == (None, short.metrics)
@@ -67,7 +67,7 @@ def test_it_says_what_was_not_reached_and_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("study", ["simulate", "sweep"])
-def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
+def test_unknown_metrics_are_refused_before_anything_runs(
     study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ran(*_: object) -> None:
@@ -86,7 +86,7 @@ def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
 @pytest.mark.parametrize(
     ("name", "why"), [("slo_attainment", "no such metric"), ("rounds", "no interval, however long")]
 )
-def test_a_metric_without_an_interval_is_not_reached_and_the_others_are_sought(name: str, why: str) -> None:
+def test_a_metric_without_an_interval_does_not_stop_others(name: str, why: str) -> None:
     precise = simulate_to(open_star(0.3), {name: 0.1, "throughput": 0.1})
     (line,) = precise.unmet
     assert line.startswith(f"{name}: ")
@@ -115,7 +115,7 @@ def test_four_times_the_run_halves_the_interval() -> None:
     assert times_longer(Metric(1.0, math.nan, math.nan, "s", 7.0), 0.05) == 7
 
 
-def test_a_sweep_to_a_precision_keeps_what_was_reached_and_runs_again_for_another(tmp_path: Path) -> None:
+def test_a_precise_sweep_reruns_only_for_another_precision(tmp_path: Path) -> None:
     cells = [({"load": load}, open_star(load)) for load in (0.2, 1.5)]
     reached, missed = sweep(cells, tmp_path, precision={"throughput": 0.1})
     assert half_width(reached.metrics["throughput"]) <= 0.1

@@ -62,7 +62,7 @@ def test_lengths_and_arrivals_are_no_error_of_the_mechanism() -> None:
 
 
 @pytest.mark.parametrize("factor", [1.5, 3.0])
-def test_steps_that_take_longer_than_the_profile_says_are_an_error_of_the_parameters(factor: float) -> None:
+def test_longer_steps_are_an_error_of_the_parameters(factor: float) -> None:
     slower = scenario(draft={"base_s": factor} | RANDOM, link={"latency_s": 0.0}, overhead={})
     row = errors_of(measured(slower), profile={"draft": {"base_s": 1.0}})
     assert row.parameters is not None
@@ -71,7 +71,7 @@ def test_steps_that_take_longer_than_the_profile_says_are_an_error_of_the_parame
     assert abs(row.mechanism.value) < 0.01
 
 
-def test_a_link_that_takes_longer_is_an_error_of_the_mechanism_and_the_budget_says_so() -> None:
+def test_a_longer_link_is_an_error_of_the_mechanism() -> None:
     run = measured(scenario(count=1, link={"latency_s": 1.5}))
     comparison = specfleet.three_errors(
         specfleet.Result(run), seeds=2, budget=True, profile={"link": {"latency_s": 0.3}}
@@ -94,7 +94,7 @@ def rows_of(predicted: float, runs: list[float]) -> Row:
     return compare_reruns({"N": 1}, metrics(predicted), reruns)[0]
 
 
-def test_the_host_error_is_that_of_predicting_a_run_by_another() -> None:
+def test_the_host_error_compares_runs_with_each_other() -> None:
     row = rows_of(10.0, [10.0, 12.5])
     assert row.host is not None
     assert row.parameters is not None
@@ -116,7 +116,7 @@ def test_the_host_error_is_that_of_predicting_a_run_by_another() -> None:
         (10.5, [10.5], None),  # one run shows no spread
     ],
 )
-def test_a_host_is_unsteady_where_reruns_disagree_by_more_than_the_prediction_errs(
+def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     predicted: float, runs: list[float], steady: bool | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = rows_of(predicted, runs)
@@ -125,7 +125,7 @@ def test_a_host_is_unsteady_where_reruns_disagree_by_more_than_the_prediction_er
     assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
 
 
-def test_a_summary_is_of_cells_and_says_how_many_are_steady() -> None:
+def test_a_summary_counts_steady_cells() -> None:
     summary = summary_of([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
     assert summary is not None
     assert (summary.cells, summary.steady) == (2, 1)
@@ -150,7 +150,7 @@ def test_reruns_must_be_of_the_same_scenario() -> None:
         specfleet.three_errors(first, reruns=[other])
 
 
-def test_a_measured_run_that_cannot_be_played_back_is_compared_all_the_same() -> None:
+def test_a_run_without_playback_is_compared() -> None:
     """Runs of several hosts, for example, cannot be replayed; `--reruns` says why."""
     one = measured(scenario())
     header = msgspec.structs.replace(one.header, world="engine", fleet=measured(scenario(1)).header.fleet)

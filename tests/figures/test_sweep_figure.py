@@ -83,7 +83,7 @@ def test_differences_are_paired_by_seed(folder: Path) -> None:
         assert (row.low, row.high) == pytest.approx(student_t_interval(ours - theirs), rel=1e-6)
 
 
-def test_lines_that_differ_by_a_constant_at_every_seed_differ_by_it_without_doubt() -> None:
+def test_a_constant_difference_has_no_uncertainty() -> None:
     rows = [{"a.b": 1, "c.d": d, "by_seed": f"{1 + d} {7 + d} {30 + d}", "value": 13.0 + d} for d in (0, 2)]
     (row,) = answer_of(made(rows), Asked(y="wait_s", x="b", lines="d", against="0")).itertuples()
     assert (row.value, row.low, row.high) == pytest.approx((2, 2, 2))
@@ -94,7 +94,7 @@ def test_a_figure_with_differences_has_a_second_panel(swept: pd.DataFrame) -> No
     assert [axes.get_ylabel() for axes in figure.axes] == ["tpot, s", "less that of\ndrafters.depth = 2, s"]
 
 
-def test_quantities_with_units_stand_at_their_place_and_are_found_in_any_unit() -> None:
+def test_quantities_are_found_and_placed_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
     (axes,) = draw("sweep", texts, asked=sweep_question(y="wait_s")).axes
@@ -120,7 +120,7 @@ def test_a_heat_map_writes_every_value_and_frames_the_best(swept: pd.DataFrame) 
     assert place == (TARGETS.index(best["verifiers.count"]), DEPTHS.index(best["drafters.depth"]))
 
 
-def test_two_metrics_against_each_other_name_the_cells_that_nothing_beats(swept: pd.DataFrame) -> None:
+def test_two_metrics_mark_the_pareto_front(swept: pd.DataFrame) -> None:
     figure = draw("sweep", swept, asked=Asked(x="tpot_s", y="throughput", kind="pareto"))
     assert figure.axes[0].get_xlabel() == "tpot, s (less is better)"
     best = swept[(swept.quantity == "throughput") & (swept.world == "sim")].sort_values("value").iloc[-1]
@@ -142,7 +142,7 @@ def test_two_metrics_against_each_other_name_the_cells_that_nothing_beats(swept:
         (Asked(x="lord", y="load", kind="pareto"), "--x lord: the table has no such metric"),
     ],
 )
-def test_what_the_table_does_not_have_is_refused_with_what_it_has(swept: pd.DataFrame, asked: Asked, said: str) -> None:
+def test_missing_columns_are_refused_with_those_allowed(swept: pd.DataFrame, asked: Asked, said: str) -> None:
     with pytest.raises(InputError) as refused:
         draw("sweep", swept, asked=asked)
     assert said in str(refused.value)
@@ -198,11 +198,11 @@ def test_nothing_beats_what_is_joined_and_something_beats_the_rest(
 
 
 @pytest.mark.parametrize("meaning", METRICS, ids=lambda meaning: meaning.name)
-def test_every_metric_of_the_glossary_has_a_label_with_its_unit(meaning: Meaning) -> None:
+def test_every_metric_has_a_label_with_its_unit(meaning: Meaning) -> None:
     assert scale_of(meaning.name, meaning.unit, 2.0).label.endswith(f", {meaning.unit}")
 
 
-def test_less_is_better_of_times_power_memory_and_what_goes_wrong() -> None:
+def test_less_is_better_for_times_power_memory_and_faults() -> None:
     units = {name: meaning.unit for name, meaning in meanings().items()}
     worse = {name for name, unit in units.items() if not more_is_better(name, unit)}
     assert {"tpot_p99_s", "wait_s", "power_w", "energy_j_per_token", "request_bytes", "given_up"} <= worse

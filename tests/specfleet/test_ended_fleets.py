@@ -75,9 +75,7 @@ def nodes_of(launcher: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.parametrize(
     ("kind", "victim"), [("replayed", 0), slow("replayed", 1), *(slow("models", number) for number in (0, 1, 4))]
 )
-def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_one_line(
-    kind: str, victim: int, tmp_path: Path
-) -> None:
+def test_a_killed_node_ends_the_run_in_one_line(kind: str, victim: int, tmp_path: Path) -> None:
     """Drafter or target; nothing is left: no process, no file."""
     pytest.importorskip("torch")
     temporary, out = tmp_path / "a-folder-whose-name-leaves-no-room-for-a-socket-in-it", tmp_path / "out"
@@ -109,9 +107,7 @@ def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_
 
 @pytest.mark.parametrize("how", [slow("Ctrl-C"), "SIGTERM"])
 @pytest.mark.parametrize("what", ["stall", slow("kill")])
-def test_a_run_that_is_ended_leaves_nothing_of_nodes_that_stand_still_or_are_dead(
-    what: str, how: str, tmp_path: Path
-) -> None:
+def test_an_ended_run_removes_stopped_and_dead_nodes(what: str, how: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     temporary, out, scenario = tmp_path / "tmp", tmp_path / "out", tmp_path / "scenario.toml"
     temporary.mkdir()

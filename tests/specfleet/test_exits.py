@@ -57,7 +57,7 @@ main()
 
 @pytest.mark.parametrize("how", SIGNALS)
 @pytest.mark.parametrize("name", [name if name == "explain" else slow(name) for name in COMMANDS])
-def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, how: str) -> None:
+def test_a_signal_ends_every_command_in_one_line(name: str, how: str) -> None:
     """The command proper waits for ever; what is around it is what a user runs."""
     process = start("-c", IDLE, *name.split(), *needed(name))
     assert process.stderr is not None
@@ -124,7 +124,7 @@ ENDINGS = {
 }
 
 
-def test_the_statuses_that_are_documented_are_those_that_these_tests_hold() -> None:
+def test_documented_statuses_are_tested() -> None:
     signalled = {128 + number for number, _ in SIGNALS.values()}
     assert set(STATUSES) == set(ENDINGS) | signalled | {128 + signal.SIGPIPE}
 

@@ -105,7 +105,7 @@ def test_the_simulation_is_as_near_as_a_shared_host_allows(mine: Path) -> None:
     assert low < row.sim / row.engine < high
 
 
-def test_with_its_steps_and_acceptance_played_back_the_run_is_within_the_demos_error(mine: Path) -> None:
+def test_playback_of_the_run_is_within_the_demos_error(mine: Path) -> None:
     """On any host: what is left is queueing, order, links and overhead (at a load of ten 0.1 to 2.9 % in the demo)."""
     measured = specfleet.read_run(mine / "engine.parquet")
     (row,) = [

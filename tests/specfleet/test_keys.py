@@ -45,7 +45,7 @@ def test_what_keys_lack_is_said_in_one_line(
 
 
 @pytest.mark.slow
-def test_a_star_with_keys_decodes_and_says_who_joined_and_who_was_refused(tmp_path: Path) -> None:
+def test_a_star_with_keys_logs_admitted_and_refused_clients(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for name in ("drafter", "target-1", "mallory"):
         status, out, _ = ended(specfleet("keys", name, "-o", tmp_path / "keys"))

@@ -53,14 +53,14 @@ def assert_answers(words: list[str], folder: Path) -> Plan:
     return plan
 
 
-def test_the_page_has_a_command_for_each_question_and_those_that_run_the_answer() -> None:
+def test_the_page_has_commands_for_questions_and_answers() -> None:
     assert [words[:2] for words in COMMANDS] == [
         ["specfleet", name] for name in ("plan", "run", "compare", "plan", "plan")
     ]
 
 
 @pytest.mark.slow
-def test_one_drafter_for_targets_that_decode_all_the_time_how_many_and_how_deep(tmp_path: Path) -> None:
+def test_plan_of_targets_for_one_busy_drafter(tmp_path: Path) -> None:
     """And its fleet runs on this host, with the rounds that the scenario asks for, whatever their pace."""
     plan = assert_answers(COMMANDS[0], tmp_path)
     assert plan.chosen is not None

@@ -25,7 +25,7 @@ def rows() -> dict[str, str]:
     return dict(re.findall(r"^\| `([\w:]+)` \| (gauge|counter|histogram) \|", PAGE.read_text(), flags=re.MULTILINE))
 
 
-def test_the_page_names_every_metric_with_its_kind_and_no_other() -> None:
+def test_the_page_lists_exactly_the_exported_metrics() -> None:
     assert rows() == {told.name: told.kind for told in FAMILIES}
 
 
@@ -62,7 +62,7 @@ def test_commands_of_the_page_are_found() -> None:
 
 
 @pytest.mark.slow
-def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, str], tmp_path: Path) -> None:
+def test_commands_of_the_page_show_a_running_fleet(ports: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import urllib.request
 
@@ -108,7 +108,7 @@ def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, 
 
 
 @pytest.mark.parametrize("number", [slow(0), slow(1)])
-def test_runs_of_the_page_end_well_and_print_no_line_of_progress_without_a_terminal(
+def test_runs_of_the_page_print_no_progress_without_terminal(
     number: int, ports: dict[str, str], tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
