@@ -110,9 +110,9 @@ def simulated(kind: str, **keys: Any) -> Row:
     return row
 
 
-def answer(asked: str) -> None:
+def answer(question: str) -> None:
     """Simulate what a JSON object asks for, and write what came out to standard output."""
-    sys.stdout.write(json.dumps(simulated_here(**json.loads(asked))))
+    sys.stdout.write(json.dumps(simulated_here(**json.loads(question))))
 
 
 def simulated_here(kind: str, path: SimPath = "auto", **keys: Any) -> Row:

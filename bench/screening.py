@@ -195,8 +195,8 @@ def by_region(rows: Sequence[Row]) -> list[Row]:
 
 
 def _mean(shares: Sequence[float]) -> float | None:
-    known = [share for share in shares if not np.isnan(share)]
-    return 100 * float(np.mean(known)) if known else None
+    defined = [share for share in shares if not np.isnan(share)]
+    return 100 * float(np.mean(defined)) if defined else None
 
 
 def error_of(shares: Sequence[float]) -> Error:

@@ -110,11 +110,11 @@ def in_service(draft: StepTime, drafts: pd.DataFrame, idle: IdleEffect) -> StepT
     return msgspec.structs.replace(draft.slowed(float(ratios.mean())), spread=spread_of(ratios))
 
 
-def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
+def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
     """Return the points of two passes over one grid as points of both."""
-    if not known:
+    if not earlier:
         return list(measured)
-    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(known, measured, strict=True)]
+    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]
 
 
 def by_gap(busy: pd.DataFrame, idling: pd.DataFrame) -> list[dict[str, float]]:

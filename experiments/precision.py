@@ -71,10 +71,10 @@ def _is_share(aim: float) -> bool:
 
 def check_names(precision: Precision) -> None:
     """Raise InputError for a name that no metric has, before anything runs."""
-    known = meanings()
+    allowed = meanings()
     for name in precision:
-        if name not in known:
-            raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(known)}")
+        if name not in allowed:
+            raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(allowed)}")
 
 
 def simulate_to(
@@ -100,15 +100,15 @@ def simulate_to(
         never = {name: reason for name in precision if (reason := _why_never(found, name))}
         factors = {name: times_longer(found[name], precision[name]) for name in precision if name not in never}
         lacking = {name: factor for name, factor in factors.items() if factor > 1}
-        told = {name: _state(name, found[name], precision[name]) for name in lacking}
+        states = {name: _state(name, found[name], precision[name]) for name in lacking}
         ended = _why_ended(scenario, longer, max(lacking.values(), default=0.0))
         if ended:
             unmet = [f"{name}: {reason}" for name, reason in never.items()]
-            unmet += [f"{text}: {ended}" for text in told.values()]
+            unmet += [f"{text}: {ended}" for text in states.values()]
             return Precise(run, metrics, overload, tuple(unmet))
         factor = min(max(lacking.values()) * SPARE, MOST_STEP)
         more = min(math.ceil(requests * factor), MOST_TIMES * scenario.workload.requests)
-        report(f"{requests} requests: {', '.join(told.values())}; next {more}")
+        report(f"{requests} requests: {', '.join(states.values())}; next {more}")
         requests = more
 
 
@@ -146,6 +146,6 @@ def _why_ended(scenario: Scenario, longer: Scenario, factor: float) -> str:
 def _state(name: str, metric: Metric, aim: float) -> str:
     """Return a metric's reached and requested half width, as shares of its value, in words."""
     if math.isnan(metric.low):
-        return f"{name} has no interval yet (asked: {aim:.2g})"
-    known = (metric.high - metric.low) / 2 / abs(metric.value)
-    return f"{name} is known to {known:.2g} (asked: {aim:.2g})"
+        return f"{name} has no interval yet (aim: {aim:.2g})"
+    reached = (metric.high - metric.low) / 2 / abs(metric.value)
+    return f"{name} is known to {reached:.2g} (aim: {aim:.2g})"

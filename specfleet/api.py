@@ -351,13 +351,10 @@ def figure(
     return draw(name, drawn, None if out is None else Path(out), question)
 
 
-def _run_of(given: RunGiven) -> Run:
-    return given.run if isinstance(given, Result) else records.read_run(Path(given))
+def _run_of(run: RunGiven) -> Run:
+    return run.run if isinstance(run, Result) else records.read_run(Path(run))
 
 
 def _named(runs: Sequence[RunGiven]) -> list[tuple[str, Run]]:
     """Return runs with the names that errors give them: their files, else their scenarios."""
-    return [
-        (given.scenario.name, given.run) if isinstance(given, Result) else (str(given), _run_of(given))
-        for given in runs
-    ]
+    return [(run.scenario.name, run.run) if isinstance(run, Result) else (str(run), _run_of(run)) for run in runs]

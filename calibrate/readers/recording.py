@@ -14,7 +14,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     - `depth` (tokens): of its drafts.
     - `rounds`, `accepted`: verifications, and their accepted draft tokens, counted from the acceptance itself; for
       acceptance by place, from a walk over the texts at `depth`.
-    - `told` (tokens a round): the file's own mean, bonus included; None if it has none.
+    - `stated` (tokens a round): the file's own mean, bonus included; None if it has none.
     - `lengths` (tokens): of the prompt and the answer of each request.
     - `answer_tokens`: mean of the answers, if the file has no prompts.
     - `texts`: accepted tokens by place, for a `ByPlace` model that is not written yet.
@@ -29,7 +29,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     rounds: int
     accepted: int
-    told: float | None = None
+    stated: float | None = None
     lengths: tuple[tuple[int, int], ...] = ()
     answer_tokens: int = 0
     texts: tuple[Text, ...] = ()

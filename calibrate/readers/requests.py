@@ -195,7 +195,7 @@ def recording_of(
         depth=depth,
         rounds=count,
         accepted=accepted,
-        told=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
+        stated=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
         lengths=tuple(lengths) if all(min(pair) > 0 for pair in lengths) else (),
         sources={"acceptance": f"{count} {what} (requests: {len(requests)})", "lengths": "the answers' usage"},
         notes=tuple(notes),

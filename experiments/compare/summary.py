@@ -45,13 +45,15 @@ class Summary(msgspec.Struct, frozen=True):
 
 def summary_of(rows: Sequence[Row]) -> Summary | None:
     """Return the summary of one quantity's rows; None where none of them was rerun and played back."""
-    told = [row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None]
-    if not told:
+    complete = [
+        row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None
+    ]
+    if not complete:
         return None
-    mechanism, blind = (_cells([getattr(row, name) for row in told]) for name in ("mechanism", "parameters"))
+    mechanism, blind = (_cells([getattr(row, name) for row in complete]) for name in ("mechanism", "parameters"))
     return Summary(
-        len(told), sum(bool(row.steady) for row in told), *mechanism, *blind,
-        _one_run([row.parameters for row in told]), _one_run([row.host for row in told]),
+        len(complete), sum(bool(row.steady) for row in complete), *mechanism, *blind,
+        _one_run([row.parameters for row in complete]), _one_run([row.host for row in complete]),
     )  # fmt: skip
 
 

@@ -150,7 +150,7 @@ def keeping(*places: Path | None) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        stop.kept = stop.kept or "; ".join(_kept(place, known) for place, known in before.items())
+        stop.kept = stop.kept or "; ".join(_kept(place, earlier) for place, earlier in before.items())
         raise
 
 

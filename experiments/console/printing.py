@@ -129,8 +129,8 @@ def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[
         "mechanism": [_error(row.mechanism) for row in chosen],
         "host": [_host(row) for row in chosen],
     }
-    told = {heading: cells for heading, cells in columns.items() if any(cells)}
-    print_table(title, list(told), list(zip(*told.values(), strict=True)), texts=2)
+    filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
     means = {name: value for name, value in comparison.mape.items() if not quantities or name in quantities}
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
 

@@ -83,7 +83,7 @@ def _metric(time: str, form: str) -> str:
 
 
 def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:
-    for text in (part for given in texts for part in parts_of(given)):
+    for text in (part for value in texts for part in parts_of(value)):
         name, separator, value = text.partition("=")
         if not separator or not name.strip() or not value.strip():
             raise InputError(f"{option} {text}: write NAME=VALUE, for example tpot_p99=40ms")

@@ -133,8 +133,8 @@ class Contest:
 
 def estimated_miss(one: Screened, goals: Iterable[Goal]) -> float:
     """By how much the equations say that a goal is missed; they know mean times of tokens, and throughput."""
-    known = {"throughput": one.tokens_per_s} | {goal.metric: one.tpot_s for goal in goals if "tpot_" in goal.metric}
-    return max((goal.miss(known[goal.metric]) for goal in goals if goal.metric in known), default=-math.inf)
+    values = {"throughput": one.tokens_per_s} | {goal.metric: one.tpot_s for goal in goals if "tpot_" in goal.metric}
+    return max((goal.miss(values[goal.metric]) for goal in goals if goal.metric in values), default=-math.inf)
 
 
 def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:

@@ -45,17 +45,17 @@ TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with
 def parse_vary(text: str) -> tuple[str, list[Any]]:
     """Read `key=1:16`, `key=1:16:5` (both ends included) or `key=a,b,c`; InputError for anything else."""
     key, separator, values = (part.strip() for part in text.partition("="))
-    given = shortened(text, quoted=False)
+    shown = shortened(text, quoted=False)
     if not key or not separator or not values:
-        raise InputError(f"--vary {given}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+        raise InputError(f"--vary {shown}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
     if re.fullmatch(RANGE, values):
         first, last, *steps = map(int, values.split(":"))
         step = steps[0] if steps else 1
         if step == 0:
-            raise InputError(f"--vary {given}: a step of 0; allowed: 1 and more, or -1 and less to count down")
+            raise InputError(f"--vary {shown}: a step of 0; allowed: 1 and more, or -1 and less to count down")
         chosen = range(first, last + (1 if step > 0 else -1), step)
         if not 1 <= len(chosen) <= MOST_CELLS:
-            raise InputError(f"--vary {given}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
+            raise InputError(f"--vary {shown}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
         return key, list(chosen)
     return key, [parse_value(part) for part in parts_of(values)]
 
@@ -241,9 +241,9 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
         for name, metric in with_percentiles(result.metrics).items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
-    told = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
-    told |= {"error": [result.error for result in results]}
-    return pd.DataFrame(rows).assign(**told)
+    columns = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
+    columns |= {"error": [result.error for result in results]}
+    return pd.DataFrame(rows).assign(**columns)
 
 
 def shown(cell: Cell) -> dict[str, Any]:

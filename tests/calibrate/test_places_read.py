@@ -138,7 +138,7 @@ def amusd_runs(**sd: Any) -> list[dict[str, Any]]:
 def test_amusds_sd_run_gives_agreement_and_step_times(tmp_path: Path) -> None:
     (tmp_path / "runs.json").write_text(json.dumps(amusd_runs(time_per_token=0.03)))
     recording = read_amusd([tmp_path / "runs.json"])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.told) == (18, 54, 5, 4.0)
+    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (18, 54, 5, 4.0)
     assert isinstance(recording.acceptance, Agreement)
     assert recording.acceptance.sessions == ("11111?11011111?011111?10" * 3,)
     profile = recording.profile

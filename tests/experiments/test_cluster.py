@@ -290,14 +290,14 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert refused("127.0.0.1:1").endswith(" is not installed; --cluster needs it: pip install 'specfleet[cluster]'")
 
 
-@pytest.mark.parametrize("who", ["scheduler", slow("workers")])
+@pytest.mark.parametrize("part", ["scheduler", slow("workers")])
 def test_a_lost_cluster_ends_in_one_line_with_earlier_results(
-    who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "ALONE_S", 0.5)
     finished: list[Any] = []
-    with local_cluster(tmp_path / "cluster", workers=1 if who == "scheduler" else 2) as some:
-        victims = [some.scheduler] if who == "scheduler" else some.workers
+    with local_cluster(tmp_path / "cluster", workers=1 if part == "scheduler" else 2) as some:
+        victims = [some.scheduler] if part == "scheduler" else some.workers
 
         def done(result: CellResult) -> None:
             finished.append(result.cell["seed"])

@@ -114,11 +114,11 @@ def test_devices_that_only_one_of_them_shared_are_named() -> None:
     assert not [line for line in differences(simulated(**SHARED), both) if line.startswith("devices")]
 
 
-@pytest.mark.parametrize(("cores", "told"), [(2, True), (3, False)])
-def test_fewer_cores_than_models_is_a_difference(cores: int, told: bool) -> None:
+@pytest.mark.parametrize(("cores", "named"), [(2, True), (3, False)])
+def test_fewer_cores_than_models_is_a_difference(cores: int, named: bool) -> None:
     lines = [line for line in differences(simulated(), measured(cores=cores)) if line.startswith("devices:")]
-    assert bool(lines) == told
-    assert not told or "3 models of the run shared 2 cores" in lines[0]
+    assert bool(lines) == named
+    assert not named or "3 models of the run shared 2 cores" in lines[0]
     with_gpus = measured(cores=cores)
     header = msgspec.structs.replace(with_gpus.header, host=with_gpus.header.host | {"gpus": "1"})
     assert differences(simulated(), Run(header, with_gpus.table)) == []
@@ -188,5 +188,5 @@ def test_a_replayed_run_has_links_but_no_models(provenance: dict[str, str], says
     first = Run(msgspec.structs.replace(first.header, scenario=scenario), first.table)
     lines = differences(first, replayed)
     assert not any("models" in line for line in lines)
-    said = "links and delays: replayed stations have those of their own host's processes, and the simulation had those"
+    said = "links and delays: replayed stations have their own host's, and the simulation had those"
     assert any(line.startswith(said) for line in lines) == says_so

@@ -141,6 +141,6 @@ def test_estimates_without_a_fit_stay_within_their_claims() -> None:
 
 
 def test_an_estimated_row_counts_as_a_predicted_one_does() -> None:
-    told = Reproduction("x", [row("a", {}, "estimated", 2.0, 3.0), row("b", {}, "input", 1.0, 1.0)], [])
-    assert told.score.rows == 1
-    assert told.score.mean_error == pytest.approx(0.5)
+    judged = Reproduction("x", [row("a", {}, "estimated", 2.0, 3.0), row("b", {}, "input", 1.0, 1.0)], [])
+    assert judged.score.rows == 1
+    assert judged.score.mean_error == pytest.approx(0.5)

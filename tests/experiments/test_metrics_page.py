@@ -80,7 +80,7 @@ def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> Non
     read, verified = read_vllm_metrics([scrape]), verifications_of(rows).frame()
     drafts = verified[verified.draft_tokens > 0]
     assert (read.rounds, read.accepted) == (len(drafts), drafts.acceptance_length.sum())
-    assert read.told == pytest.approx(1 + drafts.acceptance_length.mean())
+    assert read.stated == pytest.approx(1 + drafts.acceptance_length.mean())
     assert isinstance(read.acceptance, PerPosition)
     histogram = np.bincount(drafts.acceptance_length, minlength=read.depth + 1)
     if drafts.draft_tokens.nunique() == 1:
@@ -133,8 +133,8 @@ def test_a_measured_run_has_a_sample_of_every_metric() -> None:
     text = text_of(scenario, counts)
     found = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, _, _ in samples(text)}
     assert found == {one.name for one in FAMILIES}
-    told = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
-    assert told == {
+    sums = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
+    assert sums == {
         "specfleet_energy_joules_total": 5000.0, "specfleet_power_watts": 300.0,
         "specfleet_graphics_clock_hertz": 1.98e9, "specfleet_memory_used_bytes": 2.0**30,
     }  # fmt: skip

@@ -35,12 +35,12 @@ def half_width(metric: Metric) -> float:
 
 
 def test_a_run_extends_its_beginning_until_metrics_are_precise() -> None:
-    told: list[str] = []
+    reports: list[str] = []
     short = simulate_to(open_star(0.3), {})
     assert simulate_to(open_star(0.3), {}, records=False)[:2] == (None, short.metrics)
-    precise = simulate_to(open_star(0.3), {"throughput": 0.05, "wait_s": 0.3}, report=told.append)
+    precise = simulate_to(open_star(0.3), {"throughput": 0.05, "wait_s": 0.3}, report=reports.append)
     assert precise.unmet == ()
-    assert told
+    assert reports
     assert half_width(precise.metrics["throughput"]) <= 0.05
     assert half_width(precise.metrics["wait_s"]) <= 0.3
     joined_s = [run.frame()[lambda rows: rows.event == "join"].time_s.head(100) for run in (short.run, precise.run)]
@@ -95,12 +95,12 @@ def test_a_metric_without_an_interval_does_not_stop_others(name: str, why: str) 
 
 
 def test_what_is_not_known_yet_reads_as_a_sentence() -> None:
-    told: list[str] = []
-    (line,) = simulate_to(open_star(0.3, requests=2), {"throughput": 0.001}, report=told.append).unmet
-    assert told[0] == "2 requests: throughput has no interval yet (asked: 0.001); next 20"
-    assert re.match(r"throughput is known to 0\.\d+ \(asked: 0\.001\): 200 requests are 100 times", line)
+    reports: list[str] = []
+    (line,) = simulate_to(open_star(0.3, requests=2), {"throughput": 0.001}, report=reports.append).unmet
+    assert reports[0] == "2 requests: throughput has no interval yet (aim: 0.001); next 20"
+    assert re.match(r"throughput is known to 0\.\d+ \(aim: 0\.001\): 200 requests are 100 times", line)
     (overloaded,) = simulate_to(open_star(1.3), {"throughput": 0.01}).unmet
-    assert overloaded.startswith("throughput has no interval yet (asked: 0.01): more is offered than is carried")
+    assert overloaded.startswith("throughput has no interval yet (aim: 0.01): more is offered than is carried")
 
 
 def test_precision_is_read_as_people_write_it() -> None:

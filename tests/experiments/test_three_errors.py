@@ -31,9 +31,9 @@ def scenario(count: int = 3, **profile: Any) -> Scenario:
     return star(profile=times, verifiers={"count": count, "kind": "replayed"}, workload={"requests": 24})
 
 
-def measured(known: Scenario, seed: int = 9) -> Run:
+def measured(scenario: Scenario, seed: int = 9) -> Run:
     """A run that stands for the engine's."""
-    return simulate(msgspec.structs.replace(known, seed=seed))
+    return simulate(msgspec.structs.replace(scenario, seed=seed))
 
 
 def row_of(comparison: specfleet.Comparison, quantity: str) -> Row:
@@ -48,14 +48,14 @@ def test_lengths_and_arrivals_are_no_error_of_the_mechanism() -> None:
     """Whatever their lengths and arrivals: a run has its own, and its prediction the same."""
     workload = {"requests": 12, "prompt_tokens": {"low": 20, "high": 900}, "new_tokens": {"low": 4, "high": 200}}
     open_loop = workload | {"arrivals": {"process": "poisson", "per_s": 0.01}}
-    known = {
+    tables = {
         "name": "asked",
         "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0, "per_row_token_s": 0.1}},
         "acceptance": {"model": "geometric", "beta": 0.5},
     }
     batch = {"batch": {"rule": {"policy": "realign", "size": 4}}}
-    for asked in (batch | {"workload": workload}, batch | {"workload": open_loop}, {"workload": workload}):
-        comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(known | asked))), seeds=3)
+    for changes in (batch | {"workload": workload}, batch | {"workload": open_loop}, {"workload": workload}):
+        comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(tables | changes))), seeds=3)
         left = {row.quantity: row.mechanism.value for row in comparison.rows if row.mechanism is not None}
         assert len(left) > 10
         assert left == pytest.approx(dict.fromkeys(left, 0.0), abs=1e-9)
@@ -173,11 +173,11 @@ def test_the_command_compares_a_measured_run_with_its_reruns(
     files = [str(tmp_path / f"{number}.parquet") for number in (1, 2, 3)]
     for number, file in enumerate(files):
         specfleet.Result(measured(scenario(), seed=number)).save(file)
-    asked = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
-    assert command(monkeypatch, *asked, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    row = next(row for row in told["rows"] if row["quantity"] == "tpot_p90_s")
+    words = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
+    assert command(monkeypatch, *words, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    row = next(row for row in printed["rows"] if row["quantity"] == "tpot_p90_s")
     assert len(row["runs"]) == 3
     assert row["mechanism"]["low"] <= row["mechanism"]["value"] <= row["mechanism"]["high"]
-    assert command(monkeypatch, *asked) == 0
+    assert command(monkeypatch, *words) == 0
     assert "mechanism" in capsys.readouterr().out

@@ -88,17 +88,17 @@ def test_a_killed_node_ends_the_run_in_one_line(kind: str, victim: int, tmp_path
     os.kill(nodes_of(process)[victim], signal.SIGKILL)
     killed_s = time.monotonic()
     assert process.stderr is not None
-    told = []
+    lines = []
     for line in process.stderr:  # behind notes on cores
-        told.append(line.strip())
+        lines.append(line.strip())
         if line.startswith("specfleet: "):
             break
     said_s = time.monotonic() - killed_s
-    line = told[-1]
+    line = lines[-1]
     status, printed, err = ended(process)
-    assert (status, printed, err) == (1, "", ""), told
+    assert (status, printed, err) == (1, "", ""), lines
     how = "was killed by SIGKILL|died while it started"
-    assert re.fullmatch(rf"specfleet: .* ({how}); the run is ended, and nothing was written", line), told
+    assert re.fullmatch(rf"specfleet: .* ({how}); the run is ended, and nothing was written", line), lines
     assert said_s < 1.0 + BUSY_S  # a second, on a host that does nothing else
     assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
     assert left_in(temporary) == []
@@ -117,15 +117,15 @@ def test_an_ended_run_removes_stopped_and_dead_nodes(what: str, how: str, tmp_pa
     )
     more = [*REPLAYED, *PATIENT, "--set", "workload.requests=5000", "-o", out]
     process = specfleet("run", scenario, *more, env={"TMPDIR": str(temporary)})
-    known: list[int] = []
+    nodes: list[int] = []
 
     def is_hit() -> bool:
-        known[:] = known if len(known) == 2 else nodes_of(process)
-        if len(known) < 2:
+        nodes[:] = nodes if len(nodes) == 2 else nodes_of(process)
+        if len(nodes) < 2:
             return False
         if what == "kill":
-            return known[0] not in alive(process.pid)
-        return state_of(Path(f"/proc/{known[0]}/stat"))[0] == "T"
+            return nodes[0] not in alive(process.pid)
+        return state_of(Path(f"/proc/{nodes[0]}/stat"))[0] == "T"
 
     assert eventually(is_hit, process)
     tell(process, how)

@@ -96,7 +96,7 @@ def test_output_that_nobody_reads_ends_it_quietly(command: str, tmp_path: Path) 
     os.close(writing)
     status, _, err = ended(process)
     assert (status, err.replace(f"records: {out}\n", "")) == (141, "")
-    assert out.exists() == (command == "simulate"), "what was asked for is written"
+    assert out.exists() == (command == "simulate"), "the result is written"
 
 
 @pytest.mark.parametrize("command", [["scenarios"], slow(["simulate", "star", *SMALL])])

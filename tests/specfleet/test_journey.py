@@ -120,12 +120,12 @@ def test_another_scenario_with_that_profile_says_what_was_not_shared(home: Path,
     short = ("verifiers.count=2", "workload.requests=8", "workload.new_tokens=32", "workload.prompt_tokens=128")
     models = ("drafters.model=path/to/drafter", "verifiers.model=path/to/target")
     profile = ("profile=runs/mine/pair.json",)
-    told = []
+    results = []
     for command, settings in (("run", (*short, *models)), ("simulate", (*short, *profile))):
         words = [word for setting in settings for word in ("--set", setting)]
-        told.append(say(home, command, "mine.toml", *words, "-o", f"runs/astray/{command}.parquet"))
-        assert told[-1].status == 0, told[-1].err
-    assert "note: [acceptance] is the scenario's, geometric with beta = 0.75: 2.29 accepted tokens" in told[1].err
+        results.append(say(home, command, "mine.toml", *words, "-o", f"runs/astray/{command}.parquet"))
+        assert results[-1].status == 0, results[-1].err
+    assert "note: [acceptance] is the scenario's, geometric with beta = 0.75: 2.29 accepted tokens" in results[1].err
     compared = say(home, "compare", "runs/astray/simulate.parquet", "runs/astray/run.parquet", "--json")
     unlike = json.loads(compared.out)["differences"]
     assert any("[acceptance] in place of profile" in line for line in unlike if line.startswith("acceptance:"))

@@ -30,9 +30,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), REFUSED)
+@pytest.mark.parametrize(("words", "line"), REFUSED)
 def test_what_keys_lack_is_said_in_one_line(
-    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "argv", ["specfleet", *words])
@@ -40,7 +40,7 @@ def test_what_keys_lack_is_said_in_one_line(
         cli.main()
     out, err = capsys.readouterr()
     assert (end.value.code, out) == (2, "")
-    assert told in err
+    assert line in err
     assert err.count("\n") == 1
 
 

@@ -208,12 +208,12 @@ def test_what_was_computed_comes_with_the_error(tmp_path: Path) -> None:
 def test_a_sweep_has_its_table_after_each_cell(tmp_path: Path) -> None:
     import pandas as pd
 
-    known: list[set[int]] = []
+    tables: list[set[int]] = []
     api.sweep(
         "star", {"verifiers.count": [1, 2, 4]}, {"workload.requests": 12}, out=tmp_path, seeds=1, jobs=1,
-        done=lambda _: known.append(set(pd.read_csv(tmp_path / "sweep.csv")["verifiers.count"])),
+        done=lambda _: tables.append(set(pd.read_csv(tmp_path / "sweep.csv")["verifiers.count"])),
     )  # fmt: skip
-    assert known == [{1}, {1, 2}, {1, 2, 4}]
+    assert tables == [{1}, {1, 2}, {1, 2, 4}]
 
 
 # The command as such.

@@ -127,7 +127,7 @@ def test_a_plan_shows_its_devices_and_each_pairs_best(planned: Plan) -> None:
     assert planned.chosen is not None
     assert f"on {planned.chosen.draft_place} for" in planned.lines[0]
     assert planned.chosen.title in planned.lines[0]
-    simulated = [row for row in planned.rows if row.known == "simulated"]
+    simulated = [row for row in planned.rows if row.method == "simulated"]
     shown = tabled(simulated)
     assert {(row.target_place, row.draft_place) for row in shown if row.kind == APART} == {
         (target, draft) for target in ("h100", "l40s") for draft in ("l4", "rtx-4090", "h100")

@@ -26,7 +26,7 @@ def rows() -> dict[str, str]:
 
 
 def test_the_page_lists_exactly_the_exported_metrics() -> None:
-    assert rows() == {told.name: told.kind for told in FAMILIES}
+    assert rows() == {family.name: family.kind for family in FAMILIES}
 
 
 def commands() -> dict[str, list[str]]:
@@ -82,23 +82,23 @@ def test_commands_of_the_page_show_a_running_fleet(ports: dict[str, str], tmp_pa
             assert (status, err) == (0, "")
             return out
 
-        told: dict[str, Any] = {}
+        status: dict[str, Any] = {}
 
         def is_counted() -> bool:
-            told.update(json.loads(top("--json")))
-            return bool(told["rows"][0]["rounds"])
+            status.update(json.loads(top("--json")))
+            return bool(status["rows"][0]["rounds"])
 
         assert eventually(is_counted, drafter)
-        assert told["rows"][0]["heard_s"] is None  # it has ended
-        assert told["rows"][0]["received_bytes"] > 0
-        assert told["rounds"] == sum(row["rounds"] for row in told["rows"])
+        assert status["rows"][0]["heard_s"] is None  # it has ended
+        assert status["rows"][0]["received_bytes"] > 0
+        assert status["rounds"] == sum(row["rounds"] for row in status["rows"])
         header, _, headings, first, *_ = top().splitlines()
         assert header.startswith("drafter of star, up ")
         assert headings.split()[:4] == ["target", "sessions", "waiting", "rounds"]
         assert first.split()[0] == "1"
         with urllib.request.urlopen(f"http://127.0.0.1:{ports['9100']}/metrics") as answer:
             text = answer.read().decode()
-        assert f'specfleet_rounds_total{{target="1"}} {told["rounds"]}.0' in text
+        assert f'specfleet_rounds_total{{target="1"}} {status["rounds"]}.0' in text
     finally:
         drafter.terminate()
         _, _, err = ended(drafter)

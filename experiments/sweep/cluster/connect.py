@@ -94,8 +94,8 @@ def _check(client: Any, address: str) -> None:
         ) from error
     if not there:
         raise InputError(f"--cluster {address}: has no worker; {START}")
-    for worker, told in there.items():
-        refusal = failure(told) if isinstance(told, BaseException) else unlike(versions(), told)
+    for worker, answer in there.items():
+        refusal = failure(answer) if isinstance(answer, BaseException) else unlike(versions(), answer)
         if refusal:
             raise InputError(f"--cluster {address}: worker {worker} {refusal}")
 

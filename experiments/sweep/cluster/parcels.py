@@ -94,5 +94,5 @@ def _sources() -> str:
 def unlike(wanted: Mapping[str, str], there: Mapping[str, str]) -> str:
     """Say which versions are not the wanted ones, as "has numpy 1.26.4 (here 2.4.6)"; empty where all are."""
     other = {name: ours for name, ours in wanted.items() if there.get(name) != ours}
-    told = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
-    return told and f"has {told}"
+    lacks = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
+    return lacks and f"has {lacks}"
