@@ -1,4 +1,4 @@
-"""Models, devices and engines by name: those that ship, or files of a user."""
+"""Models, devices and engines by name: shipped ones, or a user's files."""
 
 from pathlib import Path
 
@@ -14,17 +14,18 @@ CONFIG = "config.json"
 
 
 def device_of(name: str) -> Device:
-    """Return a device by its shipped name, or from a TOML file of the same keys; InputError names those that ship."""
+    """Return a device by its shipped name, or from a TOML file of the same keys; InputError lists the shipped names."""
     return convert(read_toml(_path(name, "device", shipped_devices())), Device, f"device {shortened(name)}")
 
 
 def engine_of(name: str) -> Engine:
-    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError names those that ship."""
+    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError lists the shipped
+    names."""
     return convert(read_toml(_path(name, "engine", shipped_engines())), Engine, f"engine {shortened(name)}")
 
 
 def shape_of(name: str) -> Shape:
-    """Return a model by its shipped name, or from a config.json or the folder of one; InputError names those."""
+    """Return a model by its shipped name, or from a config.json or its folder; InputError lists the shipped names."""
     models = shipped_models()
     if name in models:
         return shape_of_config(name, models[name], f"model {name}")

@@ -10,22 +10,22 @@ from fleet.stations.session import Session
 from fleet.stations.station import Station
 from fleet.times.step import Member, StepKind
 
-_LEFT = 1 << 62  # epoch of a session that left: past every real one, so that what comes late is recognised
+_LEFT = 1 << 62  # epoch of a session that left: above every real one, so that late messages are stale
 
 
 class RouterStation(Station):
     """Routes draft requests by views of the drafters; its steps take no time, and are recorded and replayed as others.
 
-    A session that moves leaves its old drafter and opens at the new one, where its prefix must come into the cache.
+    A session that moves leaves its old drafter and opens at the new one, which then needs its prefix in the cache.
     """
 
     def __init__(self, name: str, drafters: int, route: Route) -> None:
         super().__init__(name, Fifo())
-        self._singly = False  # requests may have to wait for news of the drafters
+        self._singly = False  # requests may have to wait for views
         self.route = route
         self.views = [DrafterView() for _ in range(drafters)]
         self.heard = [-1] * drafters  # number of the newest view of each drafter
-        self.homes: dict[int, int] = {}  # drafter that holds a session, by tag
+        self.homes: dict[int, int] = {}  # drafter of a session, by tag
         self.held: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
         self.turn = 0
         self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
@@ -66,7 +66,9 @@ class RouterStation(Station):
         return []
 
     def _next_group(self) -> list[int]:
-        """Index of the oldest request, if there is a drafter for it now; else there is none for others either."""
+        """Return the index of the oldest request, if there is a drafter for it now; otherwise there is none for others
+        either.
+        """
         return [0] if self.waiting and self._choose(self.waiting[0].tag) is not None else []
 
     def _choose(self, tag: int) -> int | None:
@@ -84,7 +86,7 @@ class RouterStation(Station):
         member = step.members[0]
         request = self.held.get(member.tag)
         if request is None or (request.request, request.epoch) != (member.request, member.epoch):
-            return []  # it left, or moved on, in the same instant
+            return []  # it left or advanced at the same instant
         del self.held[member.tag]
         drafter, home = member.tokens, self.homes.get(member.tag)
         self.turn += 1

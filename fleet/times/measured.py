@@ -1,4 +1,4 @@
-"""What a calibration measured beside the numbers of a profile, row by row, as figures and reproductions read it."""
+"""Measurements of a calibration beside a profile's numbers, row by row, for figures and reproductions."""
 
 from typing import Annotated, TypeVar
 
@@ -24,7 +24,7 @@ class AfterIdle(msgspec.Struct, frozen=True):
 
 
 class AfterWarmUp(msgspec.Struct, frozen=True):
-    """Draft times after so many throw-away tokens; seconds as in `AfterIdle`."""
+    """Draft times after warm-up tokens; seconds as in `AfterIdle`."""
 
     warm_tokens: Annotated[int, Meta(ge=0)]
     mean_s: Duration
@@ -52,17 +52,17 @@ class _Rows(msgspec.Struct, frozen=True):
 
 
 def after_idle(profile: HardwareProfile) -> list[AfterIdle]:
-    """Return the draft times after idle gaps; InputError where the profile holds none."""
+    """Return the draft times after idle gaps; InputError if the profile has none."""
     return _found(profile, "idle", _rows(profile, "idle").idle)
 
 
 def after_warm_up(profile: HardwareProfile) -> list[AfterWarmUp]:
-    """Return the draft times after warm-up tokens; InputError where the profile holds none."""
+    """Return the draft times after warm-up tokens; InputError if the profile has none."""
     return _found(profile, "warm_up", _rows(profile, "warm_up").warm_up)
 
 
 def fitted_steps(profile: HardwareProfile) -> dict[str, list[FittedStep]]:
-    """Return the grids of draft and verification; InputError where the profile lacks one."""
+    """Return the grids of draft and verification; InputError if the profile lacks one."""
     return {
         "draft": _found(profile, "draft", _rows(profile, "draft").draft),
         "verify": _found(profile, "verify", _rows(profile, "verify").verify),
