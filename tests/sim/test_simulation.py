@@ -214,6 +214,19 @@ def test_one_process_has_no_link() -> None:
     assert middle(one_process)["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
 
 
+def test_contended_stations_slow_each_other_by_their_number() -> None:
+    """Two targets verify for 4 s each; while both are active, each advances at half speed.
+
+    Target 1 begins at 1 and is alone until 2. Both then run until target 1 ends at 8; target 2 ends at 9.
+    """
+    scenario = star(
+        verifiers={"count": 2, "device": "host"}, devices={"host": {"sharing": "contended"}},
+        workload={"requests": 2, "new_tokens": 2}, profile=profile(1.0, 4.0, contention=[1.0, 2.0]),
+    )  # fmt: skip
+    assert shown(scenario, "verifier.1")[1] == ("verify", 0, 1, 8)
+    assert shown(scenario, "verifier.2")[1] == ("verify", 1, 2, 9)
+
+
 # ---- baselines and admission
 
 
