@@ -1,8 +1,8 @@
-"""Which model types the engine runs, and why it refuses the others.
+"""The model types that the engine runs, and why it refuses the others.
 
-The list is what the zoo proves (`python -m bench zoo`): a tiny random model of every type computes what
-transformers computes, and says the same text however it is drafted for. What the list does not name is refused, with
-the reason if one is known; so a type that transformers learns tomorrow is refused until it has been proved.
+`python -m bench zoo` proves the list: a tiny random model of every type computes what transformers computes, and
+decodes the same text with every drafter. Other types are refused, with the reason if one is known. So a new type of
+transformers is refused until the zoo proves it.
 """
 
 import inspect
@@ -25,11 +25,11 @@ mixtral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmo
 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma
 """
 ADMITTED = frozenset(NAMES.split())
-ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted where their configuration makes decoders of them
-LAYERS = {"full_attention", "sliding_attention"}  # whose keys and values are a row that can be rolled back
-UNTOLD = {"phimoe", "qwen2_moe"}  # types whose layers do not tell attention their window
+ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted if their configuration makes decoders of them
+LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a row that can be rolled back
+UNTOLD = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
-ROPE_BY_LENGTH = {"dynamic", "longrope"}  # that do, beyond the length that the model was first trained for
+ROPE_BY_LENGTH = {"dynamic", "longrope"}  # frequencies that depend on it, beyond the original training length
 
 REASONS = {
     "multi-head latent attention (MLA), whose cache holds no plain keys and values": """
@@ -72,7 +72,7 @@ def check(config: PretrainedConfig) -> None:
 
 
 def refusal(config: PretrainedConfig) -> str:
-    """Return why the engine does not run models of this configuration, in one line; empty where it does."""
+    """Return why the engine does not run models of this configuration, in one line; empty if it does."""
     kind = config.model_type
     if kind not in ADMITTED:
         return reason_of(kind, config)
@@ -89,7 +89,7 @@ def refusal(config: PretrainedConfig) -> str:
 
 
 def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
-    """Return why a type that is not admitted is refused, as far as its name and its class tell."""
+    """Return why a type is refused, as far as its name and its class show."""
     if kind in KNOWN:
         return KNOWN[kind]
     network = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None) if config is not None else None
@@ -116,15 +116,15 @@ def ropes(config: PretrainedConfig) -> list[dict[str, object]]:
 
 
 def slides(config: PretrainedConfig) -> bool:
-    """Whether some layers see the last tokens only. Their rows are kept whole: what falls out may be needed again."""
+    """Whether some layers see only the last tokens. Rows stay whole: a rollback may need older tokens again."""
     kinds = getattr(config, "layer_types", None)
     return "sliding_attention" in kinds if kinds else bool(getattr(config, "sliding_window", None))
 
 
 def longest_row(config: PretrainedConfig) -> int:
-    """Return how many tokens a row may have, drafts included, before its numbers would change; 0 for any number.
+    """Return the maximum number of tokens of a row, drafts included, before its results change; 0 for no limit.
 
-    Beyond, rotary frequencies would depend on what is fed together, or a window that attention is not told would begin.
+    Beyond it, rotary frequencies depend on the tokens of one pass, or a window begins that attention does not apply.
     """
     limits = []
     for rope in ropes(config):

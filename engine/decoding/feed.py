@@ -1,7 +1,7 @@
-"""A feed: some new tokens of some rows on their way through a model, where they are stored and what they see.
+"""A feed: the new tokens of some rows in one pass of a model, with their places and what they see.
 
-Tokens of all rows form one flat batch, without padding. Only attention, which works row by row, gathers queries of
-unequal numbers into a rectangle.
+Tokens of all rows form one flat batch, without padding. Only attention works row by row, and gathers queries of unequal
+numbers into a rectangle.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ from engine.decoding.placing import placed
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Speculated tokens that are fed: stored from `offset` beyond each row's committed tokens on.
+    """Speculated tokens of a pass: stored from `offset` beyond each row's committed tokens on.
 
-    `seen` (rows or 1, nodes, offset + nodes): which speculated tokens of its row a node sees, itself included; None for
-    all up to itself, a chain. `depths` (rows or 1, nodes): how far its position lies beyond the committed tokens.
+    - `seen` (rows or 1, nodes, offset + nodes): the speculated tokens of its row that a node sees, itself included;
+      None for a chain, in which it sees all up to itself.
+    - `depths` (rows or 1, nodes): distance of its position from the committed tokens.
     """
 
     offset: int
@@ -36,9 +37,11 @@ class Nodes:
 class Feed:
     """N new tokens of B rows, at most T each, over the first places 0 .. W - 1 of their rows: `places` (W,).
 
-    `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for a
-    chain, whose tokens see all places up to their position. Where numbers of tokens differ between rows: `gather`
-    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle.
+    - `slots` (N,): the places of their keys and values.
+    - `positions` (N,): the positions of the tokens.
+    - `mask` (B, T, W): what each token sees; None for a chain, in which it sees all places up to its position.
+    - `gather` (B x T,): the token of each query of the rectangle, if rows have different numbers of tokens.
+    - `scatter` (N,): the query of each token, in the same case.
     """
 
     rows: slice
@@ -51,12 +54,12 @@ class Feed:
 
     @property
     def batch(self) -> int:
-        """B, how many rows."""
+        """B, the number of rows."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def width(self) -> int:
-        """W, how many places of each row are read."""
+        """W, the number of places that are read of each row."""
         return len(self.places)
 
     @property
@@ -68,7 +71,7 @@ class Feed:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether these are the first tokens of one row, a chain after nothing."""
+        """Whether these are the first tokens of one row, as a chain."""
         return self.mask is None and self.batch == 1 and len(self.slots) == self.width > 1
 
     def up_to_itself(self) -> torch.Tensor:
@@ -76,10 +79,10 @@ class Feed:
         return self.places <= self.positions.view(self.batch, -1, 1)
 
     def within(self, window: int) -> torch.Tensor | None:
-        """What each token sees that lies among the last `window` tokens, itself included: (B, T, W); None: everything.
+        """What each token sees of the last `window` tokens, itself included: (B, T, W); None for everything.
 
-        What a token sees is one text up to itself, in the order of places: the committed tokens and, in a tree, its
-        ancestors. So the window holds the last places that it sees, however wide tree and padding are.
+        A token sees one text up to itself, in the order of places: the committed tokens and, in a tree, its ancestors.
+        So the window covers the last places that it sees, for any width of tree and padding.
         """
         seen = self.visible
         if self.width <= window:
@@ -99,16 +102,16 @@ def feed_of(
     numbers: torch.Tensor,
     paddings: Sequence[int] | None = None,
 ) -> Feed:
-    """Return the feed of `counts` new tokens of `rows` that hold `lengths` committed ones.
+    """Return the feed of `counts` new tokens of `rows` with `lengths` committed ones.
 
-    A row has `capacity` places, of which `paddings` at its begin hold nothing; `numbers` counts all places of all rows.
+    A row has `capacity` places; the first `paddings` are empty. `numbers` counts all places of all rows.
     """
     offset, most = nodes.offset if nodes else 0, max(counts)
     padding = [0] * len(lengths) if paddings is None else paddings
     starts = [pad + length + offset for pad, length in zip(padding, lengths, strict=True)]
     width = max(starts) + most
     is_chain = nodes is None or nodes.seen is None
-    if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, by views alone
+    if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, with views alone
         begin = rows.start * capacity + starts[0]
         positions = numbers[starts[0] : width]
         return Feed(rows, numbers[begin : begin + most], positions, numbers[:width])
@@ -129,7 +132,7 @@ def feed_of(
 
 
 def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Every node sees the committed tokens, and of the speculated ones those in `seen`.
+    """Return the mask of a tree: a node sees the committed tokens, and the speculated ones in `seen`.
 
     Shapes: lengths (B,), seen (B or 1, T, S) over the S places beyond each row's length, places (W,), result (B, T, W).
     """
@@ -141,7 +144,7 @@ def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -
 
 
 def in_rectangle(counts: Sequence[int], most: int) -> list[int]:
-    """Where the first `counts` tokens of each row lie in a flattened rectangle with `most` a row."""
+    """Return the places of the first `counts` tokens of each row in a flattened rectangle with `most` tokens a row."""
     return [row * most + i for row, count in enumerate(counts) for i in range(count)]
 
 

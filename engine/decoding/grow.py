@@ -1,6 +1,6 @@
 """Growing drafts: a chain, a static tree or EAGLE-2's dynamic tree, for all rows of a batch at once.
 
-How a draft model reads what was drafted is the business of `extend`; here it is decided which tokens come next.
+`extend` runs the draft model on new nodes; this module chooses the tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +16,28 @@ from engine.decoding.trees import Tree, static_tree, tree_of
 from fleet.errors import InputError
 from fleet.policies.shapes import Shape, depths_of
 
-BROKEN = -2  # in place of a token whose logits were no numbers
+BROKEN = -2  # replaces a token if its logits are not numbers
 Extend = Callable[[torch.Tensor, torch.Tensor, Nodes], torch.Tensor]
-"""Feed nodes (B, w) whose parents are these nodes (B or 1, w) of the last level, placed so; return logits (B, w, V)."""
+"""Feed nodes (B, w) below these nodes (B or 1, w) of the last level; return logits (B, w, V)."""
 Stops = Callable[[int, float], bool]
-"""Whether row i stops after a token that was drawn from a distribution of that entropy, in nats."""
+"""Whether row i stops after a token; its distribution has that entropy, in nats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Drafts of B rows. `tokens` (B, n), -1 beyond a row's own `counts`; `depths`: levels of each.
+    """Drafts of B rows.
 
-    `q` (B, inner nodes, V): what the children of nodes 0, 1, ... were drawn from, where the rule must know it, as the
-    float16 weights that go over the wire; both ends use what these are, normalised, so rounding never biases.
-    `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed`: how many nodes the drafter fed, where
-    these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never;
-    `held`: the same on the host, once somebody asked. `fans`: the most children that a node of each row has; empty for
-    as many as the tree's. `rule`: which one the children were drawn for; None where nothing was drawn, which every rule
-    can verify. `drafter`: who drafted, for errors.
+    - `tokens` (B, n): -1 beyond a row's own `counts`.
+    - `depths`: levels of each row.
+    - `q` (B, inner nodes, V): the distributions of the children of nodes 0, 1, ..., if the rule needs them, as the
+      float16 weights of the wire. Both ends use these, normalised, so rounding causes no bias.
+    - `logits` (B, inner nodes, V): the drafter's, if requested.
+    - `fed`: number of nodes that the drafter fed, if these are the first ones in order; else (B, n) the offset of each
+      node beyond the committed tokens, -1 for never.
+    - `held`: a copy of `fed` on the host, after its first use.
+    - `fans`: most children of a node of each row; empty for as many as the tree's.
+    - `rule`: of the random draws; None for greedy drafts, which every rule can verify.
+    - `drafter`: its name in errors.
     """
 
     tree: Tree
@@ -49,7 +53,7 @@ class Drafts:
     drafter: str = "the drafter"
 
     def places(self, row: int, path: Sequence[int]) -> list[int]:
-        """How far beyond the committed tokens the drafter holds the nodes of a path, of those that it fed."""
+        """Offsets beyond the committed tokens of the nodes of a path that the drafter has fed."""
         if isinstance(self.fed, int):
             return [node - 1 for node in path if node <= self.fed]
         if not self.held:
@@ -60,7 +64,7 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How the children of nodes are drawn: each row's sampling, the random numbers, and whether with replacement."""
+    """How children of nodes are drawn: the sampling of each row, the random numbers, and whether with replacement."""
 
     rows: Sequence[Sampling]
     chance: Chance
@@ -76,10 +80,12 @@ def grow_static(
     stops: Stops | None = None,
     signals: bool = False,
 ) -> Drafts:
-    """Draft a chain or a static tree of `depths` levels, one number a row, from the logits (B, V) after the root.
+    """Draft a chain or a static tree from the logits (B, V) after the root.
 
-    Without `drawing`, each node's children are the drafter's best tokens. `stops` may end chains sooner. `signals`:
-    whether the logits are kept, for signals of the drafted tokens.
+    - `depths`: levels of each row.
+    - `drawing`: random draws; None takes the drafter's best tokens.
+    - `stops`: may end chains sooner.
+    - `signals`: whether the logits are kept, for signals of the drafted tokens.
     """
     device, children = logits.device, shape.children(max(depths))
     counts = [shape.nodes(depth) for depth in depths]
@@ -125,7 +131,7 @@ def grow_static(
 
 
 def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: Stops) -> list[int]:
-    """Return the lengths of chains with `drafted` tokens, the last drawn from distributions of that `entropy`."""
+    """Return the lengths of chains with `drafted` tokens; `entropy` is that of their last distributions."""
     return [
         min(count, drafted) if drafted < count and stops(row, nats) else count
         for row, (count, nats) in enumerate(zip(counts, entropy.tolist(), strict=True))
@@ -171,7 +177,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     tokens, likely, parents = (torch.cat(parts, 1) for parts in (all_tokens, all_likely, all_parents))
     n = min(shape.most, tokens.shape[1])
     counts = [min(shape.most, width + (levels - 1) * width**2) if levels else 0 for levels in depths]
-    # What lies deeper than a row's own draft may be, comes last: its candidates have the highest numbers.
+    # Nodes below a row's own depth come last: their candidates have the highest numbers.
     if min(depths) < depth:
         level_of = (torch.arange(tokens.shape[1], device=device) - width).div(width**2, rounding_mode="floor") + 1
         likely = likely.masked_fill(level_of >= placed(depths, device)[:, None], -torch.inf)
@@ -180,7 +186,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)  # the last, for the root, stays 0
     number_of.scatter_(1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1))
     drafted, above = tokens.gather(1, chosen), number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1))
-    if min(counts) < n:  # shorter rows are filled up with a chain below their last node, which has no child of its own
+    if min(counts) < n:  # shorter rows get a chain below their last node, which has no child of its own
         numbers = torch.arange(n, device=device)
         within = numbers < placed(counts, device)[:, None]
         drafted, above = torch.where(within, drafted, -1), torch.where(within, above, numbers)
@@ -208,17 +214,18 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
 
 
 def told(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Return tokens (..., k) that logits (..., V) gave; BROKEN where these are no numbers.
+    """Return tokens (..., k) of logits (..., V); BROKEN where the logits are not numbers.
 
-    The draft goes on, because looking at them would wait for the device; who copies the draft to the host finds it.
+    The draft goes on, because a check here would wait for the device; `check_draft` finds them on the host.
     """
     return torch.where(logits.amax(-1, keepdim=True).isfinite(), tokens, BROKEN)
 
 
 def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: str, tag: int, known: int) -> None:
-    """Raise InputError where a draft comes from logits that are no numbers.
+    """Raise InputError for a draft from logits that are not numbers.
 
-    `tokens` and `parents` of its nodes (None: a chain), after the first `known` tokens of the text of `tag`.
+    - `tokens`, `parents`: of its nodes; None for the parents of a chain.
+    - `known`: number of tokens of the text of `tag` before it.
     """
     if min(tokens, default=0) > BROKEN:
         return
@@ -228,7 +235,7 @@ def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: s
 
 
 def no_numbers(model: str, tag: int, known: int) -> str:
-    """Return the line that says that a model's logits after the first `known` tokens of a text are no numbers."""
+    """Return the error line for logits of a model that are not numbers after the first `known` tokens of a text."""
     return (
         f"{model}: its logits after {known} tokens of stream {tag} are no numbers (NaN or infinite); look at its "
         "weights, or try precision = 'float32'"
@@ -241,6 +248,6 @@ def entropies(logits: torch.Tensor) -> torch.Tensor:
 
 
 def no_drafts(rows: int, device: torch.device) -> Drafts:
-    """Return empty drafts: verifying them is plain decoding."""
+    """Return empty drafts: their verification is plain decoding."""
     nothing = torch.zeros(rows, 0, dtype=torch.long, device=device)
     return Drafts(static_tree((), device), nothing, [0] * rows, [0] * rows)

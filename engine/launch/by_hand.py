@@ -195,7 +195,7 @@ def compare_tokenizers(scenario: Scenario) -> None:
 
 
 def _resolved(scenario: Scenario) -> Fleet:
-    """Resolve a scenario for nodes on several hosts, whose links are those between the hosts."""
+    """Resolve a scenario for nodes on several hosts; the links are those between the hosts."""
     fleet = with_links_of_hosts(with_positions(resolve(scenario)))
     check_by_hand(fleet)
     return fleet
@@ -236,7 +236,7 @@ def _named(targets: Sequence[int]) -> str:
 
 
 def _clients(host: str, keys: Keys | None) -> str:
-    """Say who may connect."""
+    """Return in words which clients may connect."""
     if keys is None:
         return "this host alone, without keys"
     assert keys.allowed is not None

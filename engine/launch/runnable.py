@@ -1,4 +1,4 @@
-"""Scenarios that the engine cannot run, refused by key in one line."""
+"""Checks that the engine can run a scenario; errors name the key in one line."""
 
 from collections.abc import Iterator
 

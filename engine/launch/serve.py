@@ -222,7 +222,7 @@ class Launch:
         return {"gpu": self.gpus.get(station, ""), **self.observing.of(measures)}
 
     def _lock_file(self, device: str) -> Path | None:
-        """The file whose lock stations of a time-sliced device hold around each step."""
+        """The file that stations of a time-sliced device lock around each step."""
         shared = self.fleet.devices.get(device)
         return self.folder / device if shared is not None and shared.sharing == "turns" else None
 

@@ -17,7 +17,7 @@ from fleet.records.power import curves_of, energy_line, write_samples
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """How a node is shown. `watch`: is called with its counters; `power`: a file for samples of its device."""
+    """How a node is shown. `watch` is called with its counters; `power` is a file for samples of its device."""
 
     watch: Watch | None = None
     power: Path | None = None
@@ -27,7 +27,7 @@ class Asked(msgspec.Struct, frozen=True):
 def on_show(
     node: Node | ReplayedFleet, zero_s: float, asked: Asked, device: Device | None, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Show a node while it serves. `device`: that its model runs on; None for a replayed one."""
+    """Show a node while it serves. `device`: the device of its model; None for a replayed one."""
     name = "".join(worker.recorded.station.name for worker in node.workers)
     watched = Watched(node.fleet, asked.watch)
     if node.server is not None:
@@ -49,7 +49,7 @@ def on_show(
 
 
 def _sampler(asked: Asked, device: Device | None, zero_s: float, say: Callable[[str], None]) -> Sampler | None:
-    """Return the sampler that was asked for; say in one line why there is none."""
+    """Return the sampler for `power`, or None with the reason in one line."""
     if asked.power is None:
         return None
     if device is None:

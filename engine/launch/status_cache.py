@@ -1,4 +1,4 @@
-"""Latest status of a node, for `specfleet top`. The observer counts; the status endpoint asks."""
+"""Latest status of a node, for `specfleet top`. The observer thread writes it; the status endpoint reads it."""
 
 import math
 

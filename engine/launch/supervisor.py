@@ -47,7 +47,7 @@ class Place:
 
     @property
     def goes(self) -> bool:
-        """Whether it has a process that has not ended."""
+        """Whether it has a process that is still running."""
         return self.state in ("starting", "serving", "stalled")
 
     def begin(self) -> NodeProcess:
@@ -117,7 +117,7 @@ class Supervisor:
             place.take_result(said)
 
     def _change(self, station: str, change: Change) -> None:
-        """Apply a change of a fault, if the process is in a state for it; a killed one is restarted by `_kill`."""
+        """Apply a change of a fault, if the process is in a state for it; `_kill` restarts a killed one."""
         (place,) = [place for place in self.places if place.station == station]
         while place.goes and place.node.pipe.poll():  # it may have ended
             place.node.take()

@@ -27,7 +27,7 @@ ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ's specification 27
 ZAP_DOMAIN = b"specfleet"
 BAN_S = 60.0  # how long the key of a peer that was cut is refused
 REREAD_S = 1.0  # least time between two readings of the folder of allowed keys
-MAX_LINES = 16  # different log lines that wait to be fetched
+MAX_LINES = 16  # distinct log lines that wait to be fetched
 MAX_STRANGERS = 128  # connections without an accepted peer; the oldest is closed for a newer one
 STRANGER_S = 10.0  # how long a connection may go without an accepted peer
 CUT_S = 0.2  # from the decision to cut a peer until its connection is closed, so that it can read the reason
@@ -44,7 +44,7 @@ class KeyAuth:
 
     - `keys`: with the folder of allowed keys.
     - `counts`: refusals are added here.
-    - `lines`: lines for the user of the node, with their number; whoever fetches them empties it.
+    - `lines`: lines for the user of the node, with their number; the reader empties it.
     """
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keys: Keys, counts: Counter[str]) -> None:
@@ -116,7 +116,7 @@ class ConnectionMonitor:
     - `keys`: if given, the socket accepts only allowed keys.
     - `max_bytes`: of one message.
     - `port`: TCP port of the socket, to be set when it is bound.
-    - `gone`: peers whose connections have ended; whoever fetches them empties it.
+    - `gone`: peers with closed connections; the reader empties it.
     - `counts`: what was refused or closed, and why.
     """
 
@@ -137,7 +137,7 @@ class ConnectionMonitor:
             server.curve_server = True
             server.curve_secretkey = keys.secret
             server.set(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-            server.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer nobody is admitted
+            server.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer no peer is admitted
         self.events = server.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
         watched = [self.events] if self.auth is None else [self.events, self.auth.socket]
         self.descriptors = [int(each.getsockopt(zmq.FD)) for each in watched]

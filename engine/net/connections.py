@@ -21,8 +21,8 @@ class ConnectionTable:
     - `client_of`: the client that sends a tag's messages to its drafter.
     - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
       answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
-    - `seen`: is called with each relayed draft.
-    - `links`: what delays messages, if the scenario describes links.
+    - `seen`: callback for each relayed draft.
+    - `links`: delays of messages, if the scenario describes links.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from engine.net.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
-VERSION = 3  # of frames and of what they may hold; both ends must have the same
-FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
+VERSION = 3  # of frames and their content; both ends must have the same
+FLOAT16 = 1  # the only number format of weights so far; 0 without weights
 HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
@@ -30,12 +30,12 @@ WireMessage = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
-_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can hold it
-_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
+_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can store it
+_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which also count the lives of a process
 
 
 class FrameError(ValueError):
-    """Bytes that are no message of this version, and why."""
+    """Bytes that are not a message of this version, with the reason."""
 
 
 class OtherVersionError(FrameError):

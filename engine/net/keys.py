@@ -20,7 +20,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 
 SECRET, PUBLIC = ".secret", ".public"
-ANY = ""  # stands for the address of every server that is not named
+ANY = ""  # the address of every server without a name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of 32 bytes as Z85
 _MAX_FILE_BYTES = 4096

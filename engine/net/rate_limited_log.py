@@ -7,7 +7,7 @@ from engine.net.token_bucket import full
 
 BURST, LINES_PER_S = 40, 0.2  # at once, and per second
 REPEAT_S = 60.0  # between two times of the same line
-MAX_LINES = 64  # different lines whose repeats are counted
+MAX_LINES = 64  # distinct lines with counted repeats
 
 
 @dataclass(slots=True)

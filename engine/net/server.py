@@ -38,7 +38,7 @@ from fleet.stations.messages import DraftRequest, Leave, Message, View
 MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
 JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is assigned
-STRANGERS = 256  # whose useless frames are counted
+STRANGERS = 256  # strangers with counted useless frames
 MAX_WATCHERS = 8  # peers that ask for the status at a time
 MAX_LINES = 16  # log lines that wait to be fetched; more are dropped
 
@@ -75,7 +75,7 @@ class ServerEnd:
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
     - `counts`: what was refused, dropped and cut, by reason.
-    - `log_lines`: peers that joined, left or were refused; whoever fetches them empties it.
+    - `log_lines`: peers that joined, left or were refused; the reader empties it.
     - `address_of`: returns HOST:PORT of a peer.
     - `status`: returns the node's status from a target on; None if it is not published.
     """
@@ -104,7 +104,7 @@ class ServerEnd:
         self.log_lines: list[str] = []
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
         self.status: Callable[[int], Status] | None = None
-        self.watchers: dict[bytes, float] = {}  # when each has asked for the status last
+        self.watchers: dict[bytes, float] = {}  # last request of each for the status
         self.known: Container[bytes] = ChainMap(self.peers, self.watchers)  # type: ignore[arg-type]
         self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 

@@ -16,7 +16,7 @@ class Sessions:
 
     While the worker is busy, at most one request of a session and one ping of a peer wait for it.
 
-    - `priority`: of the peer's requests; None for a router, whose requests have several.
+    - `priority`: of the peer's requests; None for a router, which has requests of several priorities.
     """
 
     def __init__(self, bounds: Bounds, priority: int | None) -> None:

@@ -46,14 +46,15 @@ class SocketThread(threading.Thread):
         self.failed = failed
         self.say = say
         self.lossy = lossy
-        self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # and when each left its station
+        # with the time at which each left its station
+        self.posted: deque[tuple[Posted, Content, float | None]] = deque()
         self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of messages that a link fault delays
         self.numbers = count()
         self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports of welcomed clients, and errors
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
-        self.leaving: list[bytes] = []  # peers whose connections have ended; at the next tick all their frames are read
+        self.leaving: list[bytes] = []  # peers with closed connections; at the next tick all their frames are read
         self.log = RateLimitedLog(say, now_s())
         if connections.server is not None:
             connections.server.address_of = sockets.address_of

@@ -148,7 +148,7 @@ class Sockets:
         return "" if self.monitor is None else self.monitor.address_of(peer)
 
     def cut(self, peer: bytes) -> None:
-        """Close the connection of a peer of the server, after a moment in which it can read why; ban its key."""
+        """Close the connection of a peer after CUT_S, so that it can read the reason, and ban its key."""
         if self.monitor is not None:
             self.monitor.cut(peer, now_s())
 
@@ -170,7 +170,7 @@ class Sockets:
         return lines
 
     def gone(self) -> list[bytes]:
-        """Return the peers of the server whose connections have ended since the last call."""
+        """Return the peers of the server that have disconnected since the last call."""
         if self.monitor is None:
             return []
         gone, self.monitor.gone = self.monitor.gone, []

@@ -32,13 +32,13 @@ class Sampler:
         return lambda one: report(one._replace(devices=self.newest))
 
     def before(self, station: str) -> Callable[[Step], None]:
-        """Return what takes one before each draft of a station, as StarSD's appendix F does."""
+        """Return a function that takes a sample before each draft of a station, as in StarSD's appendix F."""
         return lambda step: self.take(station, step.number) if step.kind == "draft" else None
 
 
 @contextmanager
 def metered(sampler: Sampler | None) -> Iterator[None]:
-    """Take samples twice a second, at the beginning and at the end; none where there is no sampler."""
+    """Take samples twice a second, at the beginning and at the end; none without a sampler."""
     if sampler is None:
         yield
         return

@@ -34,9 +34,9 @@ class Node:
     - `opens_s`: the earliest time of a request, in seconds of the run; 0 if it is not listed.
     - `sockets`: belongs to `connections`. A node without both is not connected.
     - `say`: prints a line for the user of a node that was started by hand.
-    - `life`: of its process. `finished`: is called with each decoded request. `lossy`: faults of its links.
+    - `life`: of its process. `finished`: callback for each decoded request. `lossy`: faults of its links.
 
-    Nodes that a launcher starts know their `fleet`; `port` is that of their server.
+    Nodes of a launcher know their `fleet`; `port` is that of their server.
     """
 
     fleet: Fleet

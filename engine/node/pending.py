@@ -1,4 +1,4 @@
-"""What a target keeps of its drafters: drafts that it has not verified yet, and requests that may have been lost."""
+"""State of a target about its drafters: drafts that it has not verified yet, and requests that may be lost."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ class PendingDrafts:
     """Drafts that are not verified yet, by tag, in order; several of a tag while its drafter drafts ahead.
 
     A verification takes all drafts of a tag. Drafts that arrive during it are the next ones. So executor and station
-    agree: both know the same drafts when the verification begins, and when it ends.
+    agree on the drafts, both when the verification begins and when it ends.
     """
 
     def __init__(self) -> None:

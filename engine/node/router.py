@@ -1,6 +1,6 @@
 """The router: it sends each round of a session to one of several drafters.
 
-It is a node of its own (`RouterNode`), or stands in the process of all replayed targets (`InnerRouter`).
+It is a node of its own (`RouterNode`), or part of the process of all replayed targets (`InnerRouter`).
 """
 
 import time
@@ -38,8 +38,8 @@ class RelayedDraft(msgspec.Struct, frozen=True):
 class RouteExecutor:
     """Keeps the committed tokens of each session, to open it at another drafter.
 
-    Targets send only their own token. The accepted ones are known from the draft, which `relayed` takes in the socket
-    thread before its target gets it.
+    Targets send only their own token. The accepted ones are known from the draft; `relayed` takes it in the socket
+    thread before its target does.
     """
 
     def __init__(self) -> None:

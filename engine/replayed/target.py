@@ -70,7 +70,7 @@ class ReplayedTarget:
         self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
         self.answers = answers(self.recorded.station)
         self.pending = PendingDrafts()
-        self.taken: list[Content] = []  # what the running step verifies
+        self.taken: list[Content] = []  # the drafts that the running step verifies
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
 
@@ -80,7 +80,7 @@ class ReplayedTarget:
         return not self.requests
 
     def begin(self) -> None:
-        """Let all users send their first unfinished request."""
+        """Send the first unfinished request of each user."""
         if self.life.number:
             self.deliver(Restarted(self.life.number), NOTHING, now_s())
         for tag in list(self.requests):
@@ -141,7 +141,7 @@ class ReplayedTarget:
                 assert isinstance(instruction, Released | Ignored), instruction
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return the content of a request: more than the target's own token if an earlier request may be lost."""
+        """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
         count = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
         content = self.answers.content_of(request)
         return Content([0] * count) if count > len(content.tokens) else content

@@ -1,7 +1,8 @@
-"""Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
+"""Replayed targets: many in one light process without a model, for other hardware than this machine's.
 
-A verification takes the time that the scenario states for such a target; what it accepts, `answers.py` says. Transport
-and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
+A verification takes the time that the scenario gives for such a target; `answers.py` decides acceptance. Transport and
+queueing are real. With a real drafter, drafting and acceptance are real too: its tokens are compared with recorded
+text.
 """
 
 import heapq
@@ -115,10 +116,10 @@ class ReplayedFleet:
         self.workers: list[Worker] = []
 
     def open(self) -> None:
-        """Do nothing: it connects while it waits for welcomes, or serves."""
+        """Do nothing: `wait_for_welcomes` and `serve` connect."""
 
     def stop(self) -> None:
-        """End after what is under way now; from any thread, and from a signal handler."""
+        """End after the running step; from any thread, and from a signal handler."""
         self.stopping = True
 
     def wait_for_welcomes(self, patience_s: float) -> None:
@@ -138,7 +139,7 @@ class ReplayedFleet:
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
+        """Decode all requests of all targets; return the stations' log, with times from `zero_s`."""
         self.targets = {
             number: ReplayedTarget(
                 self.fleet, number, self.answers, self._post, self._join, zero_s, self.log, self.life
@@ -173,7 +174,7 @@ class ReplayedFleet:
             self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _route(self, routed: Routed, left_s: float) -> None:
-        """Send a routed request, with its content as of now: the whole prefix if it opens its session."""
+        """Send a routed request, with its current content: the whole prefix if it opens its session."""
         message, content = routed.message, NOTHING
         if isinstance(message, DraftRequest):
             content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
@@ -225,7 +226,7 @@ class ReplayedFleet:
                 continue
             if action.after_s or isinstance(action.event, View):
                 self._later(action, time_s + action.after_s)
-            else:  # not at once: a target may be posting just now
+            else:  # not at once: a target may be posting now
                 self.inbox.append((action, time_s))
 
     def _join(self, join: Join, time_s: float) -> None:
@@ -249,7 +250,7 @@ class ReplayedFleet:
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs of target and drafter that are connected; with a router each target and 0."""
+    """Return the connected pairs of target and drafter; with a router each target and 0."""
     M = fleet.drafters.count
     if fleet.routed:
         return [(target, 0) for target in numbers]
