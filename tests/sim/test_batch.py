@@ -62,7 +62,7 @@ def test_a_window_smaller_than_the_batch_is_refused() -> None:
 
 
 class Device:
-    """Runs a batch station with given acceptance, and records its steps."""
+    """Runs a batch station with fixed acceptance, and records its steps."""
 
     def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
         self.station = BatchStation("batch", ResolvedBatch(rule, Fixed(depth)))

@@ -71,8 +71,8 @@ def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -
     gaps_s = starts.idle_gap_s.to_numpy()[resolved]
     whole = gaps_s[: len(gaps_s) // N * N].reshape(-1, N)  # (iterations, requests of one)
     np.testing.assert_allclose(whole.sum(axis=1), idle_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
-    asked = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
-    waits_s = begun_s - asked.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
+    requested_s = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
+    waits_s = begun_s - requested_s.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
     np.testing.assert_allclose(waits_s[resolved], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
 
 
