@@ -32,21 +32,6 @@ def test_no_shipped_scenario_has_a_note(name: str) -> None:
     assert notes_of(specfleet.scenario_of(name)) == ()
 
 
-def test_turns_that_nobody_measured_are_named_in_the_simulated_world() -> None:
-    here: dict[str, Any] = {"device": "host"}
-    turns = [{"slowdowns": {"draft": 1.1, "verify": 1.2}}]
-    profile = PROFILE | {"turns": turns}
-    tables: dict[str, Any] = {"profile": profile, "devices": {"host": {}}, "verifiers": here}
-    assert notes_of(scenario(**tables, drafters=here)) == ()
-    (note,) = notes_of(scenario(**tables | {"verifiers": here | {"count": 3}}, drafters=here))
-    assert note == (
-        "devices.host: 1 drafter and 3 targets here pay what 1 drafter and 1 target were measured to pay each other"
-    )
-    (note,) = notes_of(scenario(**tables | {"verifiers": here | {"count": 2}}, drafters={"count": 0}))
-    assert "plain decoding steps are not slowed" in note
-    assert notes_of(scenario(**tables, drafters=here), world="engine") == ()
-
-
 def test_rates_that_fall_steadily_are_named_with_both_readings() -> None:
     (note,) = notes_of(positions(rates=PRINTED))
     for part in ("acceptance.rates", "2.86 tokens a round at depth 5", "acceptance.survival: 3.84", "1 + the sum"):
