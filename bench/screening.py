@@ -54,7 +54,7 @@ For SCV > 1, up to 3 % is the error of the simulations."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One star whose S is 1 s.
+    """One star with S = 1 s.
 
     Keys:
         N (targets): Number of targets.
@@ -70,7 +70,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def region(self) -> str:
-        """The region of the grid to whose error the cell counts."""
+        """The region of the grid that the cell's error counts for."""
         if not self.scv and not self.return_scv:
             return "nothing varies: exact"
         return "S varies much (SCV > 1)" if self.scv > 1 else "S varies little (SCV <= 1)"
@@ -198,8 +198,8 @@ def by_region(rows: Sequence[Row]) -> list[Row]:
 
 
 def _mean(shares: Sequence[float]) -> float | None:
-    known = [share for share in shares if not np.isnan(share)]
-    return 100 * float(np.mean(known)) if known else None
+    defined = [share for share in shares if not np.isnan(share)]
+    return 100 * float(np.mean(defined)) if defined else None
 
 
 def error_of(shares: Sequence[float]) -> Error:

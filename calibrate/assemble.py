@@ -29,11 +29,14 @@ GAP_BINS = 8
 class Measured(msgspec.Struct, frozen=True):
     """What a calibration measured.
 
-    `saturated`, `loaded`, `idling`: fleets of replayed targets whose drafter is always busy, is busy in part, and
-    idles before each draft; `warmed`: by warm-up tokens. `time_sliced`, `in_process`: real targets and their drafter
-    that take turns on one device; `concurrent[k-1]`: k real targets and their drafter that run at once; `plain`: a
-    target that decodes by itself. `round_trips_s`: by payload in bytes. `accepted`: accepted lengths of the rounds of
-    each prompt.
+    - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
+      idle before each draft.
+    - `warmed`: fleets of replayed targets, by warm-up tokens.
+    - `time_sliced`, `in_process`: real targets and their drafter that take turns on one device.
+    - `concurrent[k-1]`: k real targets and their drafter that run at once.
+    - `plain`: a target that decodes by itself.
+    - `round_trips_s`: by payload in bytes.
+    - `accepted`: accepted lengths of the rounds of each prompt.
     """
 
     points: Points
@@ -107,11 +110,11 @@ def in_service(draft: StepTime, drafts: pd.DataFrame, idle: IdleEffect) -> StepT
     return msgspec.structs.replace(draft.slowed(float(ratios.mean())), spread=spread_of(ratios))
 
 
-def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
+def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
     """Return the points of two passes over one grid as points of both."""
-    if not known:
+    if not earlier:
         return list(measured)
-    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(known, measured, strict=True)]
+    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]
 
 
 def by_gap(busy: pd.DataFrame, idling: pd.DataFrame) -> list[dict[str, float]]:

@@ -28,7 +28,7 @@ class Served(msgspec.Struct):
 
 
 class BatchMeasured(msgspec.Struct):
-    """What passes over a batch measured: its steps by kind, without the first of a kind in each run, and the runs."""
+    """Measurements of batches: steps by kind, without the first of a kind in each run, and the runs."""
 
     served: dict[str, Served] = {}
     runs: list[Run] = []

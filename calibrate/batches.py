@@ -1,7 +1,7 @@
 """Calibrate a batch: its steps as a batch station serves them, over rows, depths and contexts, fitted into a profile.
 
-Steps are not measured in loops: a batch whose rows come and go finds other caches, lengths and alignments than one
-that is repeated. Small runs of the scenario's own rule on calibration prompts show all of that.
+Steps are not measured in loops. A batch with rows that come and go has other caches, lengths and alignments than a
+repeated one. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ FEWEST = 12  # requests of a small run
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """How much of a batch to measure: passes over all sizes and depths, and requests whose acceptance is recorded.
+    """Size of the measurement: passes over all sizes and depths, and requests with recorded acceptance.
 
     There are several passes because a shared host is slow at times. Means of acceptance over 192 requests still differ
     by 5 % between sets of prompts.

@@ -56,7 +56,7 @@ def read_operators(path: Path) -> list[Operators]:
 
 
 def _operators_of(row: dict[str, str], origin: str) -> Operators:
-    """Return what a line of the file tells; InputError, which begins with `origin`, where it tells nothing of MODEL."""
+    """Read one line of the file; raise InputError, which begins with `origin`, if it has nothing on MODEL."""
     numbers: dict[str, float] = {}
     for name, cell in row.items():
         number = parsed(cell)

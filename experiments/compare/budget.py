@@ -22,7 +22,7 @@ STEPS: tuple[tuple[Part, ...], ...] = (
 def error_budget(scenario: Scenario, runs: Sequence[Run]) -> list[BudgetRow]:
     """Return the errors of a scenario's prediction for its engine runs, by what is played back.
 
-    Raises InputError for a run whose log is not one of its scenario.
+    Raises InputError if a run's log is not from its scenario.
     """
     measured = [measure(run) for run in runs]
     rows = []

@@ -71,7 +71,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def steady(self) -> bool | None:
-        """Whether the reruns agree well enough to tell the prediction's error; None where nothing was rerun."""
+        """Whether the reruns agree well enough to measure the prediction's error; None without reruns."""
         if self.host is None or self.parameters is None:
             return None
         return self.host.absolute <= max(self.parameters.absolute, STEADY)
@@ -88,8 +88,8 @@ class BudgetRow(msgspec.Struct, frozen=True):
 class Comparison(Shown, msgspec.Struct, frozen=True):
     """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted.
 
-    `differences`: what the two runs did not share, a line each, to be read before their errors. `notes`: what else
-    could not be told, and why. `budget`: how much of the error each part of the run makes, where that was asked for.
+    `differences`: what the two runs did not share, a line each; read it before the errors. `notes`: errors that could
+    not be computed, and why. `budget`: each part's share of the error, if `--budget` is set.
     """
 
     rows: list[Row]
@@ -119,8 +119,8 @@ def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: 
 def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[Row]:
     """Return the rows of one case with their three errors, for every compared quantity that both worlds have."""
     sim = with_percentiles(sim)
-    known = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
-    return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in known]
+    names = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
+    return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in names]
 
 
 def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
@@ -170,10 +170,10 @@ def _half(metric: Metric) -> float:
 
 def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> Error | None:
     """Return the error of predictions that were made for each run by itself; None where one is missing, or zero."""
-    measured, known = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
-    if len(known) != len(measured) or not np.all(measured):
+    measured, values_sim = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
+    if len(values_sim) != len(measured) or not np.all(measured):
         return None
-    errors = np.array(known) / measured - 1
+    errors = np.array(values_sim) / measured - 1
     return Error(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
 
 

@@ -26,9 +26,9 @@ class Reruns(msgspec.Struct, frozen=True):
 
 
 def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
-    """Simulate the scenario, whose profile predicts, once for each of its engine runs.
+    """Simulate the scenario from its profile, once for each of its engine runs.
 
-    Raises InputError for a run whose log is not one of its scenario.
+    Raises InputError if a run's log is not from its scenario.
     """
     return Reruns(
         engine=[with_percentiles(measure(run)) for run in runs],

@@ -20,7 +20,7 @@ from fleet.interrupts import ENDING, Interrupted
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
-    0: "The command did what it was asked to.",
+    0: "The command succeeded.",
     1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a precision that was "
     "not reached, a process of a running fleet that was killed, a file that could not be written (a full disk). What "
     "was computed is printed, the file unchanged.",
@@ -28,7 +28,7 @@ STATUSES = {
     "that is not installed.",
     128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",
     128 + signal.SIGTERM: "It was ended by SIGTERM; the line says what was kept. 129 where its terminal was closed.",
-    BROKEN_PIPE: "Whoever read its output has stopped reading, such as `head`; there is no line.",
+    BROKEN_PIPE: "The reader of its output closed the pipe, such as `head`; there is no line.",
 }
 """Exit statuses and their meanings, as the reference prints them."""
 
@@ -64,7 +64,7 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
         status, line = 1, f"{error.filename or 'standard output'}: cannot be written ({error.strerror})"
     try:
         sys.stdout.flush()
-    except OSError:  # beside what is told already
+    except OSError:  # the message above is enough
         _give_up_stdout()
     if line:
         with suppress(OSError):
@@ -79,7 +79,7 @@ def _printable(line: str) -> str:
 
 
 def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None, str]:
-    """Run the program; return its status, and the line that tells what ended it."""
+    """Run the program; return its status, and the line that says what ended it."""
     try:
         with interruptible():
             status = program()
@@ -150,7 +150,7 @@ def keeping(*places: Path | None) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        stop.kept = stop.kept or "; ".join(_kept(place, known) for place, known in before.items())
+        stop.kept = stop.kept or "; ".join(_kept(place, earlier) for place, earlier in before.items())
         raise
 
 
@@ -172,7 +172,7 @@ def _nowhere() -> TextIO:
 
 
 def _is_broken(stream: object) -> bool:
-    """Whether nobody reads the stream any more."""
+    """Whether the stream's reader has closed it."""
     try:
         poll = select.poll()
         poll.register(stream, select.POLLOUT)

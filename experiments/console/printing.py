@@ -80,7 +80,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 def show(table: "Table", console: "Console") -> None:
-    """Print a table as any other text: rich has an end of its own for output that nobody reads any more."""
+    """Print a table as ordinary text, because rich handles a closed pipe in a way of its own."""
     with console.capture() as drawn:
         console.print(table)
     print(drawn.get(), end="")
@@ -129,14 +129,14 @@ def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[
         "mechanism": [_error(row.mechanism) for row in chosen],
         "host": [_host(row) for row in chosen],
     }
-    told = {heading: cells for heading, cells in columns.items() if any(cells)}
-    print_table(title, list(told), list(zip(*told.values(), strict=True)), texts=2)
+    filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
     means = {name: value for name, value in comparison.mape.items() if not quantities or name in quantities}
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
 
 
 def print_budget(comparison: "Comparison") -> None:
-    """Print what is left of each quantity's error where parts of the runs are played back; nothing if nobody asked."""
+    """Print the error that remains for each quantity when parts of the runs are replayed; nothing without a budget."""
     quantities = list(dict.fromkeys(row.quantity for row in comparison.budget))
     left = {(row.quantity, row.played): _error(row.error) for row in comparison.budget}
     rows = [

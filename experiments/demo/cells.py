@@ -90,7 +90,7 @@ class Cell(msgspec.Struct, frozen=True):
         return self.planned.scenario
 
     def steady(self, quantity: str) -> bool | None:
-        """Whether its runs agree well enough on a quantity; None where nobody knows."""
+        """Whether its runs agree well enough on a quantity; None if unknown."""
         return next((row.steady for row in self.rows if row.quantity == quantity), None)
 
     def measured(self, quantity: str) -> float:
@@ -135,7 +135,7 @@ def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
 
 
 def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
-    """Yield the cells whose targets stand for accelerators of their own."""
+    """Yield the cells with replayed targets, which stand for separate accelerators."""
     for ratio in RETURN_OVER_SERVICE:
         time = replayed_time(profile, ratio)
         # Such a target is bound by memory: one token takes it as long as a few, a prefill not much longer.
@@ -147,7 +147,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
 
 
 def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
-    """Yield the cells whose targets run the model here; all stations take turns on this host."""
+    """Yield the cells with targets that run the model here; all stations share this host."""
     name = "real targets, by turns"
     for count in effort.real_counts:
         scenario = demo_scenario(

@@ -37,7 +37,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _content(path: Path) -> str:
-    """Fingerprint of a file's content; a run will tell if it cannot be read."""
+    """Fingerprint of a file's content; an unreadable file fails later, in the run."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:

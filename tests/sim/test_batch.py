@@ -62,7 +62,7 @@ def test_a_window_smaller_than_the_batch_is_refused() -> None:
 
 
 class Device:
-    """Runs a batch station with given acceptance, and records its steps."""
+    """Runs a batch station with fixed acceptance, and records its steps."""
 
     def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
         self.station = BatchStation("batch", ResolvedBatch(rule, Fixed(depth)))
@@ -259,3 +259,12 @@ def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
     metric = measure(run_batch({"policy": "rollback", "size": B}, beta))["acceptance_length"]
     survival = 1 - np.cumsum(pmf(Geometric(beta), 4))[:-1]
     assert abs(metric.value - float((survival**B).sum())) < (metric.high - metric.low) / 2 * 3.88 / 2.09
+
+
+@pytest.mark.slow
+def test_slots_beat_realignment_and_realignment_beats_rollback() -> None:
+    tokens_per_s = {
+        policy: measure(run_batch({"policy": policy, "size": 4}, realign_s=0.5))["throughput"].value
+        for policy in ("slots", "realign", "rollback")
+    }
+    assert tokens_per_s["slots"] > tokens_per_s["realign"] > tokens_per_s["rollback"]

@@ -59,7 +59,7 @@ def check(scenario: Scenario) -> None:
         assert measured(findings) == measured(expected)
 
 
-@settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
 def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
     check(scenario)

@@ -172,3 +172,8 @@ def test_iterations_are_the_verifiers_steps() -> None:
     assert x.shape[1] == 4
     assert np.nanmin(x) >= 1
     assert np.nanmax(x) <= 4  # three draft tokens and the bonus token
+
+
+def test_equal_clients_share_equally_and_hopeless_ones_get_nothing() -> None:
+    assert gradient_schedule([1, 1, 1], [0.5, 0.5, 0.5], 9) == [3, 3, 3]
+    assert gradient_schedule([1, 1], [0.0, 0.5], 4) == [0, 4]

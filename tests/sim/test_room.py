@@ -83,7 +83,7 @@ def test_admission_by_memory_keeps_caches_within_it(
 speeds = st.floats(0.001, 2.0)
 
 
-@settings(repeatable, max_examples=60)
+@settings(repeatable, max_examples=25)
 @given(speeds, speeds, st.floats(0, 5), st.floats(0.01, 1), st.integers(1, 4), st.booleans(), st.integers(1, 3))
 def test_drafting_ahead_stays_within_its_room(
     draft_s: float, verify_s: float, latency_s: float, beta: float, least: int, busy: bool, N: int

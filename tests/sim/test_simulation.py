@@ -71,8 +71,8 @@ def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -
     gaps_s = starts.idle_gap_s.to_numpy()[resolved]
     whole = gaps_s[: len(gaps_s) // N * N].reshape(-1, N)  # (iterations, requests of one)
     np.testing.assert_allclose(whole.sum(axis=1), idle_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
-    asked = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
-    waits_s = begun_s - asked.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
+    requested_s = drafter[drafter.event == "draft-request"].set_index(["tag", "epoch"]).time_s
+    waits_s = begun_s - requested_s.reindex(pd.MultiIndex.from_frame(starts[["tag", "epoch"]])).to_numpy()
     np.testing.assert_allclose(waits_s[resolved], wait_s(N, S_s, Z_s), rtol=1e-9, atol=1e-9)
 
 
@@ -212,6 +212,19 @@ def test_one_process_has_no_link() -> None:
         1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=profile(1.0, 4.0), link={"latency_s": 1}
     )
     assert middle(one_process)["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
+
+
+def test_contended_stations_slow_each_other_by_their_number() -> None:
+    """Two targets verify for 4 s each; while both are active, each advances at half speed.
+
+    Target 1 begins at 1 and is alone until 2. Both then run until target 1 ends at 8; target 2 ends at 9.
+    """
+    scenario = star(
+        verifiers={"count": 2, "device": "host"}, devices={"host": {"sharing": "contended"}},
+        workload={"requests": 2, "new_tokens": 2}, profile=profile(1.0, 4.0, contention=[1.0, 2.0]),
+    )  # fmt: skip
+    assert shown(scenario, "verifier.1")[1] == ("verify", 0, 1, 8)
+    assert shown(scenario, "verifier.2")[1] == ("verify", 1, 2, 9)
 
 
 # ---- baselines and admission

@@ -24,7 +24,7 @@ def cells_on_cluster(
 ) -> Iterator[tuple[int, CellResult]]:
     """Yield number and result of each cell, as they come from the workers at an address; errors as `on_cluster`.
 
-    A cell whose files cannot be read here runs here, to say so as it does elsewhere.
+    A cell with unreadable files runs here, so that its error is the usual one.
     """
     more = (seeds, dict(precision), path)
     paths = [paths_of(scenario) for _, scenario in cells]
@@ -41,7 +41,7 @@ def cells_on_cluster(
 def run_sent(
     cell: Cell, scenario: Scenario, seeds: int, precision: Precision, path: SimPath, places: Mapping[str, str]
 ) -> CellResult:
-    """Run a cell whose files lie at `places`, by the paths that the scenario has for them; errors name those paths."""
+    """Run a cell with its files at `places`, by the paths in the scenario; errors name those paths."""
     result = run_cell(dict(cell), with_files(scenario, places.__getitem__), "sim", seeds, precision, path)
     error = result.error
     for named, place in places.items():

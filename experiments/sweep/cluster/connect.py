@@ -16,14 +16,14 @@ from fleet.errors import InputError
 
 CONNECT_S = 5.0
 MOST_PARTS = 1 << 16  # of a message
-ANSWER_S = 60.0  # of all workers, who import us first
+ANSWER_S = 60.0  # of all workers; they first import this package
 START = "start one: dask scheduler, and on each machine: dask worker HOST:8786 --nworkers -1 --nthreads 1"
 TALKERS = ("distributed", "tornado", "asyncio")
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Connect to a cluster whose workers have our versions; yield dask's client.
+    """Connect to a cluster of workers with our versions; yield dask's client.
 
     Raises InputError where none answers within some seconds, none works there, or one has other versions.
     """
@@ -37,7 +37,7 @@ def connected(address: str) -> Iterator[Any]:
                 client = _within(2 * CONNECT_S, connect)
         except Exception as error:  # of many kinds
             raise _nobody(address, error) from error
-        # What a lost scheduler leaves of dask's own tasks would be told by asyncio when they are forgotten, much later.
+        # asyncio would report dask's tasks of a lost scheduler much later, when they are collected.
         client.loop.asyncio_loop.set_exception_handler(lambda _loop, _context: None)
         try:
             _check(client, address)
@@ -63,9 +63,9 @@ def _dask() -> Callable[..., Any]:
 
 
 def _speaks(address: str) -> None:
-    """Raise InputError where nobody is who speaks as dask does: the listener first, with a count of parts.
+    """Raise InputError unless the listener speaks dask's protocol, which begins with a count of parts.
 
-    Dask's client would wait for ever for one who listens and says nothing, and so would each one after it.
+    Dask's client would wait for ever for a silent listener, and so would each later client.
     """
     scheme, _, place = address.rpartition("://")
     host, _, port = place.rpartition(":")
@@ -94,14 +94,14 @@ def _check(client: Any, address: str) -> None:
         ) from error
     if not there:
         raise InputError(f"--cluster {address}: has no worker; {START}")
-    for worker, told in there.items():
-        refusal = failure(told) if isinstance(told, BaseException) else unlike(versions(), told)
+    for worker, answer in there.items():
+        refusal = failure(answer) if isinstance(answer, BaseException) else unlike(versions(), answer)
         if refusal:
             raise InputError(f"--cluster {address}: worker {worker} {refusal}")
 
 
 def _within(limit_s: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns; TimeoutError where that takes longer, and nobody waits for it any more."""
+    """Return the result of a call; raise TimeoutError, and drop the call, if it takes longer."""
     came: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def work() -> None:

@@ -46,7 +46,7 @@ def run_chunk(
 ) -> Answer:
     """Make the calls of a chunk, each with where its files lie as its last argument, until CHUNK_S have passed.
 
-    This is what runs on a worker, whose folder goes away with it.
+    This runs on a worker, which removes its folder at the end.
     """
     refusal = unlike(wanted, versions())
     if refusal:
@@ -63,7 +63,7 @@ def run_chunk(
 def laid_out(files: Files, folder: Path) -> dict[str, str]:
     """Write files below a folder, unless they lie there; return where each of them lies, by its own path.
 
-    Each keeps its name, whose ending may say what it holds, and its place from one chunk to the next.
+    Each file keeps its name, because the suffix may say its format, and its place from one chunk to the next.
     """
     places = {}
     for path, (digest, content) in files.items():
@@ -94,5 +94,5 @@ def _sources() -> str:
 def unlike(wanted: Mapping[str, str], there: Mapping[str, str]) -> str:
     """Say which versions are not the wanted ones, as "has numpy 1.26.4 (here 2.4.6)"; empty where all are."""
     other = {name: ours for name, ours in wanted.items() if there.get(name) != ours}
-    told = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
-    return told and f"has {told}"
+    lacks = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
+    return lacks and f"has {lacks}"
