@@ -36,8 +36,8 @@ class Said(NamedTuple):
 
 
 def readme_lines() -> list[str]:
-    """The commands below README's sentence on the user's own hardware and models."""
-    after = README.read_text().partition("Your hardware and your models")[2]
+    """The commands below README's sentence on the user's models and hardware."""
+    after = README.read_text().partition("Your models and hardware")[2]
     return after.split("```")[1].strip().splitlines()
 
 
@@ -78,7 +78,7 @@ def mine(home: Path, journey: dict[str, Said]) -> Path:  # noqa: ARG001  (its fi
 
 
 def test_every_command_of_the_journey_runs_without_a_note(journey: dict[str, Said]) -> None:
-    assert list(journey) == ["calibrate", "run", "simulate", "compare", "figure"]
+    assert list(journey) == ["calibrate", "run", "simulate", "compare"]
     for command, said in journey.items():
         assert said.status in ((0, 1) if command == "compare" else (0,)), said.err  # 1: beyond its tolerance
         assert "note:" not in said.err
