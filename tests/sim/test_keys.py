@@ -27,7 +27,7 @@ PROFILE: dict[str, Any] = {
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
     "overhead": {
-        "own": {"drafter": {"queued": {"mean_s": 0.1}}},
+        "own": {"drafter": {"queued": {"mean_s": 0.01}}},
         "time_sliced": {"drafter": {"woken": {"mean_s": 0.2}}},
     },
     "contention": [1.0, 1.5],
