@@ -1,4 +1,4 @@
-"""From measurements to a profile: step fits, what fleets showed, and what a reader needs to judge both."""
+"""Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ GAP_BINS = 8
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a calibration measured.
+    """Measurements of a calibration.
 
     - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
       idle before each draft.
@@ -105,7 +105,7 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
 
 
 def in_service(draft: StepTime, drafts: pd.DataFrame, idle: IdleEffect) -> StepTime:
-    """Return the step time of drafts in service: with their mean and spread, apart from what idleness does."""
+    """Return the step time of drafts in service, with their mean and spread, without the effect of idleness."""
     ratios = drafts.ratio.to_numpy() / slowdowns_of(drafts, idle)
     return msgspec.structs.replace(draft.slowed(float(ratios.mean())), spread=spread_of(ratios))
 

@@ -28,7 +28,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Residual(msgspec.Struct, frozen=True):
-    """How far the fit is from one grid point: relative, fitted over measured median, minus one."""
+    """Relative error of the fit at one grid point: fitted over measured median, minus one."""
 
     tokens: int
     context: int

@@ -1,4 +1,4 @@
-"""Measured times of a model's operators, as the Vidur simulator publishes them, and the efficiencies that they show.
+"""Fits a device's efficiencies to measured times of a model's operators, as the Vidur simulator publishes them.
 
 A file (CSV) holds the medians of each operator by tokens and tensor parallel workers, in milliseconds, attention left
 out. `python -m calibrate.operators FILE DEVICE` prints what `fleet/data/devices/DEVICE.toml` states of it.

@@ -43,7 +43,7 @@ class Total(msgspec.Struct, frozen=True):
 
 
 class Pooled(msgspec.Struct, frozen=True):
-    """What the aggregate export says of acceptance."""
+    """Acceptance in the aggregate export."""
 
     pooled_spec_decode_acceptance_histogram: Sparse
     total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None

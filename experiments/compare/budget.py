@@ -1,4 +1,4 @@
-"""How much of a prediction's error goes with each part of the measured run: an error budget."""
+"""Error budget: the share of a prediction's error that disappears when a part of the measured run is played back."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What two runs did not share, in lines: said before how far they are apart, because it explains most of it."""
+"""Differences in the setup of two runs, in lines. They explain most of the error, so they are printed before it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: the s
 
 
 def differences(first: Run, second: Run) -> list[str]:
-    """Return what the two runs did not share: profile, acceptance, devices, prompts and other keys.
+    """Return the differences of two runs: profile, acceptance, devices, prompts and other keys.
 
     The second is a measured one, where there is one.
     """

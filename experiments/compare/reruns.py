@@ -1,4 +1,4 @@
-"""Several engine runs of one scenario, and what the simulator makes of each: played back, and blind."""
+"""Several engine runs of one scenario, and the simulation of each: played back, and blind."""
 
 import os
 from collections.abc import Mapping, Sequence

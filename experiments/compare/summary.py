@@ -27,7 +27,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     @property
     def blind_over_host(self) -> float:
-        """How many times as far a run is off its prediction as off another run."""
+        """Ratio of a run's difference from its prediction to its difference from another run."""
         return self.blind_one_run / self.host_one_run if self.host_one_run else float("inf")
 
     def lines(self) -> list[str]:

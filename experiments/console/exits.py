@@ -38,12 +38,12 @@ ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
 
 
 def run_main(module: str, name: str = "specfleet") -> NoReturn:
-    """Import a module and run its `main`; what comes while it is imported ends the process in the same way."""
+    """Import a module and run its `main`; signals and errors during the import end the process in the same way."""
     run(lambda: importlib.import_module(module).main(), name)
 
 
 def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoReturn:
-    """Run a program and end its process: with the status that it returns, or with what ended it as one line.
+    """Run a program and end its process: with the status that it returns, or with its error as one line.
 
     `name` begins the line.
     """
@@ -105,7 +105,7 @@ def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None,
 def interruptible() -> Iterator[None]:
     """Let signals that end a process raise Interrupted in the main thread, once.
 
-    Further ones are ignored from then on, so that what tidies up is not torn. A signal that was ignored before, as
+    Later signals are ignored, so that they do not interrupt the clean-up. A signal that was ignored before, as
     nohup does it, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -145,7 +145,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 @contextmanager
 def keeping(*places: Path | None) -> Iterator[None]:
-    """Where the work inside is interrupted, say what it wrote to these files or folders until then."""
+    """If the work inside is interrupted, add to the error which of these files or folders it has written."""
     before = {place: _files(place) for place in places if place is not None}
     try:
         yield
@@ -162,7 +162,7 @@ def _kept(place: Path, before: set[tuple[str, int, int]]) -> str:
 
 
 def _files(place: Path) -> set[tuple[str, int, int]]:
-    """Name each file at or below a place, with what changes whenever it is written."""
+    """Return each file at or below a place, with its size and time of change."""
     files = place.rglob("*") if place.is_dir() else [place]
     return {(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files if file.is_file()}
 
@@ -182,6 +182,6 @@ def _is_broken(stream: object) -> bool:
 
 
 def _give_up_stdout() -> None:
-    """Let what is still to be printed go nowhere: Python would try it again at its end."""
+    """Discard output that is not printed yet; Python would try it again at its end."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def headline(metrics: Mapping[str, Metric]) -> tuple[Line, ...]:
-    """Return the lines that a run's metrics have something to say for, in the order of the questions."""
+    """Return the lines that a run has metrics for, in their fixed order."""
     lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics),
              _goals(metrics), _cost(metrics))  # fmt: skip
     return tuple(line for line in lines if line is not None)
@@ -48,7 +48,7 @@ def _throughput(metrics: Mapping[str, Metric]) -> Line | None:
 
 
 def _speed(metrics: Mapping[str, Metric]) -> Line | None:
-    """Tokens a second that a request gets: the slowest percent has that of the 99th percentile of the time a token."""
+    """Tokens per second of a request, at the median and the 99th percentile of the time per token."""
     speeds = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
     if not speeds:
         return None
@@ -101,7 +101,7 @@ def _goals(metrics: Mapping[str, Metric]) -> Line | None:
 
 
 def _cost(metrics: Mapping[str, Metric]) -> Line | None:
-    """What a million tokens cost, and what a token takes of energy."""
+    """Cost of a million tokens, and energy of a token."""
     names = ("cost_per_million_tokens", "energy_j_per_token")
     costs = [metrics[name] for name in names if name in metrics]
     return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in costs], names, metrics)

@@ -1,4 +1,4 @@
-"""The demo's cells: their scenarios, and what both worlds make of one."""
+"""The demo's cells: their scenarios, and their results in both worlds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ ORDER_SEED = 1
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
-    """How large a demo: what to calibrate, which N to run, and how often."""
+    """Size of a demo: what to calibrate, which N to run, and how often."""
 
     calibration: Effort
     replayed_counts: tuple[int, ...]
@@ -50,7 +50,7 @@ SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 3)
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A cell before it is run: what names it, and its scenario. `kind`: replayed, real or baseline."""
+    """A cell before it is run: its name and its scenario. `kind`: replayed, real or baseline."""
 
     kind: str
     case: dict[str, Any]
@@ -68,7 +68,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A cell, the engine's runs of it, one a pass, and what the simulator made of it.
+    """A cell, the engine's runs of it, one a pass, and its simulations.
 
     `blind`: simulated from the profile alone. `rows`: its errors, quantity by quantity.
     """

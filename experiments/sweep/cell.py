@@ -1,6 +1,6 @@
-"""One cell of a sweep: its scenario with all its seeds, in either world, and what the equations say of it.
+"""One cell of a sweep: its scenario with all its seeds, in either world, and the equations' results for it.
 
-It is what a worker process imports, so it needs no pandas.
+Worker processes import this module, so it needs no pandas.
 """
 
 import math

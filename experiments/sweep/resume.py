@@ -15,7 +15,7 @@ from fleet.scenario.sides import without_profiles
 def resume_digest(scenario: Scenario) -> str:
     """Fingerprint of the scenario and of the files that it names; without any, the scenario's own.
 
-    Whatever text in it is the path of a file counts by that file's content, so that no key can be forgotten; a model's
+    Every text in it that is a file's path counts by that file's content, so that no key can be forgotten. A model's
     folder counts by the names, sizes and times of change of its files, which are large.
     """
     content = msgspec.to_builtins(without_profiles(scenario))  # their numbers are in the scenario

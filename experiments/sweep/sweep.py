@@ -231,9 +231,9 @@ def _spaced(values: Iterable[float | None]) -> str:
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: varied keys, world, NAME, NAME_low, NAME_high a metric, analytic_NAME, basis, overload, error.
+    """One row per cell: varied keys, world, basis, overload, error; NAME, NAME_low, NAME_high, analytic_NAME a metric.
 
-    The equations' columns are there also where they say nothing of any cell: NaN then.
+    The equations' columns are always there; they are NaN where the equations do not apply.
     """
     rows = []
     for result in results:

@@ -1,4 +1,4 @@
-"""Questions to a sweep's table: which of its cells are meant, one metric of them, and differences seed by seed."""
+"""Reads a sweep's table: selects cells and a metric, and computes differences seed by seed."""
 
 import io
 import math
@@ -22,7 +22,7 @@ Kind = Literal["lines", "heat", "pareto"]
 
 
 class SweepPlot(msgspec.Struct, frozen=True):
-    """What a figure of a sweep is to show; keys and values as texts, as a user writes them.
+    """Axes and conditions of a figure of a sweep; keys and values are texts, as a user writes them.
 
     `x`: a varied key; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a line for each of its
     values, or a row of a heat map. `against`: a value of that key, from which the others' differences are drawn.
@@ -145,10 +145,10 @@ def points_of(table: pd.DataFrame, plot: SweepPlot) -> pd.DataFrame:
 
 
 def differences_of(points: pd.DataFrame, key: str, against: str) -> pd.DataFrame:
-    """Return how far each line is from that of the value `against` of its key at each x: x, line, value, low, high.
+    """Return each line's difference from the line of the value `against` at each x: x, line, value, low, high.
 
-    Cells of a sweep have the same seeds, so a difference is the mean over the seeds of what two cells made of the same
-    seed, with Student's interval: chance that both share drops out. InputError for an unknown line, and where cells
+    Cells of a sweep have the same seeds. A difference is the mean over the seeds of two cells' differences at the same
+    seed, with Student's interval, so common randomness cancels. InputError for an unknown line, and where cells
     were not run with two seeds or more.
     """
     results = points[points.world != ANALYTIC]

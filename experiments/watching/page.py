@@ -97,7 +97,7 @@ SAMPLES = {  # by fields of a sample, with our unit in theirs
 
 
 class Page:
-    """What Prometheus collects: the counters that were put last. `model_name` is the label of vLLM's metrics."""
+    """Prometheus collector of the latest counters. `model_name` is the label of vLLM's metrics."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.model_name = fleet.verifiers.model if fleet.verifiers.kind == "real" else "replayed"

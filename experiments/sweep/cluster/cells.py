@@ -50,7 +50,7 @@ def run_sent(
 
 
 def lost(cell: Cell, _scenario: Scenario, seeds: int, *_more: Any) -> CellResult:
-    """Return the result of a cell that takes its worker with it."""
+    """Return the result of a cell that kills its workers."""
     return CellResult(dict(cell), "sim", seeds, "", error=LOST)
 
 
@@ -66,7 +66,7 @@ def paths_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _as_run_here(result: CellResult, scenario: Scenario) -> CellResult:
-    """A later sweep here looks at our files, so what names the result is ours, too."""
+    """Give the result the digest of our own files, which a later sweep here looks for."""
     return msgspec.structs.replace(result, scenario_digest=resume_digest(scenario))
 
 

@@ -1,4 +1,4 @@
-"""A dask cluster at an address: connected to, in silence, and looked at before anything runs there."""
+"""Connects to a dask cluster at an address, without dask's log, and checks it before anything runs there."""
 
 import logging
 import socket
@@ -48,7 +48,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def failure(error: BaseException) -> str:
-    """Say in words that a worker could not run what it was sent."""
+    """Say that a worker could not run its chunk."""
     said = " ".join(str(error).split()) or type(error).__name__
     return f"cannot run us ({said}); install the same specfleet there"
 
@@ -122,7 +122,7 @@ def _within(limit_s: float, call: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What dask would log of workers that come and go, we say in our own line, or need not."""
+    """Silence dask's log of workers that join and leave; our own line reports them if needed."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in TALKERS]
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]

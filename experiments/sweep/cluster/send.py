@@ -1,4 +1,4 @@
-"""Calls on the workers of a dask cluster, in chunks: each result once, whatever becomes of a worker."""
+"""Calls on the workers of a dask cluster, in chunks: each result comes once, even if workers fail."""
 
 import math
 import time
@@ -45,7 +45,7 @@ def on_cluster(
 
 
 class Sending:
-    """Which calls wait, which are with workers, and the files that workers were sent."""
+    """Calls that wait, calls that workers run, and the files sent to workers."""
 
     def __init__(self, client: Any, address: str, call: Callable[..., Any], parcels: Sequence[Parcel]) -> None:
         self.client, self.address = client, address
@@ -133,7 +133,7 @@ class Sending:
         return self.files[path]
 
     def _answer(self, future: Any) -> Answer | None:
-        """Fetch an answer; None where its worker died with it, which dask may take a while to find."""
+        """Fetch an answer; None if its worker died, which dask may take a while to find."""
         try:
             answer: Answer = future.result(timeout=ANSWER_S)
         except TimeoutError:
