@@ -21,14 +21,14 @@ PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's 
 
 
 class Served(msgspec.Struct):
-    """Steps of one kind as they were served: what their times depend on (`durations.extent`), and those times."""
+    """Steps of one kind in service: the variables of their times (`durations.extent`), and those times."""
 
     extents: list[tuple[int, int, int, int]] = []
     times_s: list[float] = []
 
 
 class BatchMeasured(msgspec.Struct):
-    """What passes over a batch measured: its steps by kind, without the first of a kind in each run, and the runs."""
+    """Measurements of batches: steps by kind, without the first of a kind in each run, and the runs."""
 
     served: dict[str, Served] = {}
     runs: list[Run] = []
@@ -66,7 +66,7 @@ def profile_of_batch(
 
 
 def describe(kind: Served, error: float) -> dict[str, Any]:
-    """Return what a reader needs to judge a fit."""
+    """Return the numbers that describe a fit's quality."""
     quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
     return {
         "steps": len(kind.times_s),

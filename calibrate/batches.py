@@ -1,7 +1,7 @@
 """Calibrate a batch: its steps as a batch station serves them, over rows, depths and contexts, fitted into a profile.
 
-Steps are not measured in loops: a batch whose rows come and go finds other caches, lengths and alignments than one
-that is repeated. Small runs of the scenario's own rule on calibration prompts show all of that.
+Steps are not measured in loops. A batch with rows that come and go has other caches, lengths and alignments than a
+repeated one. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ FEWEST = 12  # requests of a small run
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """How much of a batch to measure: passes over all sizes and depths, and requests whose acceptance is recorded.
+    """Size of the measurement: passes over all sizes and depths, and requests with recorded acceptance.
 
     There are several passes because a shared host is slow at times. Means of acceptance over 192 requests still differ
     by 5 % between sets of prompts.
@@ -46,7 +46,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """What is reported, one after the other."""
+        """Names of the stages, in order."""
         return (*(f"batches, pass {number + 1} of {self.passes}" for number in range(self.passes)), "acceptance")
 
 
@@ -79,7 +79,7 @@ def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: Bat
 def finish(
     scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: Grid = WHOLE
 ) -> HardwareProfile:
-    """Record acceptance, and return the profile of what was measured."""
+    """Record acceptance, and return the profile of all measurements."""
     torch.set_num_threads(THREADS)
     return profiled(scenario, large, measured, record_acceptance(scenario, large, folder, grid.recorded))
 
@@ -87,7 +87,7 @@ def finish(
 def profiled(
     scenario: Scenario, large: CausalLM, measured: BatchMeasured, accepted: list[list[int]]
 ) -> HardwareProfile:
-    """Return the profile of what was measured; `accepted`: what each round of each request accepted."""
+    """Return the profile of all measurements; `accepted`: accepted tokens by request and round."""
     profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
     return msgspec.structs.replace(profile, positions=with_positions(resolve(scenario)).drafters.positions)
 
@@ -151,7 +151,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
-    """Decode so many calibration prompts with the scenario's depth; return what each request's rounds accepted."""
+    """Decode so many calibration prompts with the scenario's depth; return accepted tokens by request and round."""
     assert scenario.batch is not None
     recorded = of_size(scenario, scenario.batch.rule.size, scenario.drafters.depth, scenario.seed)
     recorded = msgspec.structs.replace(

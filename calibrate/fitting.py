@@ -73,13 +73,13 @@ def _absolute(model: str) -> str:
     return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
 
 
-def fitting_path(out: Path, given: Given | None = None) -> Path:
+def fitting_path(out: Path, source: Given | None = None) -> Path:
     """Return where the scenario that fits a profile goes: beside it, under its name with `.toml`.
 
     It ends in `-fits.toml` where the profile has that name, or the scenario that was given.
     """
     path = out.with_suffix(".toml")
-    taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
+    taken = [out, *([Path(source)] if isinstance(source, str | Path) else [])]
     is_taken = path.resolve() in [other.resolve() for other in taken]
     return out.with_name(f"{out.stem}-fits.toml") if is_taken else path
 

@@ -1,4 +1,4 @@
-"""Measured times of a model's operators, as the Vidur simulator publishes them, and the efficiencies that they show.
+"""Fits a device's efficiencies to measured times of a model's operators, as the Vidur simulator publishes them.
 
 A file (CSV) holds the medians of each operator by tokens and tensor parallel workers, in milliseconds, attention left
 out. `python -m calibrate.operators FILE DEVICE` prints what `fleet/data/devices/DEVICE.toml` states of it.
@@ -56,7 +56,7 @@ def read_operators(path: Path) -> list[Operators]:
 
 
 def _operators_of(row: dict[str, str], origin: str) -> Operators:
-    """Return what a line of the file tells; InputError, which begins with `origin`, where it tells nothing of MODEL."""
+    """Read one line of the file; raise InputError, which begins with `origin`, if it has nothing on MODEL."""
     numbers: dict[str, float] = {}
     for name, cell in row.items():
         number = parsed(cell)

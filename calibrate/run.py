@@ -130,8 +130,8 @@ def calibrate(
 class Bench:
     """A calibration in progress: the models on this host, and what its passes measured so far.
 
-    `points`: of each kind of step. `saturated`, `loaded`, `idling`: runs in service whose drafter is always busy, is
-    busy in part, and idles for all lengths of gaps.
+    `points`: of each kind of step. `saturated`, `loaded`, `idling`: runs in service with a drafter that is always busy,
+    partly busy, and idle for all lengths of gaps.
     """
 
     scenario: Scenario

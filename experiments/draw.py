@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.plan.answer import Plan
 from experiments.reproduce.rows import Picture, Reproduction
 from experiments.sweep.figure import sweep_figure
-from experiments.sweep.table import Asked, keys_of, read_sweep
+from experiments.sweep.table import SweepPlot, keys_of, read_sweep
 from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write
@@ -32,11 +32,11 @@ Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
 
-def draw(name: str, results: Any, out: Path | None = None, asked: Asked | None = None) -> Figure:
+def draw(name: str, results: Any, out: Path | None = None, plot: SweepPlot | None = None) -> Figure:
     """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
 
-    `asked`: what a figure of a sweep is to show. InputError for an unknown name, and for results that another figure
-    is made of.
+    `plot`: what a figure of a sweep shows. Raises InputError for an unknown name, and for results that belong to
+    another figure.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
@@ -46,9 +46,9 @@ def draw(name: str, results: Any, out: Path | None = None, asked: Asked | None =
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
         raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
-    if asked is not None and name != "sweep":
+    if plot is not None and name != "sweep":
         raise InputError(f"figure {name}: shows one thing; --x, --y, --lines and the like are for figure sweep")
-    figure, caption = sweep_figure(content, asked) if asked is not None else chosen.draw(content)
+    figure, caption = sweep_figure(content, plot) if plot is not None else chosen.draw(content)
     add_caption(figure, caption)
     if out is not None:
         write(figure, out)
@@ -203,7 +203,7 @@ def _read_plan(path: Path) -> Plan:
 
 def _sweep_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput along the first varied key, a line for each value of the second."""
-    return sweep_figure(table, Asked())
+    return sweep_figure(table, SweepPlot())
 
 
 class Drawing(NamedTuple):

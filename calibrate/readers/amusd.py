@@ -235,7 +235,7 @@ def read_amusd(files: Sequence[Path]) -> Recording:
         depth=depths[0],
         rounds=len(committed),
         accepted=sum(committed) - len(committed),
-        told=_mean(run.accepted_tokens for run in runs),
+        stated=_mean(run.accepted_tokens for run in runs),
         answer_tokens=round(float(np.mean([run.tokens_generated for run in runs]))),
         profile=profile,
         sources={

@@ -139,7 +139,7 @@ def launched_before_s(sample: Sample, cold: bool) -> float:
 
 
 def greedy_by_monitor_s(sample: Sample) -> float | None:
-    """Return how long the greedy run took by the monitor's clock, whose delay the other two runs give.
+    """Return how long the greedy run took by the monitor's clock, with the delay from the other two runs.
 
     The sd run's clock begins later than the others', by the launch of its prefills: as long as the first pass of the
     amusd run's processes. None without an amusd run or without looks at the GPUs.

@@ -182,7 +182,7 @@ def recording_of(
     means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
     notes = []
     if skipped:
-        notes.append(f"{skipped} entries tell no counts of speculative decoding and are left out")
+        notes.append(f"{skipped} entries have no counts of speculative decoding and are left out")
     if unsure:
         notes.append(
             f"{unsure} of {len(requests)} requests drafted fewer tokens in some rounds and do not say in which: all are"
@@ -195,7 +195,7 @@ def recording_of(
         depth=depth,
         rounds=count,
         accepted=accepted,
-        told=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
+        stated=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
         lengths=tuple(lengths) if all(min(pair) > 0 for pair in lengths) else (),
         sources={"acceptance": f"{count} {what} (requests: {len(requests)})", "lengths": "the answers' usage"},
         notes=tuple(notes),

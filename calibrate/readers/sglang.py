@@ -50,10 +50,10 @@ def _meta(origin: str, content: dict[str, Any]) -> Meta | None:
     if not isinstance(found, dict) or found.get("spec_verify_ct") is None:
         return None
     usage = {key: found_in(content, "usage", key) for key in ("prompt_tokens", "completion_tokens")}
-    given = {key: value for key, value in usage.items() if value is not None} | found
-    if given.get(HISTOGRAM) is None:
-        if given.get(OLDER) is None:
+    counts = {key: value for key, value in usage.items() if value is not None} | found
+    if counts.get(HISTOGRAM) is None:
+        if counts.get(OLDER) is None:
             raise InputError(f"{origin}: lacks {HISTOGRAM} (older: {OLDER})")
-        given[HISTOGRAM] = given[OLDER]
-    meta = convert(given, Meta, origin)
+        counts[HISTOGRAM] = counts[OLDER]
+    meta = convert(counts, Meta, origin)
     return replace(meta, drafted=meta.drafted or None)  # zero where the server does not count them

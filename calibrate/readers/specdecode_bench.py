@@ -129,9 +129,9 @@ def _stored(path: Path, method: Method, dataset: str) -> Iterator[Recorded]:
         }
     )  # fmt: skip
     rows = read_table(path, schema).to_pylist()
-    known = sorted({row["dataset"] for row in rows})
-    if dataset and dataset not in known:
-        raise InputError(f"{path}: --dataset {dataset} is not in it; allowed: {', '.join(known)}")
+    datasets = sorted({row["dataset"] for row in rows})
+    if dataset and dataset not in datasets:
+        raise InputError(f"{path}: --dataset {dataset} is not in it; allowed: {', '.join(datasets)}")
     for row in rows:
         if dataset in ("", row["dataset"]):
             origin = f"{path}, {row['dataset']} {row['id']}"

@@ -51,13 +51,13 @@ def read_vllm(files: Sequence[Path]) -> Recording:
     requests, skipped = [], 0
     for origin, entry in entries_of(files):
         content = table_of(entry, origin)
-        given = found_in(content, "metrics", "speculative_decoding")
-        if given is None and "acceptance_histogram" in content:  # that part alone
-            given = content
-        if given is None:
+        counts = found_in(content, "metrics", "speculative_decoding")
+        if counts is None and "acceptance_histogram" in content:  # that part alone
+            counts = content
+        if counts is None:
             skipped += 1
             continue
-        one = convert(given, VllmCounts, origin)
+        one = convert(counts, VllmCounts, origin)
         usage = convert(content.get("usage") or {}, Usage, f"{origin}: usage")
         if one.depth is not None:
             same(origin, "len(acceptance_histogram)", len(one.histogram), "num_spec_tokens + 1", one.depth + 1)

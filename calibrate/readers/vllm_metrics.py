@@ -29,7 +29,7 @@ class Counters(NamedTuple):
 
 
 def read_vllm_metrics(files: Sequence[Path]) -> Recording:
-    """Read one scrape, which counts since the server's start, or two, whose difference counts.
+    """Read one scrape, with counts since the server's start, or two, with counts between them.
 
     Raises InputError, naming file, metric and both values, where counters are missing, contradict each other, or fall.
     """
@@ -59,7 +59,7 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
         depth=depth,
         rounds=count,
         accepted=accepted,
-        told=1 + counted.accepted_tokens / counted.drafts,
+        stated=1 + counted.accepted_tokens / counted.drafts,
         sources={"acceptance": f"{count} drafts of {counted.model or 'the model'} {since}"},
         notes=tuple(notes),
     )
@@ -68,12 +68,12 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
 def _read(path: Path) -> Counters:
     """Add up the engines' counters of one scrape."""
     sums: dict[tuple[str, int], int] = {}
-    seen: set[tuple[str, str]] = set()
+    read: set[tuple[str, str]] = set()
     models = set()
     for origin, name, labels, value in _samples(path):
-        if (name, labels) in seen:
+        if (name, labels) in read:
             raise InputError(f"{origin}: {PREFIX}{name}{{{shortened(labels, quoted=False)}}} stands there twice")
-        seen.add((name, labels))
+        read.add((name, labels))
         named = dict(LABEL.findall(labels))
         models.add(named.get("model_name", ""))
         position = _position(origin, named) if name == "accepted_tokens_per_pos" else -1

@@ -14,7 +14,7 @@ MS = 1e3
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One of the lines: what it is about, the text, and the metrics that it tells.
+    """One of the lines: its subject, its text, and the metrics in it.
 
     Keys:
         name: One word.
@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def headline(metrics: Mapping[str, Metric]) -> tuple[Line, ...]:
-    """Return the lines that a run's metrics have something to say for, in the order of the questions."""
+    """Return the lines that a run has metrics for, in their fixed order."""
     lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics),
              _goals(metrics), _cost(metrics))  # fmt: skip
     return tuple(line for line in lines if line is not None)
@@ -48,23 +48,23 @@ def _throughput(metrics: Mapping[str, Metric]) -> Line | None:
 
 
 def _speed(metrics: Mapping[str, Metric]) -> Line | None:
-    """Tokens a second that a request gets: the slowest percent has that of the 99th percentile of the time a token."""
-    known = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
-    if not known:
+    """Tokens per second of a request, at the median and the 99th percentile of the time per token."""
+    speeds = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
+    if not speeds:
         return None
-    rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in known)
-    times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in known)
+    rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in speeds)
+    times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in speeds)
     text = f"tokens/s a request: {rates}; ms a token: {times}"
     return _line("speed", [text], ("tpot_s",), metrics)
 
 
 def _waiting(metrics: Mapping[str, Metric]) -> Line | None:
-    told = []
+    parts = []
     for name, what in (("ttft_s", "first token after"), ("wait_s", "for the drafter")):
         values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in _percentiles(metrics, name)]
         if values:
-            told.append(f"{what} {', '.join(values)}")
-    return _line("waiting", told, ("ttft_s", "wait_s"), metrics)
+            parts.append(f"{what} {', '.join(values)}")
+    return _line("waiting", parts, ("ttft_s", "wait_s"), metrics)
 
 
 def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Metric]]:
@@ -101,10 +101,10 @@ def _goals(metrics: Mapping[str, Metric]) -> Line | None:
 
 
 def _cost(metrics: Mapping[str, Metric]) -> Line | None:
-    """What a million tokens cost, and what a token takes of energy."""
+    """Cost of a million tokens, and energy of a token."""
     names = ("cost_per_million_tokens", "energy_j_per_token")
-    known = [metrics[name] for name in names if name in metrics]
-    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in known], names, metrics)
+    costs = [metrics[name] for name in names if name in metrics]
+    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in costs], names, metrics)
 
 
 def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:
@@ -117,8 +117,8 @@ def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True
 def _range(metric: Metric, factor: float = 1.0) -> str:
     """Return the interval in words: its ends, or why there is none."""
     ends = msgspec.structs.replace(metric, low=factor * metric.low, high=factor * metric.high)
-    told = interval(ends)
-    return "no interval" if told == "-" else told
+    text = interval(ends)
+    return "no interval" if text == "-" else text
 
 
 def _line(name: str, parts: list[str], names: tuple[str, ...], metrics: Mapping[str, Metric]) -> Line | None:

@@ -84,7 +84,7 @@ def _baselines(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _tails(cells: Sequence[Cell]) -> Iterator[str]:
-    """Errors of percentiles, over the cells whose reruns agree on them well enough."""
+    """Errors of percentiles over the cells with reruns that agree well enough."""
     for quantity in TAILS:
         summary = summary_of([row for row in _rows(cells, "replayed", quantity) if row.steady])
         if summary is not None:

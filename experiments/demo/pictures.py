@@ -87,8 +87,8 @@ def _interval_columns(metrics: Mapping[str, Metric]) -> dict[str, float]:
 def _median_columns(runs: Sequence[Mapping[str, Metric]]) -> dict[str, float]:
     """Median of several runs, the least and the largest of them, of each shown quantity."""
     values = {name: [run[name].value for run in runs] for name in SHOWN}
-    told = (("", np.median), ("_low", np.min), ("_high", np.max))
-    return {name + ending: float(of(values[name])) for name in SHOWN for ending, of in told}
+    statistics = (("", np.median), ("_low", np.min), ("_high", np.max))
+    return {name + ending: float(of(values[name])) for name in SHOWN for ending, of in statistics}
 
 
 def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFrame:

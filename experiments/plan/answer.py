@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True):
         drafters (drafters): `M`.
         targets (targets): `N`.
         levers: What else distinguishes it.
-        known: How its numbers are known: "simulated" or "equations", which are approximate.
+        method: Source of its numbers: "simulated" or "equations", which are approximate.
         seeds (seeds): How many simulations they are the mean of.
         tokens_per_s (tokens/s): All that it decodes.
         tokens_per_s_per_user (tokens/s): What one request gets: 1 / TPOT.
@@ -64,7 +64,7 @@ class Row(msgspec.Struct, frozen=True):
     drafters: int
     targets: int
     levers: dict[str, object]
-    known: str
+    method: str
     seeds: int
     tokens_per_s: float
     tokens_per_s_per_user: float
@@ -117,14 +117,14 @@ class Plan(msgspec.Struct, frozen=True):
     """The answer to a question.
 
     Keys:
-        question: What was asked, in a line.
+        question: The question, in a line.
         chosen: The fleet; None where none of those simulated meets the goals.
         scenario: The fleet as a scenario, ready to run; of targets that have nothing to do with each other, one.
         metrics: Its metrics, each with the range that chance and step times leave.
         goals: What it makes of the goals.
         lines: The answer in five lines.
         rows: All fleets that were simulated, the best first.
-        level: Fleets that could not be told apart from the chosen one, or cost less than a hundredth more.
+        level: Fleets within chance of the chosen one, or less than a hundredth dearer.
         rule: The rule of thumb beside it; None without drafters.
         unit: What costs are in.
         basis: What the step times rest on.
@@ -164,9 +164,9 @@ def rule_of(question: Question, shape: Shape) -> Rule | None:
 def approximation_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
     simulated = "tpot_s" if question.arrivals_per_s else "throughput"
-    known = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
+    costs = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
     said = {one.shape.title: one.tpot_s if question.arrivals_per_s else one.tokens_per_s for one in screened}
-    missed = [abs(said[title] / value - 1) for title, value in known.items()]
+    missed = [abs(said[title] / value - 1) for title, value in costs.items()]
     if not missed:
         return None
     metric = "tpot_s" if question.arrivals_per_s else "tokens_per_s"

@@ -96,7 +96,7 @@ def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
 
 
 def helps_most(best: Entrant, tried: Doubts, metric: str) -> tuple[str, float]:
-    """Return whose steps, BETTER quicker, change a metric most, and by which share."""
+    """Return the role with the largest effect on a metric when its steps are BETTER quicker, and the change (share)."""
     base = best.trials[0].values[metric]
     effects = {
         role: trial.values[metric] / base - 1

@@ -80,9 +80,9 @@ def _bottleneck(leader: Entrant, shape: Shape) -> str:
         return f"the {name}, busy {load:.0%} of the time"
     parts = {"drafting": leader.mean("service_s"), "the link": leader.mean("communication_s"),
              "verification": leader.mean("verify_s"), "the wait for the drafter": leader.mean("wait_s")}  # fmt: skip
-    known = {name: part for name, part in parts.items() if not math.isnan(part)}
-    longest = max(known, key=lambda name: known[name])
-    share = known[longest] / sum(known.values())
+    finite = {name: part for name, part in parts.items() if not math.isnan(part)}
+    longest = max(finite, key=lambda name: finite[name])
+    share = finite[longest] / sum(finite.values())
     return f"{longest}, {share:.0%} of a round; drafters are busy {drafter:.0%}, targets {target:.0%} of the time"
 
 

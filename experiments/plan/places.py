@@ -27,14 +27,14 @@ class Named(msgspec.Struct, frozen=True):
     device: Devices
 
 
-def places_of(given: str | Iterable[str] | None, what: str) -> list[Named]:
+def places_of(values: str | Iterable[str] | None, what: str) -> list[Named]:
     """Read MODEL@DEVICE, or several, in an order that does not depend on that of the texts; `what` names the role.
 
     Raises InputError for what is no place, and for one that is named twice.
     """
-    if given is None:
+    if values is None:
         return []
-    texts = sorted([given] if isinstance(given, str) else given)
+    texts = sorted([values] if isinstance(values, str) else values)
     if not texts:
         raise InputError(f"{what} = []: needs one MODEL@DEVICE or more")
     placed = [placed_of(text) for text in texts]
@@ -104,7 +104,7 @@ def _beside(verifying: Placed, drafting: Placed) -> Placed:
 
 
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
-    """Return the fleet of one target whose drafter runs on the target's own device."""
+    """Return the fleet of one target with its drafter on the target's own device."""
     replace = msgspec.structs.replace
     return replace(
         base,

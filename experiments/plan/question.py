@@ -1,4 +1,4 @@
-"""What is asked: which fleets may be built, where, for which load, goals and prices; and a fleet as a scenario."""
+"""The question of a plan: allowed fleets, devices, load, goals and prices; and a fleet as a scenario."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -76,7 +76,7 @@ class Pair(msgspec.Struct, frozen=True):
     """A candidate: where targets and drafters run, with the times and the prices there.
 
     Keys:
-        base: A fleet with drafters apart, whose counts and depth are varied; load, link, acceptance and times are its.
+        base: A fleet with drafters apart. Counts and depth vary; load, link, acceptance and times come from it.
         colocated: The same with both models on a target's device, one target; None where the times there are unknown.
         prices: What devices cost.
         target_place: Where the targets run; left out where there is one pair.

@@ -53,7 +53,7 @@ class Screened(msgspec.Struct, frozen=True):
 
 
 def screen(question: Question) -> list[Screened]:
-    """Screen all fleets of a question; those whose load cannot be carried are among them, with infinite times.
+    """Screen all fleets of a question; a fleet that cannot carry its load has infinite times.
 
     Fleets that pairs of places have in common, without drafters apart, are among them once.
     """
@@ -127,7 +127,7 @@ def _variabilities(fleet: Fleet, inputs: StarInputs) -> tuple[float, float]:
 
 
 def _variability(spread: Spread) -> float:
-    """Squared coefficient of variation of a spread, whose mean is 1."""
+    """Squared coefficient of variation of a spread with mean 1."""
     return float(spread.ratios((np.arange(1000) + 0.5) / 1000).var())
 
 

@@ -38,7 +38,7 @@ class Choice(msgspec.Struct, frozen=True):
     """What the trials say; fleets by their titles.
 
     - `leader`: the best that meets the goals; None if none of those simulated does.
-    - `level`: rivals that could not be told apart from it, or cost less than a hundredth more.
+    - `level`: rivals within chance of it, or less than a hundredth dearer.
     - `perhaps`: rivals that would be better, and miss a goal on average, but not beyond chance.
     """
 
@@ -50,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Choice:
-    """Choose the fleet whose tokens cost least; of arrivals, the cheapest, and of equally cheap ones the quickest."""
+    """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
     contest = Contest(question, screened, tries)
     (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
     return contest.choice()
@@ -133,8 +133,8 @@ class Contest:
 
 def estimated_miss(one: Screened, goals: Iterable[Goal]) -> float:
     """By how much the equations say that a goal is missed; they know mean times of tokens, and throughput."""
-    known = {"throughput": one.tokens_per_s} | {goal.metric: one.tpot_s for goal in goals if "tpot_" in goal.metric}
-    return max((goal.miss(known[goal.metric]) for goal in goals if goal.metric in known), default=-math.inf)
+    values = {"throughput": one.tokens_per_s} | {goal.metric: one.tpot_s for goal in goals if "tpot_" in goal.metric}
+    return max((goal.miss(values[goal.metric]) for goal in goals if goal.metric in values), default=-math.inf)
 
 
 def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:

@@ -45,7 +45,7 @@ class Page(msgspec.Struct, frozen=True):
     title: str
     kind: str
     answer: tuple[tuple[str, str], ...]
-    known: str
+    sources: str
     figures: tuple[tuple[Figure, str], ...]
     grids: tuple[Grid, ...]
 
@@ -62,7 +62,7 @@ def html_of(page: Page) -> str:
         title=escape(page.title),
         kind=escape(page.kind),
         answer=_definitions((escape(name), text) for name, text in page.answer),
-        known=escape(page.known),
+        sources=escape(page.sources),
         figures="\n".join(_figure(figure, caption) for figure, caption in page.figures),
         tables="\n".join(map(_table, page.grids)),
         labels=_definitions((_chip(label), meaning) for label, meaning in LABELS.items()),

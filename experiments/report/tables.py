@@ -36,11 +36,11 @@ def warned(basis: str) -> str:
 
 def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     """Return all metrics of a run, with their intervals and percentiles, their meaning and how they are known."""
-    known = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
+    meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
         (
             name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit, _why(metric), label,
-            known.get(name, ""),
+            meanings.get(name, ""),
         )
         for name, metric in metrics.items()
     ]  # fmt: skip

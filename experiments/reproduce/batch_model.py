@@ -147,7 +147,7 @@ def fitted() -> Fit:
 
 
 def spread_evenly(beta: float, mean: float, half: float) -> Fit:
-    """Return a fit whose answers are spread evenly around a mean."""
+    """Return a fit with answers spread evenly around a mean."""
     return Fit(beta, max(round(mean - half), 1), round(mean + half))
 
 
@@ -203,7 +203,7 @@ def realign_ms(policy: str) -> tuple[tuple[float, float], float]:
 
 
 def scattered_row_ms(policy: str) -> float:
-    """Return what each further row adds to a verification of ExSpec, whose caches lie apart (end of section 4.3)."""
+    """Return the time of each further row in a verification of ExSpec, with separate caches (end of section 4.3)."""
     if policy != "same-length":
         return 0.0
     return (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)

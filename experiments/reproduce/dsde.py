@@ -158,7 +158,7 @@ def fitted_rows(temperature: float, models: dict[str, Regional]) -> list[Row]:
 
 
 def dsde_table3(_inputs: Inputs) -> Reproduction:
-    """Table III: latencies over static-opt, mean of the two tasks whose acceptance is in table I."""
+    """Table III: latencies over static-opt, mean of the two tasks that have an acceptance in table I."""
     rows = [row("time of a draft token over that of a verification", {}, "fitted", None, step_ratio())]
     for temperature, (_, static_s, dynamic_s, adaedl_s) in TABLE_3.items():
         models = {task: signals(acceptance, temperature) for task, acceptance in table_1_acceptance().items()}

@@ -1,4 +1,4 @@
-"""Estimated step times, held against what others measured: each estimate against the row it predicts.
+"""Estimated step times against others' measurements: each estimate against the row it predicts.
 
 No efficiency is used on the source that it was fitted on: those of the A100 estimate Vidur's H100 and the other way
 round; those of both estimate engines that Vidur did not measure; the host's time a layer, from AMUSD's drafter,

@@ -136,8 +136,8 @@ def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
         spread = bands["estimated"].std().dropna().to_numpy()
         for name, band in reversed(bands.items()):
-            known = band.mean().dropna()
-            lines.append(line(f"C = {budget}", f"{name} goodput", known.index + 1, known, band.std().dropna()))
+            mean = band.mean().dropna()
+            lines.append(line(f"C = {budget}", f"{name} goodput", mean.index + 1, mean, band.std().dropna()))
         middle = means["real"][1:-1]
         peaks = 1 + np.flatnonzero((middle > means["real"][:-2]) & (middle > means["real"][2:]))
         inside = np.abs(means["real"] - means["estimated"])[peaks] <= spread[peaks]

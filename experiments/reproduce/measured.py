@@ -4,8 +4,8 @@ Other models on another machine: such rows are no predictions, and do not count 
 an effect that the simulator assumes is there, and how large it is.
 
 StarSD's table 1 runs replayed stations with the paper's S and Z over this host's transport. A return is a link each
-way, which is stated and held back, and a verification of the rest of Z, so this host's transport is part of Z. What it
-takes between steps comes on top.
+way, with the stated delay, and a verification of the rest of Z, so this host's transport is part of Z. Its time
+between steps comes on top.
 """
 
 from typing import Any
@@ -119,7 +119,7 @@ PRINTED = {"rounds_per_s": ROUNDS_PER_S, "load": LOAD, "wait_s": WAIT_S, "idle_g
 
 
 def fleet_of(column: int, seconds: float, variation: float) -> Scenario:
-    """A column of the table as a fleet of replayed stations, whose requests take about `seconds`.
+    """A column of the table as a fleet of replayed stations, with requests of about `seconds`.
 
     `variation`: standard deviation of a return time over its mean.
     """

@@ -22,7 +22,7 @@ from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
-TINY = 0.05  # share of what it is a part of, below which a quantity is held against the whole
+TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
 PAPER = ", paper"  # how the name of a line ends that shows the paper's own numbers
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
@@ -139,7 +139,10 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
         """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
         values = [{name: getattr(row, name) for name in ("kind", "paper", "ours", "error")} for row in self.rows]
         return pd.DataFrame(
-            [{"quantity": row.quantity, **row.case, **held} for row, held in zip(self.rows, values, strict=True)]
+            [
+                {"quantity": row.quantity, **row.case, **measured}
+                for row, measured in zip(self.rows, values, strict=True)
+            ]
         )
 
 
@@ -203,5 +206,5 @@ def score_of(rows: Sequence[Row]) -> Score:
 
 def kinds_of(rows: Sequence[Row]) -> dict[str, int]:
     """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`; no claims."""
-    held = [row.kind for row in rows if row.error is not None and not row.is_claim]
-    return {kind: held.count(kind) for kind in Kind.__args__ if kind in held}  # type: ignore[attr-defined]
+    scored = [row.kind for row in rows if row.error is not None and not row.is_claim]
+    return {kind: scored.count(kind) for kind in Kind.__args__ if kind in scored}  # type: ignore[attr-defined]

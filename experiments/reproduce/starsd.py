@@ -89,7 +89,7 @@ def return_variation(local_s: float) -> float:
     def surplus_s(variation: float) -> float:
         return measure(simulate(star(2, service_s(1), local_s, local_s, variation)))["wait_s"].value - WAIT_S[1]
 
-    most = 0.5  # of a uniform spread, whose shortest return is still longer than nothing
+    most = 0.5  # of a uniform spread: its shortest return is still longer than nothing
     return float(brentq(surplus_s, 0.0, most, xtol=1e-3)) if surplus_s(0.0) < 0 < surplus_s(most) else 0.0
 
 

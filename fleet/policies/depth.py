@@ -86,15 +86,15 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
         keep = 1 - MEMORY
         return Accepted(keep * state.passed + accepted, keep * state.tested + min(drafted, accepted + 1))
 
-    def depth(self, state: Accepted, seen: Observed, sessions: int) -> int:
+    def depth(self, state: Accepted, observed: Observed, sessions: int) -> int:
         """Return the depth of the next draft, with `sessions` sessions at the drafter."""
-        line = seen.line()
-        if line is None or not seen.returns:
+        line = observed.line()
+        if line is None or not observed.returns:
             shorter = max(min(FIRST_DEPTH, self.most - 1), 1)
-            return min(shorter + int(seen.steps) % 2, self.most)
+            return min(shorter + int(observed.steps) % 2, self.most)
 
         def goodput(d: int) -> float:
-            rounds = rounds_per_s_per_target(sessions, service_s(*line, d), seen.return_s)
+            rounds = rounds_per_s_per_target(sessions, service_s(*line, d), observed.return_s)
             return expected_goodput(min(state.rate, 1.0), d) * rounds
 
         return max(range(1, self.most + 1), key=lambda d: (goodput(d), -d))

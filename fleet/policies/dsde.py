@@ -101,9 +101,9 @@ def wvir(klds: Sequence[float]) -> float:
     The paper does not define 0 / 0, where nothing varies: 1 here, so that the scale factor alone decides. Rounding
     errors do not count as variation.
     """
-    known = klds[-LONG_STEPS:]
-    long = weighted_variance(known, DECAY)
-    if long <= (1e-12 * max(known, default=0.0)) ** 2:
+    recent = klds[-LONG_STEPS:]
+    long = weighted_variance(recent, DECAY)
+    if long <= (1e-12 * max(recent, default=0.0)) ** 2:
         return 1.0
     return weighted_variance(klds[-SHORT_STEPS:], DECAY) / long
 

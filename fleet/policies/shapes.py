@@ -42,8 +42,8 @@ class Shape:
                 key.metadata["ge"] <= number <= key.metadata["le"]
                 for number in (value if isinstance(value, tuple) else (value,))
             ):
-                given = list(value) if isinstance(value, tuple) else value
-                raise ValueError(f"{key.name} = {given}: allowed: {key.metadata['ge']} to {key.metadata['le']}")
+                shown = list(value) if isinstance(value, tuple) else value
+                raise ValueError(f"{key.name} = {shown}: allowed: {key.metadata['ge']} to {key.metadata['le']}")
 
     def children(self, depth: int) -> list[int]:
         """Children of each node of a chain or a static tree by level, from the root on."""

@@ -31,10 +31,10 @@ class Words:
     def __getitem__(self, picked: Bools | Integers) -> "Words":
         return Words(self.codes[picked], self.words)
 
-    def having(self, tells: Callable[[str], bool]) -> Bools:
+    def having(self, matcher: Callable[[str], bool]) -> Bools:
         """Return which rows have a word for which `tells` is true; it is called once for each word."""
-        told = np.array([tells(word) for word in self.words], dtype=bool)
-        chosen: Bools = told[self.codes] if told.any() else np.zeros(len(self.codes), dtype=bool)
+        matches = np.array([matcher(word) for word in self.words], dtype=bool)
+        chosen: Bools = matches[self.codes] if matches.any() else np.zeros(len(self.codes), dtype=bool)
         return chosen
 
     def among(self, *words: str) -> Bools:

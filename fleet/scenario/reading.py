@@ -22,7 +22,7 @@ Given = str | Path | Scenario
 """A scenario: its file (TOML), the name of a shipped one, or a Scenario."""
 
 
-def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
+def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
     """Return a scenario, with changes, from a file (TOML), the name of a shipped one, or a Scenario.
 
     - `changes`: values by dotted key.
@@ -36,12 +36,12 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
     8
     """
     pairs = [*pairs_of(changes or ()), *keys.items()]
-    if isinstance(given, Scenario):
-        return change_scenario(given, pairs)
-    path, shipped = Path(given), shipped_scenarios()
+    if isinstance(source, Scenario):
+        return change_scenario(source, pairs)
+    path, shipped = Path(source), shipped_scenarios()
     is_there = exists(path)
-    if not is_there and str(given) in shipped:
-        return read_scenario(shipped[str(given)], pairs, Path())
+    if not is_there and str(source) in shipped:
+        return read_scenario(shipped[str(source)], pairs, Path())
     try:
         return read_scenario(path, pairs)
     except InputError as error:
@@ -85,11 +85,11 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
     for problem in conflicts(scenario, needs_of(scenario)):
         raise InputError(f"{origin}: {problem}")
 
-    def read(given: HardwareProfile | str, key: str) -> HardwareProfile | str:
-        if not isinstance(given, str) or not given:
-            return given
+    def read(profile: HardwareProfile | str, key: str) -> HardwareProfile | str:
+        if not isinstance(profile, str) or not profile:
+            return profile
         try:
-            return read_profile(given, base)
+            return read_profile(profile, base)
         except InputError as error:
             raise InputError(f"{origin}: {key.removesuffix('profile')}{error}") from error
 

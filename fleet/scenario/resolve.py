@@ -177,21 +177,21 @@ def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
 
     The times of a replayed target are stated in full: it has no overhead.
     """
-    given, profile = scenario.verifiers, profile_of(scenario, "verifiers")
-    verify = given.verify or (profile.verify if profile else None)
-    prefill = given.verify or (profile.verify_prefill if profile else None)
-    decode = given.verify or (profile.decode if profile else None)
-    overhead = Overhead() if given.kind == "replayed" else overheads_of(scenario, "verifiers").target
-    for first in _firsts(given.tiers, given.count):
-        chosen = _in_tier(given.tiers, first, "step", verify)
+    side, profile = scenario.verifiers, profile_of(scenario, "verifiers")
+    verify = side.verify or (profile.verify if profile else None)
+    prefill = side.verify or (profile.verify_prefill if profile else None)
+    decode = side.verify or (profile.decode if profile else None)
+    overhead = Overhead() if side.kind == "replayed" else overheads_of(scenario, "verifiers").target
+    for first in _firsts(side.tiers, side.count):
+        chosen = _in_tier(side.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
             return
         yield VerifierTimes(first, chosen, prefill, decode, overhead)
 
 
 def _batch(scenario: Scenario) -> ResolvedBatch | None:
-    given, profile = scenario.batch, shared_profile(scenario)
-    if given is None:
+    batch, profile = scenario.batch, shared_profile(scenario)
+    if batch is None:
         return None
     times = None
     if profile is not None:
@@ -203,7 +203,7 @@ def _batch(scenario: Scenario) -> ResolvedBatch | None:
             realign=profile.realign,
             overhead=profile.overhead.own.target,
         )
-    return ResolvedBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
+    return ResolvedBatch(batch.rule, batch.allocate or Fixed(scenario.drafters.depth), batch.padded, times)
 
 
 def _devices(scenario: Scenario) -> Iterator[tuple[str, ResolvedDevice]]:
@@ -236,8 +236,8 @@ def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
 
     of_drafters, of_targets = _firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)
     table = [[link(drafter, target) for target in of_targets] for drafter in of_drafters]
-    known = tuple(tuple(link for link in row if link is not None) for row in table)
-    return known if all(len(row) == len(of_targets) for row in known) else ()
+    links = tuple(tuple(link for link in row if link is not None) for row in table)
+    return links if all(len(row) == len(of_targets) for row in links) else ()
 
 
 def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
@@ -247,5 +247,5 @@ def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
 
 def _in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
     """Value of a key for station `number`: from the last tier that covers it and has the key."""
-    given = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
-    return next((value for value in reversed(given) if value is not None), otherwise)
+    values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
+    return next((value for value in reversed(values) if value is not None), otherwise)

@@ -267,12 +267,12 @@ class Fleet(msgspec.Struct, frozen=True):
             )
         return model
 
-    def _known(self, given: T | None, of_side: str = "") -> T:
-        if given is None:
+    def _known(self, value: T | None, of_side: str = "") -> T:
+        if value is None:
             mixed = of_side and (self.drafters.profile or self.verifiers.profile)
             missing = f"{of_side} is missing, and so is profile" if mixed else "profile is missing"
             raise InputError(f"scenario {self.name!r}: {missing}; name a shipped profile or a profile file")
-        return given
+        return value
 
 
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:

@@ -18,8 +18,8 @@ DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # 
 
 def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:
     """Return the profile of a side's times: its own, or else the scenario's; None if there is none."""
-    given = getattr(scenario, side).profile or scenario.profile
-    return given if isinstance(given, HardwareProfile) else None
+    profile = getattr(scenario, side).profile or scenario.profile
+    return profile if isinstance(profile, HardwareProfile) else None
 
 
 def shared_profile(scenario: Scenario) -> HardwareProfile | None:
@@ -72,14 +72,14 @@ class ProfileFacts(msgspec.Struct, frozen=True):
 def facts_of(scenario: Scenario) -> ProfileFacts:
     """Return the facts of a scenario's profiles; of two, the combined facts; empty without any."""
     drafting, verifying = (profile_of(scenario, side) for side in SIDES)
-    known = [profile for profile in (drafting, verifying) if profile is not None]
-    if not known:
+    profiles = [profile for profile in (drafting, verifying) if profile is not None]
+    if not profiles:
         return ProfileFacts()
-    first, last = known[0], known[-1]
-    mixed = len(known) == 2 and first != last
-    both = hashlib.sha256("".join(profile.digest() for profile in known).encode()).hexdigest()[:16] if mixed else ""
-    positions = [profile.positions for profile in known if profile.positions]
-    bases = [basis_of(profile) for profile in known]
+    first, last = profiles[0], profiles[-1]
+    mixed = len(profiles) == 2 and first != last
+    both = hashlib.sha256("".join(profile.digest() for profile in profiles).encode()).hexdigest()[:16] if mixed else ""
+    positions = [profile.positions for profile in profiles if profile.positions]
+    bases = [basis_of(profile) for profile in profiles]
     has_power = first.power is not None and last.power is not None
     return ProfileFacts(
         name=f"{first.name} drafts for {last.name}" if mixed else first.name,

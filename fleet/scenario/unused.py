@@ -26,10 +26,10 @@ OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "
 
 def unused_keys(scenario: Scenario) -> Iterator[str]:
     """Yield a line for each unused key: the reason, and what to do."""
-    given = _given(scenario)
-    for reason, holds, unused in _cases(scenario, given):
+    changed_keys = _given(scenario)
+    for reason, holds, unused in _cases(scenario, changed_keys):
         if holds:
-            yield from (f"{reason}; leave {key} out" for key in given if key in unused)
+            yield from (f"{reason}; leave {key} out" for key in changed_keys if key in unused)
     for side in ("drafters", "verifiers"):
         for before, tier in pairwise(getattr(scenario, side).tiers):
             if tier.first <= before.first:
@@ -55,17 +55,17 @@ def _differs(scenario: Scenario, table: str, key: str) -> bool:
     return bool(getattr(getattr(scenario, table), key) != getattr(getattr(DEFAULT, table), key))
 
 
-def _cases(scenario: Scenario, given: list[str]) -> Iterator[Case]:
+def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     batch, shape = scenario.batch is not None, drafters.shape.kind
     used = {f"{side}.{name}" for side, names in OF_A_BATCH.items() for name in names}
     yield "[batch] is one drafter and one target of its own", batch, {
-        key for key in given if not key.startswith(("workload.", "drafters.shape.")) and key not in used
+        key for key in changed_keys if not key.startswith(("workload.", "drafters.shape.")) and key not in used
     }  # fmt: skip
     used = {f"drafters.{name}" for name in OF_A_DRAFTER}
     yield "drafters.count = 0 decodes without a drafter", not drafters.count, {
         "verifiers.allocate", "verifiers.patience_s", "verifiers.rejoin_s", "faults",
-        *(key for key in given if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
+        *(key for key in changed_keys if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
     } - used  # fmt: skip
     yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
         "drafters.depth", "drafters.shape", "drafters.allocate", "drafters.limits_per_s", "verifiers.allocate",

@@ -116,16 +116,16 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 
     Raises InputError if a file of the workload cannot be read.
     """
-    turns = _each_once(workload, lambda _what, given: given if isinstance(given, int) else given.high)
+    turns = _each_once(workload, lambda _what, tokens: tokens if isinstance(tokens, int) else tokens.high)
     return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers, by scenario or file; InputError as `longest_of`."""
     if not has_file(workload):
-        known = with_lengths(workload)
-        return mean_tokens(known.prompt_tokens), mean_tokens(known.new_tokens)
-    turns = _each_once(workload, lambda _what, given: round(mean_tokens(given))) or [(0, 0, 0)]
+        lengths = with_lengths(workload)
+        return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
+    turns = _each_once(workload, lambda _what, tokens: round(mean_tokens(tokens))) or [(0, 0, 0)]
     return sum(prompt for _, prompt, _ in turns) / len(turns), sum(new for _, _, new in turns) / len(turns)
 
 
@@ -171,14 +171,14 @@ class _Drawing:
         self.seed, self.rng = seed, rng
         self.drawn: dict[What, Iterator[int]] = {}
 
-    def length(self, what: What, given: int | Between) -> int:
+    def length(self, what: What, tokens: int | Between) -> int:
         """Draw the length of a prompt or an answer."""
-        if isinstance(given, int):
-            return given
-        if given.mean is None:
-            return int(self.rng.integers(given.low, given.high + 1))
+        if isinstance(tokens, int):
+            return tokens
+        if tokens.mean is None:
+            return int(self.rng.integers(tokens.low, tokens.high + 1))
         if what not in self.drawn:
-            self.drawn[what] = chain.from_iterable(given.at(own).tolist() for own in self._uniforms(what))
+            self.drawn[what] = chain.from_iterable(tokens.at(own).tolist() for own in self._uniforms(what))
         return next(self.drawn[what])
 
     def _uniforms(self, what: What) -> Iterator[NDArray[np.float64]]:

@@ -52,8 +52,8 @@ class DraftCache:
             self.served.pop(tag, None)
             self.served[tag] = None
         for tag in list(self.served):
-            held = sum(sessions[other].base for other in self.served if other in sessions)
-            if held <= self.room or tag in tags:
+            cached_tokens = sum(sessions[other].base for other in self.served if other in sessions)
+            if cached_tokens <= self.room or tag in tags:
                 break
             del self.served[tag]
             if tag in sessions:

@@ -53,7 +53,7 @@ class DrafterStation(Station):
         self.depth = allocate.depth if isinstance(allocate, Fixed) else 0
         self.adaptive = allocate if isinstance(allocate, AdaptiveDepth) else None
         self.positions = drafters.positions
-        self.seen = Observed()
+        self.observed = Observed()
         self.accepted: dict[int, Accepted] = {}  # adaptive depth's counts of each target
         self.drafted_s: dict[int, float] = {}  # end of a session's last draft, by tag
         self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
@@ -131,7 +131,7 @@ class DrafterStation(Station):
             target = self.discipline.target_of(session.tag)
             before = self.accepted.get(target) or self.adaptive.start()
             self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
-            self.seen = self.seen.back(now_s - drafted_s)
+            self.observed = self.observed.back(now_s - drafted_s)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Open a session; return the refusal if that is impossible."""
@@ -226,7 +226,7 @@ class DrafterStation(Station):
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
             if self.adaptive:
                 self.drafted_s[member.tag] = now_s
-                self.seen = self.seen.step(member.tokens, duration_s)
+                self.observed = self.observed.step(member.tokens, duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
@@ -264,7 +264,7 @@ class DrafterStation(Station):
             tokens = session.asked
         elif self.adaptive:
             state = self.accepted.get(self.discipline.target_of(tag)) or self.adaptive.start()
-            tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
+            tokens = self.adaptive.depth(state, self.observed, len(self.sessions))
         else:
             tokens = self.depth
         if self.positions:

@@ -26,7 +26,7 @@ class RouterStation(Station):
         self.views = [DrafterView() for _ in range(drafters)]
         self.heard = [-1] * drafters  # number of the newest view of each drafter
         self.homes: dict[int, int] = {}  # drafter of a session, by tag
-        self.held: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
+        self.waiting_requests: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
         self.turn = 0
         self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
 
@@ -40,7 +40,7 @@ class RouterStation(Station):
         elif known is None or known.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self.sessions[event.tag] = Session(event.tag, event.request, event.epoch, event.base, priority=event.priority)
-        self.held[event.tag] = event
+        self.waiting_requests[event.tag] = event
         self.waiting.drop(event.tag)
         self.waiting.append(Work("route", event.tag, event.priority))
         return []
@@ -49,11 +49,11 @@ class RouterStation(Station):
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.epoch == _LEFT:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-        known = event.tag in self.homes or event.tag in self.held
+        known = event.tag in self.homes or event.tag in self.waiting_requests
         if event.epoch and (event.epoch < session.epoch or not known):
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
         self.waiting.drop(event.tag)
-        self.held.pop(event.tag, None)
+        self.waiting_requests.pop(event.tag, None)
         self.sessions[event.tag] = msgspec.structs.replace(session, epoch=event.epoch or _LEFT)
         home = self.homes.pop(event.tag, None)
         return [] if home is None else [Routed(event.tag, event.request, home, event)]
@@ -84,10 +84,10 @@ class RouterStation(Station):
         if step is None:
             return [Ignored(event, f"step {event.step} is not running")]
         member = step.members[0]
-        request = self.held.get(member.tag)
+        request = self.waiting_requests.get(member.tag)
         if request is None or (request.request, request.epoch) != (member.request, member.epoch):
             return []  # it left or advanced at the same instant
-        del self.held[member.tag]
+        del self.waiting_requests[member.tag]
         drafter, home = member.tokens, self.homes.get(member.tag)
         self.turn += 1
         self.homes[member.tag] = drafter

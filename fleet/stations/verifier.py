@@ -101,8 +101,8 @@ class VerifierStation(Station):
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
         """Return to a drafter that was given up, after the running step, if this empty draft is its answer."""
         tag = event.tag
-        asked = tag in self.silence.retry_s and era_of(event.epoch) == era_of(session.epoch)
-        if event.tokens or not asked:
+        retried = tag in self.silence.retry_s and era_of(event.epoch) == era_of(session.epoch)
+        if event.tokens or not retried:
             return [Ignored(event, f"request {event.request} of tag {tag} decodes alone")]
         self.silence.heard(tag)
         if not self._runs(tag):

@@ -22,10 +22,10 @@ def formula_ms(time: StepTime) -> str:
         (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
         (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
     ]  # fmt: skip
-    told = [f"{1000 * value:.3g}{term}" for value, term in terms if value]
+    terms_ms = [f"{1000 * value:.3g}{term}" for value, term in terms if value]
     if time.roofline is not None:
-        told.append(roofline_ms(time.roofline))
-    return (" + ".join(told) or "0") + " ms"
+        terms_ms.append(roofline_ms(time.roofline))
+    return (" + ".join(terms_ms) or "0") + " ms"
 
 
 def roofline_ms(roofline: Roofline) -> str:

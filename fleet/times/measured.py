@@ -70,8 +70,8 @@ def fitted_steps(profile: HardwareProfile) -> dict[str, list[FittedStep]]:
 
 
 def _rows(profile: HardwareProfile, name: str) -> _Rows:
-    given = {name: profile.measured[name]} if name in profile.measured else {}
-    return convert(given, _Rows, f"profile {profile.name}: measured")
+    rows = {name: profile.measured[name]} if name in profile.measured else {}
+    return convert(rows, _Rows, f"profile {profile.name}: measured")
 
 
 def _found(profile: HardwareProfile, name: str, rows: list[R] | None) -> list[R]:

@@ -28,10 +28,10 @@ class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def work_s(self, each: float, fed: float, rows: float, context: float) -> tuple[float, float]:
         """Return the time of reading and of computing; `each`: tokens of the longest row, `fed`: of all rows."""
         own = (each + 1) / 2  # a token attends to itself and to earlier fed tokens
-        known = context
+        attended = context
         if self.window:
-            own, known = min(own, self.window), _shorter(context, self.window)
-        return self.read_s * (rows * known + fed), self.pair_s * fed * (known + own)
+            own, attended = min(own, self.window), _shorter(context, self.window)
+        return self.read_s * (rows * attended + fed), self.pair_s * fed * (attended + own)
 
 
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""drafter, verifier, router, keys: one node of a fleet over several hosts, and who may be one."""
+"""drafter, verifier, router, keys: one node of a fleet over several hosts, and its keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from specfleet.cli.options import (
     settings,
 )
 
-EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts, if it can tell who they are)
+EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts only with keys)
 Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="This node's secret key: NAME.secret, as specfleet keys writes it.")
 ]
@@ -74,7 +74,7 @@ def drafter(
     """Start a drafter of a fleet over several hosts.
 
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
-    message is encrypted, and whoever has none of the allowed keys is refused.
+    message is encrypted, and a client without an allowed key is refused.
     """
     from engine.launch.by_hand import serve_drafter
     from engine.launch.shown import ShowOptions
@@ -112,7 +112,7 @@ def router(
     """Start the router between several drafters and their targets, in a fleet over several hosts.
 
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
-    needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
+    needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
     """
     from engine.launch.by_hand import serve_router
     from engine.launch.shown import ShowOptions

@@ -117,7 +117,7 @@ def print_plan(found: "Plan") -> None:
     print(found.question)
     for line in found.lines:
         print(line)
-    simulated = [row for row in found.rows if row.known == "simulated"]
+    simulated = [row for row in found.rows if row.method == "simulated"]
     shown = tabled(simulated)
     heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
     print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)

@@ -171,7 +171,7 @@ def bounds(kind: types.IntType | types.FloatType) -> str:
 
 
 def default_text(field: types.Field) -> str:
-    """Write a field's default as TOML; in words where there is no value, or a table whose keys have their defaults."""
+    """Write a field's default as TOML; in words if there is no value, or if it is a table of defaults."""
     default = default_of(field)
     if default is msgspec.NODEFAULT:
         return REQUIRED
@@ -271,8 +271,8 @@ def _of_key(key: Key, kind: str, names: list[str], where: str = "") -> Entry:
 
 
 def _entry(kind: str, names: tuple[str, ...], what: str, facts: dict[str, str]) -> Entry:
-    known = tuple(dict.fromkeys(filter(None, names)))
-    return Entry(names[0], kind, known, what, tuple((label, text) for label, text in facts.items() if text))
+    aliases = tuple(dict.fromkeys(filter(None, names)))
+    return Entry(names[0], kind, aliases, what, tuple((label, text) for label, text in facts.items() if text))
 
 
 def explain(word: str) -> list[Entry]:
@@ -289,8 +289,8 @@ def explain(word: str) -> list[Entry]:
         if found:
             return found
     names = {name for entry in entries for name in entry.names}
-    known = names if "." in sought else {name.rpartition(".")[2] for name in names}
-    near = get_close_matches(sought, sorted(known), NEAREST)
+    candidates = names if "." in sought else {name.rpartition(".")[2] for name in names}
+    near = get_close_matches(sought, sorted(candidates), NEAREST)
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")
 

@@ -76,11 +76,11 @@ def template(kind: str) -> str:
     parts += [list(_key_lines(key, content)) for key in keys if key not in tables]
     absent = _comment("Tables that this scenario leaves out:")
     for key in tables:
-        given = content.get(key.name, {})
-        if isinstance(given, list):
-            parts += [part for entry in given for part in _table_lines(key, entry, "", f"[[{key.name}]]")]
+        values = content.get(key.name, {})
+        if isinstance(values, list):
+            parts += [part for entry in values for part in _table_lines(key, entry, "", f"[[{key.name}]]")]
         elif key.name in content or key.facts["default"] == OF_ITS_KEYS:
-            parts += _table_lines(key, given, comments.get(key.name, ""), f"[{key.name}]")
+            parts += _table_lines(key, values, comments.get(key.name, ""), f"[{key.name}]")
         else:
             absent += _comment(_said(key))
     return "\n\n".join("\n".join(part) for part in [*parts, absent]) + "\n"

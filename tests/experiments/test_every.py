@@ -1,4 +1,4 @@
-"""All reproductions at once: every judged row counts once, by paper; and what a row is held against."""
+"""All reproductions at once: every judged row counts once, by paper, against its reference."""
 
 import pytest
 

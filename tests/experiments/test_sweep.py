@@ -77,7 +77,7 @@ def test_cells_are_all_combinations() -> None:
 
 
 @pytest.mark.slow
-def test_results_do_not_depend_on_how_many_cells_run_at_once(file: Path, tmp_path: Path) -> None:
+def test_results_do_not_depend_on_the_number_of_processes(file: Path, tmp_path: Path) -> None:
     vary = ["verifiers.count=1:4"]
     one = swept(file, vary, tmp_path / "one", jobs=1)
     two = swept(file, vary, tmp_path / "two", jobs=2)
@@ -103,14 +103,14 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("place", ["sweep.csv", "cells/verifiers.count=2.json"])
-def test_a_folder_in_the_place_of_results_is_told_before_any_cell_runs(file: Path, tmp_path: Path, place: str) -> None:
+def test_a_folder_in_place_of_results_is_refused_first(file: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "out" / place).mkdir(parents=True)
     with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
         swept(file, ["verifiers.count=1:2"], tmp_path / "out", seeds=1)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
-def test_results_come_in_the_order_of_the_cells_whether_kept_or_run(file: Path, tmp_path: Path) -> None:
+def test_results_have_the_order_of_cells(file: Path, tmp_path: Path) -> None:
     swept(file, ["verifiers.count=2"], tmp_path / "out", seeds=1)
     results = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
     assert [result.cell["verifiers.count"] for result in results] == [1, 2, 3]
@@ -204,9 +204,7 @@ def write(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_rerun_finds_old_results_only_while_the_files_of_the_scenario_are_as_they_were(
-    name: str, file: Path, tmp_path: Path
-) -> None:
+def test_changed_scenario_files_invalidate_old_results(name: str, file: Path, tmp_path: Path) -> None:
     settings, put = FILES[name]
     named, results = tmp_path / name, []
     for size in (40, 40, 70):

@@ -32,7 +32,7 @@ def numbers(tables: list[Table]) -> Iterator[tuple[Table, str, inspect.IntType |
 
 
 @pytest.mark.parametrize("table", OWN, ids=lambda table: table.title)
-def test_the_reference_tells_the_bounds_of_every_number(table: Table) -> None:
+def test_reference_lists_the_bounds_of_every_number(table: Table) -> None:
     for key in keys_of(table.struct):
         if any(word in key.facts["type"] for word in ("integer", "number")):
             assert ">" in key.facts["allowed"] and "<" in key.facts["allowed"], key.name  # noqa: PT018  (one statement: both ends)
@@ -70,7 +70,7 @@ def tables_with(struct: Table, key: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("table", "key", "kind"), list(numbers(OWN)), ids=lambda part: getattr(part, "title", str(part)[:30])
 )
-def test_what_is_beyond_is_one_line_and_the_ends_run_or_are_refused_in_one(
+def test_values_beyond_bounds_are_refused_in_one_line(
     table: Table, key: str, kind: inspect.IntType | inspect.FloatType
 ) -> None:
     is_list = any(

@@ -43,7 +43,7 @@ def findings_of(run: Run) -> Findings:
     rows, fleet = run.columns(), run.header.fleet
     commits = commits_of(rows)
     drafting = at_drafter(rows) | rows.kind.among("draft")
-    known = Findings(
+    findings = Findings(
         fleet=fleet,
         commits=commits,
         requests=requests_table(fleet, rows, commits),
@@ -54,11 +54,11 @@ def findings_of(run: Run) -> Findings:
         rows=rows,
     )
     if not fleet.drafters.count:
-        return known
+        return findings
     rounds = rounds_table(fleet, rows)
     if not fleet.in_turn:  # a draft that goes on ends with its verification
         rounds = rounds.plus(drafted_s=rounds.verified_s)
-    return msgspec.structs.replace(known, rounds=rounds, verified=verifications_of(rows))
+    return msgspec.structs.replace(findings, rounds=rounds, verified=verifications_of(rows))
 
 
 def needs_rows(fleet: Fleet) -> bool:

@@ -42,14 +42,14 @@ def percentile_name(name: str, percentile: str) -> str:
 
 def meanings() -> dict[str, Meaning]:
     """Return the meaning of all metrics and their percentiles, by name."""
-    known = {}
+    by_name = {}
     for one in METRICS:
-        known[one.name] = one
+        by_name[one.name] = one
         for percentile in PERCENTILES if one.percentiles else ():
             name = percentile_name(one.name, percentile)
             what = f"The {percentile[1:]}th percentile of the times that `{one.name}` is the mean of."
-            known[name] = Meaning(name, one.unit, what)
-    return known
+            by_name[name] = Meaning(name, one.unit, what)
+    return by_name
 
 
 METRICS = (

@@ -80,9 +80,9 @@ def goodputs_of(verifications: Table, clients: int) -> Floats:
     """
     steps, rounds = Groups(verifications.step), Groups(verifications.step, verifications.tag)
     client = verifications.tag[rounds.first]
-    known = client < clients
+    valid = client < clients
     goodputs = np.full((len(steps), clients), np.nan)
-    goodputs[steps.of[rounds.first][known], client[known]] = verifications.acceptance_length[rounds.first][known] + 1
+    goodputs[steps.of[rounds.first][valid], client[valid]] = verifications.acceptance_length[rounds.first][valid] + 1
     return goodputs
 
 

@@ -116,17 +116,17 @@ def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integ
 def means_of(group: Integers, values: ArrayLike, groups: int) -> Floats:
     """Return the mean of the finite values of each of so many groups; NaN if there are none."""
     numbers = np.asarray(values, dtype=float)
-    known = ~np.isnan(numbers)
-    counts = np.bincount(group[known], minlength=groups)
-    sums = np.bincount(group[known], numbers[known], minlength=groups)
+    finite = ~np.isnan(numbers)
+    counts = np.bincount(group[finite], minlength=groups)
+    sums = np.bincount(group[finite], numbers[finite], minlength=groups)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def at(values: NDArray[Any], rows: Integers) -> Floats:
     """Return the values of these rows; NaN for row -1."""
     found = np.full(len(rows), np.nan)
-    known = rows >= 0
-    found[known] = values[rows[known]]
+    valid = rows >= 0
+    found[valid] = values[rows[valid]]
     return found
 
 

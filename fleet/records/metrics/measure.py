@@ -44,8 +44,8 @@ def measure(run: Run | Findings) -> dict[str, Metric]:
 def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     """Return the metrics of a run, as `measure`, and the overload verdict if arrivals exceed its capacity."""
     findings = findings_of(run) if isinstance(run, Run) else run
-    known, overload = _metrics(findings), overload_of(findings)
-    return known if overload is None else without_intervals(known, math.inf), overload
+    metrics, overload = _metrics(findings), overload_of(findings)
+    return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
 
 def _metrics(findings: Findings) -> dict[str, Metric]:

@@ -97,7 +97,7 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
     all_jobs, all_steps = _jobs(rows), _steps(rows)
-    held = all_jobs.where(all_jobs.station.among(ROUTER))  # sessions at a router wait for any drafter
+    routed = all_jobs.where(all_jobs.station.among(ROUTER))  # sessions at a router wait for any drafter
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
         group = (fleet.drafters if _is_drafter(station) else fleet.verifiers).group
@@ -108,7 +108,7 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
             jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
         waiting = _waiting(jobs, steps.begun_s)
         if _is_drafter(station):
-            waiting += _waiting(held, steps.begun_s)
+            waiting += _waiting(routed, steps.begun_s)
         cycle_s = _cycle_s(fleet, station, steps)
         saturated = _full(fleet, station, own, steps) & (waiting > 0) & ~np.isnan(cycle_s)
         demand = _demand(
@@ -150,12 +150,15 @@ def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
 
 def _jobs(rows: Table) -> Table:
     """Return the waits: station, asked_s and begun_s of each step of a stream, and `after`, the step before."""
-    told = rows.where(~rows.event.among("view"))
-    before = Groups(told.station, told.tag).before()
-    begun = np.flatnonzero(told.event.among("start") & (before >= 0))
-    asked = before[begun]
+    inputs = rows.where(~rows.event.among("view"))
+    before = Groups(inputs.station, inputs.tag).before()
+    begun = np.flatnonzero(inputs.event.among("start") & (before >= 0))
+    arrivals = before[begun]
     return Table.of(
-        station=told.station[begun], asked_s=told.time_s[asked], begun_s=told.time_s[begun], after=told.event[asked]
+        station=inputs.station[begun],
+        asked_s=inputs.time_s[arrivals],
+        begun_s=inputs.time_s[begun],
+        after=inputs.event[arrivals],
     )
 
 
@@ -179,9 +182,9 @@ def _steps(rows: Table) -> Table:
 
 def _waiting(jobs: Table, at_s: Floats) -> Integers:
     """Return how many jobs remain waiting as the steps that begin at these times begin."""
-    asked = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
+    arrived = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
     begun = np.searchsorted(np.sort(jobs.begun_s), at_s, side="right")
-    return asked - begun
+    return arrived - begun
 
 
 def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
@@ -236,9 +239,9 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
     drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
     of_streams = Groups(np.append(streams, drafts.tag))
-    asked = of_streams.counts()[of_streams.of[: len(streams)]] - 1
+    rounds = of_streams.counts()[of_streams.of[: len(streams)]] - 1
     for target in range(targets if any(limits) else 0):
-        limit, own = limits[min(target, len(limits) - 1)], asked[streams % targets == target]
+        limit, own = limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
         if limit > 0 and len(own) > 1:
             share = len(own) / len(streams) / limit
             error = own.std(ddof=1) / np.sqrt(len(own))

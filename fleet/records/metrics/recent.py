@@ -37,13 +37,13 @@ class Recent:
 
         Unknown values are NaN.
         """
-        known = self.rounds or self.learned
+        rounds_or_learned = self.rounds or self.learned
         begin_s = max(time_s - SPAN_S, 0.0)
-        for events in (known, self.steps, self.waits):
+        for events in (rounds_or_learned, self.steps, self.waits):
             if len(events) == MAX_EVENTS:  # the ring does not reach back further
                 begin_s = max(begin_s, events[0][0])
         window = Window(np.array([begin_s, max(time_s, begin_s + 1e-9)]))
-        rounds = _table(known, "time_s", "target", "committed", "drafted", "accepted")
+        rounds = _table(rounds_or_learned, "time_s", "target", "committed", "drafted", "accepted")
         waits = _table(self.waits, "time_s", "target", "wait_s")
         running = ((time_s, min(since_s, time_s), np.nan) for since_s in running_since_s)
         steps = _table([*self.steps, *running], "ended_s", "begun_s", "service_s")

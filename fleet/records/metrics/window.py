@@ -161,9 +161,9 @@ class Window(msgspec.Struct, frozen=True):
     def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
         """Return the mean of the finite values, by their times; interval by the delta method."""
         times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values)
-        known = numbers.dtype.kind != "f" or ~np.isnan(numbers)
-        if not np.all(known):
-            times_s, numbers = times_s[known], numbers[known]
+        finite = numbers.dtype.kind != "f" or ~np.isnan(numbers)
+        if not np.all(finite):
+            times_s, numbers = times_s[finite], numbers[finite]
         sums = self._sums_by(times_s)
         return self.ratio(sums(numbers), sums(None), unit)
 
@@ -212,12 +212,12 @@ class Window(msgspec.Struct, frozen=True):
         if _ascend(times_s):
             first, end = np.searchsorted(times_s, self.edges_s[[0, -1]], side="right")
             times_s, sample = times_s[first:end], sample[first:end]
-            known = ~np.isnan(sample)
-            if known.all():
+            finite = ~np.isnan(sample)
+            if finite.all():
                 return times_s, sample
         else:
-            known = self.inside(times_s) & ~np.isnan(sample)
-        return times_s[known], sample[known]
+            finite = self.inside(times_s) & ~np.isnan(sample)
+        return times_s[finite], sample[finite]
 
     def count(self, time_s: ArrayLike, unit: str) -> Metric:
         """Return a count, which has no interval."""

@@ -42,9 +42,9 @@ def slower(pair: Pair, factor: float) -> Pair:
 def content(plan: Plan) -> Any:
     """What a plan says, without the names of its fleets and their order among equals."""
     said = json.loads(msgspec.json.encode(plan))
-    for told in (said, said["chosen"] or {}, said["scenario"] or {}, *said["rows"]):
+    for part in (said, said["chosen"] or {}, said["scenario"] or {}, *said["rows"]):
         for key in ("target_place", "draft_place", "fleet", "name", "level", "lines"):
-            told.pop(key, None)
+            part.pop(key, None)
     return said
 
 

@@ -56,7 +56,7 @@ def test_the_chosen_fleet_is_the_full_grids_best(number: int) -> None:
 
 def test_every_kind_of_fleet_is_simulated(closed: Plan, serving: Plan) -> None:
     for plan in (closed, serving):
-        assert {row.kind for row in plan.rows if row.known == "simulated"} == {APART, COLOCATED, PLAIN}
+        assert {row.kind for row in plan.rows if row.method == "simulated"} == {APART, COLOCATED, PLAIN}
 
 
 def test_the_answer_has_its_five_lines(closed: Plan, serving: Plan) -> None:
@@ -155,7 +155,7 @@ def test_equations_are_printed_with_their_error(
     for plan, metric, off in ((closed, "tokens_per_s", 0.15), (serving, "tpot_s", 0.25)):
         assert plan.approximation is not None
         assert plan.approximation.metric == metric
-        assert plan.approximation.fleets == sum(row.known == "simulated" for row in plan.rows)
+        assert plan.approximation.fleets == sum(row.method == "simulated" for row in plan.rows)
         assert 0 < plan.approximation.mean <= plan.approximation.worst < off
         print_plan(plan)
         printed = capsys.readouterr().out
@@ -235,12 +235,12 @@ def test_make_plan_needs_step_times() -> None:
 def test_the_scenarios_prices_and_goals_are_defaults(closed: Plan) -> None:
     prices, goal = {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}, {"tpot_s": 1e3, "ttft_s": 1e3}
     tables = SMALL | {"cost": prices, "slo": goal}
-    told = {key: value for key, value in PAIR.items() if key != "cost"}
-    by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
+    options = {key: value for key, value in PAIR.items() if key != "cost"}
+    by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **options)
     assert by_scenario.chosen == closed.chosen
     assert by_scenario.unit == "EUR"
     assert by_scenario.metrics["cost_per_million"].value == closed.metrics["cost_per_million"].value
     (goal_met,) = by_scenario.goals
     assert (goal_met.metric, goal_met.limit, goal_met.state) == ("slo_attainment", 0.99, "met")
     with pytest.raises(InputError, match=r"slo_attainment is the share of requests that meet \[slo\]"):
-        specfleet.plan("star", SMALL, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
+        specfleet.plan("star", SMALL, vary=FEW, jobs=1, least="slo_attainment=99%", **options)

@@ -1,4 +1,4 @@
-"""Who leads, and who is out: from trials alone."""
+"""A race of candidates: the leader and the eliminated, from trials alone."""
 
 import numpy as np
 import pytest
