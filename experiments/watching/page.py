@@ -117,7 +117,7 @@ class Page:
 
     def _of_targets(self) -> Iterator[Any]:
         counters, model = self.counters, self.model_name
-        targets = sorted(counters.targets.items())
+        targets = sorted(counters.known.items())
         # A drafter alone knows nothing of users; nor, if it drafts ahead, what was accepted.
         speculates = self.positions > 0 and bool(counters.verifying or counters.fleet.in_turn)
         for field, name in ((REQUESTS if counters.verifying else {}) | (DRAFTS if speculates else {})).items():

@@ -47,7 +47,7 @@ class PrintedImport(msgspec.Struct, frozen=True):
     rounds: int
     accepted: int
     mean_acceptance_length: float
-    told: float | None
+    stated: float | None
     modelled: float | None
     notes: list[str]
 
