@@ -65,9 +65,9 @@ def strike(port: int, attacker: Attacker, messages: int) -> int:
         with contextlib.suppress(OSError), connected(port) as stream:
             stream.settimeout(5.0)
             attacker.welcome = attacker.number is not None
-            stream.sendall(framed(attacker.says()))
+            stream.sendall(framed(attacker.next_frame()))
             while sent < messages:
-                stream.sendall(framed(attacker.says()))
+                stream.sendall(framed(attacker.next_frame()))
                 sent += 1
     return sent
 

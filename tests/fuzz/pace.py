@@ -66,7 +66,7 @@ def strike(path: Path, port: int, per_s: float, seed: int) -> None:
         time.sleep(AFRESH_S)
         with contextlib.suppress(OSError, AssertionError), connected(port) if port else socket.socket() as stream:
             while not ending:
-                frame = framed(attacker.says())
+                frame = framed(attacker.next_frame())
                 if port:
                     stream.sendall(frame)
                 sent += 1
