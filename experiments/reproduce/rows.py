@@ -18,7 +18,6 @@ import pandas as pd
 from msgspec import Meta
 
 from fleet.shown import Shown
-from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
@@ -29,9 +28,8 @@ CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What a user may hand to a reproduction: a profile of this host, a run file of authors, a folder of data."""
+    """What a user may hand to a reproduction: a run file of authors, a folder of data."""
 
-    profile: HardwareProfile | None = None
     trace: str | None = None
     data: str | None = None
 

@@ -18,8 +18,7 @@ from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.measured import AfterIdle, AfterWarmUp, after_idle, after_warm_up
-from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.profile import read_profile
 from sim.run import simulate
 
 # Table 1 of the paper, columns N = 1 .. 6; times in milliseconds, rates a second, load in per cent.
@@ -260,7 +259,7 @@ def starsd_table2(_inputs: Inputs) -> Reproduction:
     return Reproduction("starsd-table2", rows, assumptions)
 
 
-def starsd_fig6(inputs: Inputs) -> Reproduction:
+def starsd_fig6(_inputs: Inputs) -> Reproduction:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
     rows: list[Row] = []
@@ -283,27 +282,11 @@ def starsd_fig6(inputs: Inputs) -> Reproduction:
             "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1; t_s at N = 2 was seen before"
         )
     ]
-    profile = inputs.profile
-    if profile is None:
-        assumptions.append("no profile of this host was given (--profile): its own curve is not shown")
-        return Reproduction("starsd-fig6", rows, assumptions)
-    steady_s = after_idle(profile)[0].mean_s
-    points: list[tuple[dict[str, float], AfterIdle | AfterWarmUp]] = [
-        *[({"gap_ms": round(1000 * point.gap_s, 2)}, point) for point in after_idle(profile)],
-        *[({"warm_tokens": point.warm_tokens}, point) for point in after_warm_up(profile)],
-    ]
-    for place, point in points:
-        case = {**place, "hardware": profile.name}
-        for name, time_s in (("mean", point.mean_s), ("p10", point.p10_s), ("p90", point.p90_s)):
-            rows.append(row(f"draft time over the steady one, {name}", case, "measured", None, time_s / steady_s))
-    assumptions.append("rows of this host are its own measurements, of another machine than the paper's")
     return Reproduction("starsd-fig6", rows, assumptions)
 
 
-def starsd_fig4(inputs: Inputs) -> Reproduction:
-    """Figure 4: one target, distributed against co-located EAGLE; and the same ratio on this host, if calibrated.
-
-    Arithmetic of the paper's own columns; this host's ratio is one of other models, and predicts none of the paper's.
+def starsd_fig4(_inputs: Inputs) -> Reproduction:
+    """Figure 4: one target, distributed against co-located EAGLE: arithmetic of the paper's own columns.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
     2.24 ms (N = 1) its draft part scales S of N = 1; what is left of the excess is communication.
@@ -322,27 +305,4 @@ def starsd_fig4(inputs: Inputs) -> Reproduction:
         row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
     ]
     assumptions = ["tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)"]
-    if inputs.profile is not None:
-        rows += _host_rows(inputs.profile)
-        assumptions.append("this host: depth 5, acceptance and times of its calibrated profile; co-located has no link")
     return Reproduction("starsd-fig4", rows, assumptions)
-
-
-def _host_rows(profile: HardwareProfile) -> list[Row]:
-    content = {"name": "fig4", "profile": profile, "workload": {"prompt_tokens": 128, "new_tokens": 48, "requests": 96}}
-    one_process = {
-        "devices": {"host": {"sharing": "one-process"}},
-        "drafters": {"device": "host"},
-        "verifiers": {"device": "host"},
-    }
-    rates = [measure(simulate(make_scenario(content | tables)))["throughput"].value for tables in ({}, one_process)]
-    case = {"hardware": profile.name}
-    return [
-        row(
-            "distributed over co-located throughput",
-            case,
-            "measured",
-            THROUGHPUT[0] / EAGLE_THROUGHPUT,
-            rates[0] / rates[1],
-        )
-    ]

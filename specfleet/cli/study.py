@@ -179,7 +179,6 @@ def compare(
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
-    profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
     data: Annotated[
         Path | None,
@@ -206,7 +205,7 @@ def reproduce(
         format_of(out)  # before anything runs
     with keeping(out):
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, profile=profile, trace=trace, data=data)
+            reproduction = reproduce(name, trace=trace, data=data)
         print_reproduction(name, reproduction, as_json)
         if out is not None:
             reproduction.figure(out=out)
