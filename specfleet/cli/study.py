@@ -37,7 +37,7 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.reproduce.rows import Row
+    from experiments.reproduce.rows import PaperRow
     from experiments.sweep.cell import CellResult
     from experiments.sweep.table import SweepPlot
     from fleet.records.metrics.window import Metric
@@ -242,7 +242,7 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
     print(reproduction.score.line())
 
 
-def error_text(row: "Row") -> str:
+def error_text(row: "PaperRow") -> str:
     """Say how far off a row is, and of what where that is not the row's own number."""
     if row.error is None:
         return "-"
