@@ -121,10 +121,10 @@ def covered(setting: Setting, seeds: int) -> list[Row]:
         longer = _measured(setting.scenario, seeds, REFERENCE)
         truth = {name: metric.value for name, metric in longer.items()}
     source = "exact" if setting.exact else f"a run {REFERENCE} times as long"
-    known = [name for name in COVERED if name in truth]
+    covered = [name for name in COVERED if name in truth]
     return [
         {"setting": setting.name, "metric": name, "source": source, **counted(truth[name], [run[name] for run in runs])}
-        for name in known
+        for name in covered
     ]
 
 

@@ -22,7 +22,7 @@ COUNTS, DRAFTERS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4)
 SMALL_S = 5.0  # about how long a small fleet runs
 JUDGED = ("rounds_per_s", "wait_s")
 MEAN_AIM, WORST_AIM = 1.0, 3.0  # absolute errors in hundredths
-TINY = 0.05  # of a round: a shorter wait is held against its round
+TINY = 0.05  # of a round: a shorter wait is compared with its round
 ORDER_SEED = 1
 
 
@@ -86,7 +86,7 @@ def compared(results: Sequence[specfleet.Result], host: Host, quantity: str, see
 
 
 def aims(quantity: str, rows: Sequence[Row]) -> list[Aim]:
-    """Bound the errors of the fleets whose runs agree; runs that do not agree say nothing of the prediction."""
+    """Bound the errors of the fleets with runs that agree; other runs say nothing of the prediction."""
     agreeing = [row for row in rows if row["host, %"] is None or row["host, %"] <= WORST_AIM]
     found = []
     for error in ("mechanism", "error"):

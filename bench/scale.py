@@ -110,9 +110,9 @@ def simulated(kind: str, **keys: Any) -> Row:
     return row
 
 
-def answer(asked: str) -> None:
+def answer(question: str) -> None:
     """Simulate what a JSON object asks for, and write what came out to standard output."""
-    sys.stdout.write(json.dumps(simulated_here(**json.loads(asked))))
+    sys.stdout.write(json.dumps(simulated_here(**json.loads(question))))
 
 
 def simulated_here(kind: str, path: SimPath = "auto", **keys: Any) -> Row:
@@ -133,7 +133,7 @@ def simulated_here(kind: str, path: SimPath = "auto", **keys: Any) -> Row:
 
 
 def plain(targets: int) -> specfleet.Scenario:
-    """Return the star whose cost is drawn."""
+    """Return the star with random costs."""
     return star(max(REQUESTS_OF_TARGET * targets, LEAST_REQUESTS), targets)
 
 
@@ -201,7 +201,7 @@ def resources_of(place: Place, in_turn: Row, in_groups: Row) -> list[Row]:
     "in use" is the share at TARGETS_OF_DRAFTER targets a drafter, "ends at" the targets a drafter at which all is used.
     """
     equations = star_of(place)
-    alone_per_s = equations.rounds_per_s(1, IN_TURN)  # rounds of a target whose drafter is free
+    alone_per_s = equations.rounds_per_s(1, IN_TURN)  # rounds of a target with a free drafter
     per_target = in_turn["rounds_per_s"] / (TARGETS_OF_DRAFTER * in_turn["drafters"])
     larger = max(in_turn["request_bytes"], in_turn["draft_bytes"])  # each way has the whole bandwidth
     sessions = sessions_in_memory(place)

@@ -1,7 +1,7 @@
 """What approximate mean value analysis misses simulations by, over a drawn grid of stars, and how fast it is.
 
-Stars of like and unlike targets are simulated; the equations are held against them by region, beside the upper bound
-and, for exponential S, exact mean value analysis. `sim/approximate.py` states the errors that were found.
+Stars are simulated and compared by region with the equations, the upper bound and, for exponential S, exact mean value
+analysis. ERRORS states the errors.
 """
 
 import argparse
@@ -22,50 +22,63 @@ from experiments.jobs import side_by_side
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.analytic import round_rate_bounds
-from sim.approximate import ERRORS, Error, rates_of_unlike, rounds_per_s
+from sim.approximate import rounds_per_s
 from sim.mva import mean_value_analysis
 
-LIKE, UNLIKE, SEED, ROUNDS = 240, 80, 2026, 20_000
+CELLS, SEED, ROUNDS = 240, 2026, 20_000
 TOLERATED = 1.25  # times the stated error: another seed draws other cells
-MOST_TARGETS, MOST_UNLIKE = 48, 16
+MOST_TARGETS = 48
 Z_OVER_S = (0.25, 32.0)
 VARIABILITIES = (0.0, 0.02, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 SMALL, LARGE = (1e-4, 0.5, 40), (0.5, 1e-6, 60)  # levels at which quantiles are given: lower half, distance from 1
 TOKENS = 300  # of a request, which are 200 rounds
-FAST_LIKE, FAST_UNLIKE, EXACT = "approximate, 2 to 48 like targets", "approximate, 8 unlike targets", "exact"
-CELLS_TIMED = {FAST_LIKE: 100_000, FAST_UNLIKE: 10_000, EXACT: 2000}
+APPROXIMATE, EXACT = "approximate", "exact"
+CELLS_TIMED = {APPROXIMATE: 100_000, EXACT: 2000}
+
+
+class Error(msgspec.Struct, frozen=True):
+    """Relative errors of round rates against simulations: mean, 90th percentile and maximum."""
+
+    mean: float
+    p90: float
+    worst: float
+
+
+ERRORS = {
+    "S varies little (SCV <= 1)": Error(0.005, 0.015, 0.04),
+    "S varies much (SCV > 1)": Error(0.018, 0.044, 0.07),
+}
+"""Errors by region of `python -m bench screening`: 2 to 48 targets, Z / S from 0.25 to 32, SCV up to 4.
+
+For SCV > 1, up to 3 % is the error of the simulations."""
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One star whose S is 1 s.
+    """One star with S = 1 s.
 
     Keys:
-        Z_s: Mean return time of each target.
+        N (targets): Number of targets.
+        Z_s: Mean return time.
         scv (ratio): Squared coefficient of variation of S, one of VARIABILITIES.
         return_scv (ratio): The same of Z.
-        unlike: Whether the targets differ.
     """
 
-    Z_s: tuple[float, ...]
+    N: int
+    Z_s: float
     scv: float
     return_scv: float
-    unlike: bool = False
 
     @property
     def region(self) -> str:
-        """The region of the grid to whose error the cell counts."""
-        much = self.scv > 1
-        if self.unlike:
-            return "unlike targets, SCV of S > 1" if much else "unlike targets, SCV of S <= 1"
+        """The region of the grid that the cell's error counts for."""
         if not self.scv and not self.return_scv:
             return "nothing varies: exact"
-        return "S varies much (SCV > 1)" if much else "S varies little (SCV <= 1)"
+        return "S varies much (SCV > 1)" if self.scv > 1 else "S varies little (SCV <= 1)"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
-    parser.add_argument("--like", type=whole, default=LIKE, help="stars of like targets")
-    parser.add_argument("--unlike", type=whole, default=UNLIKE, help="stars of unlike targets")
+    parser.add_argument("--cells", type=whole, default=CELLS, help="number of stars")
     parser.add_argument("--rounds", type=whole, default=ROUNDS, help="rounds of a simulation")
     parser.add_argument("--seed", type=seed, default=SEED, help="seed of the cells and of the simulations")
     parser.add_argument("--repetitions", type=whole, default=8, help="runs of each speed")
@@ -73,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def study(options: argparse.Namespace) -> Report:
     """Simulate the drawn cells, hold the equations against them, and measure the equations' speed."""
-    cells = cells_of(options.like, options.unlike, options.seed)
+    cells = cells_of(options.cells, options.seed)
     say(f"{len(cells)} simulations")
     every = [(cell, options.rounds, options.seed + place) for place, cell in enumerate(cells)]
     rows = list(side_by_side(missed, every, os.cpu_count() or 1))
@@ -96,18 +109,15 @@ def study(options: argparse.Namespace) -> Report:
     return Report(tables, aims)
 
 
-def cells_of(like: int, unlike: int, seed: int) -> list[Cell]:
-    """Draw so many stars of like and of unlike targets."""
+def cells_of(count: int, seed: int) -> list[Cell]:
+    """Draw so many stars."""
     rng = np.random.default_rng(seed)
     cells = []
-    for number in range(like + unlike):
-        is_unlike = number >= like
-        most = MOST_UNLIKE if is_unlike else MOST_TARGETS
-        N = int(np.exp(rng.uniform(np.log(2), np.log(most + 1))))
+    for _ in range(count):
+        N = int(np.exp(rng.uniform(np.log(2), np.log(MOST_TARGETS + 1))))
         drawn_s = np.exp(rng.uniform(*np.log(Z_OVER_S), size=N))
         scv, return_scv = rng.choice(VARIABILITIES, size=2).tolist()
-        Z_s = tuple(drawn_s.tolist()) if is_unlike else (float(drawn_s[0]),) * N
-        cells.append(Cell(Z_s, scv, return_scv, is_unlike))
+        cells.append(Cell(N, float(drawn_s[0]), scv, return_scv))
     return cells
 
 
@@ -131,23 +141,20 @@ def spread_of(scv: float) -> tuple[dict[str, object], float]:
 
 def scenario_of(cell: Cell, rounds: int, seed: int) -> Scenario:
     """Return the cell as a scenario with about so many rounds."""
-    N = len(cell.Z_s)
     draft, verify = (spread_of(scv)[0] for scv in (cell.scv, cell.return_scv))
-    tiers = [{"first": place, "step": {"base_s": Z_s, "spread": verify}}
-             for place, Z_s in enumerate(cell.Z_s, start=1)]  # fmt: skip
-    requests = N * max(2, round(1.5 * rounds / (N * TOKENS)))
+    requests = cell.N * max(2, round(1.5 * rounds / (cell.N * TOKENS)))
     content = {
         "name": "cell",
         "seed": seed,
         "profile": {
             "name": "cell",
             "draft": {"base_s": 1.0, "spread": draft},
-            "verify": {"base_s": cell.Z_s[0], "spread": verify},
+            "verify": {"base_s": cell.Z_s, "spread": verify},
             "link": {"latency_s": 0.0},
         },
         "acceptance": {"model": "geometric", "beta": 0.5},
         "drafters": {"depth": 1},
-        "verifiers": {"count": N} | ({"tiers": tiers} if cell.unlike else {}),
+        "verifiers": {"count": cell.N},
         "workload": {"requests": requests, "prompt_tokens": 8, "new_tokens": TOKENS},
     }  # fmt: skip
     return make_scenario(content)
@@ -156,18 +163,14 @@ def scenario_of(cell: Cell, rounds: int, seed: int) -> Scenario:
 def equations_of(cell: Cell) -> float:
     """Return R_q of a cell by approximate mean value analysis, a second."""
     scv, return_scv = (spread_of(one)[1] for one in (cell.scv, cell.return_scv))
-    if cell.unlike:
-        return float(rates_of_unlike(1.0, cell.Z_s, scv, return_scv).sum())
-    return float(rounds_per_s(len(cell.Z_s), 1.0, cell.Z_s[0], scv, return_scv))
+    return float(rounds_per_s(cell.N, 1.0, cell.Z_s, scv, return_scv))
 
 
 def missed(cell: Cell, rounds: int, seed: int) -> Row:
     """Simulate a cell for about so many rounds; return what the equations miss it by, as shares of the simulation."""
     simulated = specfleet.simulate(scenario_of(cell, rounds, seed)).metrics["rounds_per_s"]
-    N, Z_s = len(cell.Z_s), float(np.mean(cell.Z_s))
-    bound = min(sum(1 / (1 + Z) for Z in cell.Z_s), 1.0) if cell.unlike else round_rate_bounds(N, 1.0, Z_s)[1]
-    is_exact = cell.scv == 1 and not cell.unlike
-    exact = mean_value_analysis(N, [1.0], Z_s).throughput_per_s if is_exact else float("nan")
+    bound = round_rate_bounds(cell.N, 1.0, cell.Z_s)[1]
+    exact = mean_value_analysis(cell.N, [1.0], cell.Z_s).throughput_per_s if cell.scv == 1 else float("nan")
     return {
         "region": cell.region,
         "approximate": abs(equations_of(cell) / simulated.value - 1),
@@ -195,8 +198,8 @@ def by_region(rows: Sequence[Row]) -> list[Row]:
 
 
 def _mean(shares: Sequence[float]) -> float | None:
-    known = [share for share in shares if not np.isnan(share)]
-    return 100 * float(np.mean(known)) if known else None
+    defined = [share for share in shares if not np.isnan(share)]
+    return 100 * float(np.mean(defined)) if defined else None
 
 
 def error_of(shares: Sequence[float]) -> Error:
@@ -207,16 +210,14 @@ def error_of(shares: Sequence[float]) -> Error:
 def cells_per_s(name: str) -> Row:
     """Return how many cells a second of processor time the equations look at."""
     cells, rng = CELLS_TIMED[name], np.random.default_rng(1)
-    Z_s = np.exp(rng.uniform(*np.log(Z_OVER_S), size=(cells, 8)))
+    Z_s = np.exp(rng.uniform(*np.log(Z_OVER_S), size=cells))
     N = rng.integers(2, MOST_TARGETS + 1, cells)
 
     def look() -> int:
-        if name == FAST_LIKE:
-            rounds_per_s(N, 1.0, Z_s[:, 0], rng.uniform(0, 1.5, cells))
-        elif name == FAST_UNLIKE:
-            rates_of_unlike(1.0, Z_s, rng.uniform(0, 2, (cells, 1)))
+        if name == APPROXIMATE:
+            rounds_per_s(N, 1.0, Z_s, rng.uniform(0, 1.5, cells))
         else:
-            for targets, of_each_s in zip(N.tolist(), Z_s[:, 0].tolist(), strict=True):
+            for targets, of_each_s in zip(N.tolist(), Z_s.tolist(), strict=True):
                 mean_value_analysis(targets, [1.0], of_each_s)
         return cells
 

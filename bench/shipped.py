@@ -1,4 +1,4 @@
-"""Every shipped scenario run here, its log replayed, and its simulation held against the run.
+"""Runs every shipped scenario here, replays its log, and compares its simulation with the run.
 
 A fleet runs as replayed stations, which wait for the times that its scenario states; what this host adds is read from
 small fleets. A batch decodes the demo pair, and is calibrated before on other prompts.

@@ -85,14 +85,14 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 def tiny_config(kind: str) -> PretrainedConfig:
     """Return the tiny configuration of a type, or of one of the variants."""
     model_type, changes = VARIANTS.get(kind, (kind, {}))
-    known = CONFIG_MAPPING[model_type]()
-    names = {*known.to_dict(), *known.attribute_map}
-    given = {name: value for name, value in SIZES.items() if name in names}
-    given |= CHANGES.get(model_type, {}) | changes
-    kinds = set(getattr(known, "layer_types", None) or ())
-    if "sliding_attention" in kinds and "layer_types" not in given:
-        given["layer_types"] = ["sliding_attention", "full_attention"]
-    return CONFIG_MAPPING[model_type](**given)
+    default = CONFIG_MAPPING[model_type]()
+    names = {*default.to_dict(), *default.attribute_map}
+    sizes = {name: value for name, value in SIZES.items() if name in names}
+    sizes |= CHANGES.get(model_type, {}) | changes
+    kinds = set(getattr(default, "layer_types", None) or ())
+    if "sliding_attention" in kinds and "layer_types" not in sizes:
+        sizes["layer_types"] = ["sliding_attention", "full_attention"]
+    return CONFIG_MAPPING[model_type](**sizes)
 
 
 def network_of(config: PretrainedConfig) -> PreTrainedModel:
@@ -102,7 +102,7 @@ def network_of(config: PretrainedConfig) -> PreTrainedModel:
     if network.config._experts_implementation != "eager":
         network.set_experts_implementation("eager")  # the quicker ways of experts know no float64
     if network.generation_config is not None:
-        network.generation_config.eos_token_id = None  # texts are as long as asked for
+        network.generation_config.eos_token_id = None  # texts have the requested length
         network.generation_config.pad_token_id = 0
     return disturb(network, NOISE, 1)
 

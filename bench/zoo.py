@@ -1,4 +1,4 @@
-"""Proof of model types: a tiny random model of each, held against transformers' own computation.
+"""Proof of model types: a tiny random model of each, compared with transformers' own computation.
 
 Of every type that the engine admits, next-token probabilities are those of transformers however the text is fed, and
 greedy texts are those of its `generate` in every mode. All other types are refused with a reason.
@@ -94,7 +94,7 @@ def names_of() -> list[str]:
 def tried(name: str) -> Row:
     """Try an admitted type in all modes, or a variant in some.
 
-    Returns its largest difference of next-token probabilities, and the modes whose texts are not transformers' own.
+    Returns the largest difference of next-token probabilities, and the modes with texts other than transformers' own.
     """
     network = network_of(tiny_config(name))
     equal = modes_equal(network, VARIANT_MODES if name in VARIANTS else MODES)

@@ -33,9 +33,9 @@ def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: i
     while committed < new_tokens:
         draft = contents_of(drafter.draft([TAG], [depth]))[0]
         path = path_in_text(draft.tokens, continuation.tokens[committed:], draft.nodes)
-        known, committed = committed, committed + len(path) + 1
-        states = None if hidden is None else hidden[prompt_tokens + known - 1 : prompt_tokens + committed - 1]
-        drafter.advance(TAG, path, continuation.tokens[known:committed], states)
+        before, committed = committed, committed + len(path) + 1
+        states = None if hidden is None else hidden[prompt_tokens + before - 1 : prompt_tokens + committed - 1]
+        drafter.advance(TAG, path, continuation.tokens[before:committed], states)
         lengths.append(len(path))
     drafter.release(TAG)
     return lengths

@@ -1,4 +1,4 @@
-"""From measurements to a profile: step fits, what fleets showed, and what a reader needs to judge both."""
+"""Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,14 +26,17 @@ Points = dict[str, list[Point]]
 GAP_BINS = 8
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """What a calibration measured.
+class Measurements(msgspec.Struct, frozen=True):
+    """Measurements of a calibration.
 
-    `saturated`, `loaded`, `idling`: fleets of replayed targets whose drafter is always busy, is busy in part, and
-    idles before each draft; `warmed`: by warm-up tokens. `time_sliced`, `in_process`: real targets and their drafter
-    that take turns on one device; `concurrent[k-1]`: k real targets and their drafter that run at once; `plain`: a
-    target that decodes by itself. `round_trips_s`: by payload in bytes. `accepted`: accepted lengths of the rounds of
-    each prompt.
+    - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
+      idle before each draft.
+    - `warmed`: fleets of replayed targets, by warm-up tokens.
+    - `time_sliced`, `in_process`: real targets and their drafter that take turns on one device.
+    - `concurrent[k-1]`: k real targets and their drafter that run at once.
+    - `plain`: a target that decodes by itself.
+    - `round_trips_s`: by payload in bytes.
+    - `accepted`: accepted lengths of the rounds of each prompt.
     """
 
     points: Points
@@ -49,7 +52,7 @@ class Measured(msgspec.Struct, frozen=True):
     accepted: list[list[int]]
 
 
-def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
+def profile_from(measured: Measurements, setup: FleetSetup) -> HardwareProfile:
     """Return the profile that the measurements give; `setup` holds the final fits of single steps."""
 
     def drafts_of(runs: Sequence[Run]) -> pd.DataFrame:
@@ -102,16 +105,16 @@ def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
 
 
 def in_service(draft: StepTime, drafts: pd.DataFrame, idle: IdleEffect) -> StepTime:
-    """Return the step time of drafts in service: with their mean and spread, apart from what idleness does."""
+    """Return the step time of drafts in service, with their mean and spread, without the effect of idleness."""
     ratios = drafts.ratio.to_numpy() / slowdowns_of(drafts, idle)
     return msgspec.structs.replace(draft.slowed(float(ratios.mean())), spread=spread_of(ratios))
 
 
-def merged(known: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
+def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
     """Return the points of two passes over one grid as points of both."""
-    if not known:
+    if not earlier:
         return list(measured)
-    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(known, measured, strict=True)]
+    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]
 
 
 def by_gap(busy: pd.DataFrame, idling: pd.DataFrame) -> list[dict[str, float]]:

@@ -20,17 +20,17 @@ from fleet.times.profile import HardwareProfile
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
 
 
-class Served(msgspec.Struct):
-    """Steps of one kind as they were served: what their times depend on (`durations.extent`), and those times."""
+class TimedSteps(msgspec.Struct):
+    """Steps of one kind in service: the variables of their times (`durations.extent`), and those times."""
 
     extents: list[tuple[int, int, int, int]] = []
     times_s: list[float] = []
 
 
 class BatchMeasured(msgspec.Struct):
-    """What passes over a batch measured: its steps by kind, without the first of a kind in each run, and the runs."""
+    """Measurements of batches: steps by kind, without the first of a kind in each run, and the runs."""
 
-    served: dict[str, Served] = {}
+    served: dict[str, TimedSteps] = {}
     runs: list[Run] = []
 
 
@@ -65,8 +65,8 @@ def profile_of_batch(
     )
 
 
-def describe(kind: Served, error: float) -> dict[str, Any]:
-    """Return what a reader needs to judge a fit."""
+def describe(kind: TimedSteps, error: float) -> dict[str, Any]:
+    """Return the numbers that describe a fit's quality."""
     quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
     return {
         "steps": len(kind.times_s),

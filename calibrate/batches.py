@@ -1,7 +1,7 @@
 """Calibrate a batch: its steps as a batch station serves them, over rows, depths and contexts, fitted into a profile.
 
-Steps are not measured in loops: a batch whose rows come and go finds other caches, lengths and alignments than one
-that is repeated. Small runs of the scenario's own rule on calibration prompts show all of that.
+Steps are not measured in loops. A batch with rows that come and go has other caches, lengths and alignments than a
+repeated one. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from calibrate.batch_profile import BatchMeasured, Served, profile_of_batch
+from calibrate.batch_profile import BatchMeasured, TimedSteps, profile_of_batch
 from engine.decoding.models import CausalLM
 from engine.launch.processes import THREADS
 from engine.node.batch import drive, executor_of
@@ -33,8 +33,8 @@ SIZES = (1, 2, 4, 8, 16)
 FEWEST = 12  # requests of a small run
 
 
-class Grid(msgspec.Struct, frozen=True):
-    """How much of a batch to measure: passes over all sizes and depths, and requests whose acceptance is recorded.
+class BatchGrid(msgspec.Struct, frozen=True):
+    """Size of the measurement: passes over all sizes and depths, and requests with recorded acceptance.
 
     There are several passes because a shared host is slow at times. Means of acceptance over 192 requests still differ
     by 5 % between sets of prompts.
@@ -46,15 +46,15 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """What is reported, one after the other."""
+        """Names of the stages, in order."""
         return (*(f"batches, pass {number + 1} of {self.passes}" for number in range(self.passes)), "acceptance")
 
 
-WHOLE, QUICK = Grid(), Grid(passes=1, depths=(1, 4, 8), recorded=96)
+WHOLE, QUICK = BatchGrid(), BatchGrid(passes=1, depths=(1, 4, 8), recorded=96)
 
 
 def calibrate_batch(
-    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, grid: Grid = WHOLE
+    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, grid: BatchGrid = WHOLE
 ) -> HardwareProfile:
     """Measure the scenario's batch on this host, on the scenario's prompts; its size may be any up to the largest.
 
@@ -68,7 +68,9 @@ def calibrate_batch(
     return finish(scenario, large, measured, folder, grid)
 
 
-def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured, grid: Grid = WHOLE) -> None:
+def measure_pass(
+    scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured, grid: BatchGrid = WHOLE
+) -> None:
     """Measure one pass over all sizes and depths: a small run of each."""
     torch.set_num_threads(THREADS)
     for size in sizes_up_to(largest_of(scenario)):
@@ -77,9 +79,9 @@ def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: Bat
 
 
 def finish(
-    scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: Grid = WHOLE
+    scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: BatchGrid = WHOLE
 ) -> HardwareProfile:
-    """Record acceptance, and return the profile of what was measured."""
+    """Record acceptance, and return the profile of all measurements."""
     torch.set_num_threads(THREADS)
     return profiled(scenario, large, measured, record_acceptance(scenario, large, folder, grid.recorded))
 
@@ -87,7 +89,7 @@ def finish(
 def profiled(
     scenario: Scenario, large: CausalLM, measured: BatchMeasured, accepted: list[list[int]]
 ) -> HardwareProfile:
-    """Return the profile of what was measured; `accepted`: what each round of each request accepted."""
+    """Return the profile of all measurements; `accepted`: accepted tokens by request and round."""
     profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
     return msgspec.structs.replace(profile, positions=with_positions(resolve(scenario)).drafters.positions)
 
@@ -143,7 +145,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     begun: set[str] = set()
     for step, size in zip(steps, extents, strict=True):
         if step.kind in begun:
-            kind = measured.served.setdefault(step.kind, Served())
+            kind = measured.served.setdefault(step.kind, TimedSteps())
             kind.extents.append(size)
             kind.times_s.append(float(done.duration_s[step.number]))
         begun.add(step.kind)  # the first one of a kind is cold
@@ -151,7 +153,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
-    """Decode so many calibration prompts with the scenario's depth; return what each request's rounds accepted."""
+    """Decode so many calibration prompts with the scenario's depth; return accepted tokens by request and round."""
     assert scenario.batch is not None
     recorded = of_size(scenario, scenario.batch.rule.size, scenario.drafters.depth, scenario.seed)
     recorded = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""From measured times to step times: a robust fit, its residuals on points held out, the spread around it."""
+"""Fits step times to measured times: a robust fit, its residuals on points left out, the spread around it."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from scipy.optimize import nnls
 from fleet.times.step_time import LinkTime, Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
-ROUNDS = 6  # of a fit whose weights follow from itself
+ROUNDS = 6  # of a fit with weights that follow from itself
 HOLD_OUT_EVERY = 4  # each fourth grid point is not fitted but predicted
 
 
@@ -28,7 +28,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Residual(msgspec.Struct, frozen=True):
-    """How far the fit is from one grid point: relative, fitted over measured median, minus one."""
+    """Relative error of the fit at one grid point: fitted over measured median, minus one."""
 
     tokens: int
     context: int
@@ -53,7 +53,7 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
     """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
 
     The fit is then scaled so that measured over fitted time is 1 in the mean: rare slow steps, which medians leave out,
-    count in the mean and in the spread. Every fourth point is held out of the fit.
+    count in the mean and in the spread. The fit leaves out every fourth point.
     """
     held_out = [len(points) >= 2 * HOLD_OUT_EVERY and index % HOLD_OUT_EVERY == 2 for index in range(len(points))]
     tokens, context, medians = (

@@ -13,7 +13,7 @@ from fleet.scenario.facts import measured_acceptance, models_of
 from fleet.scenario.named_files import with_files
 from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Device, Scenario
+from fleet.scenario.scenario import Scenario, SharedDevice
 from fleet.scenario.writing import scenario_lines
 from fleet.times.profile import HardwareProfile
 
@@ -41,7 +41,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
     if verifiers.kind == "real":  # their times and links were measured
         verifiers = replace(verifiers, tiers=(), verify=None, profile="")
         if scenario.batch is None and not devices and shares_device(scenario, profile):
-            devices = {HOST: Device("turns")}
+            devices = {HOST: SharedDevice("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
     return replace(absolute(fits), acceptance=measured_acceptance(scenario, SIGNALS_FILE))  # beside the profile
@@ -73,13 +73,13 @@ def _absolute(model: str) -> str:
     return str(Path(model).resolve()) if model not in ("", "demo") and Path(model).exists() else model
 
 
-def fitting_path(out: Path, given: Given | None = None) -> Path:
+def fitting_path(out: Path, source: Given | None = None) -> Path:
     """Return where the scenario that fits a profile goes: beside it, under its name with `.toml`.
 
     It ends in `-fits.toml` where the profile has that name, or the scenario that was given.
     """
     path = out.with_suffix(".toml")
-    taken = [out, *([Path(given)] if isinstance(given, str | Path) else [])]
+    taken = [out, *([Path(source)] if isinstance(source, str | Path) else [])]
     is_taken = path.resolve() in [other.resolve() for other in taken]
     return out.with_name(f"{out.stem}-fits.toml") if is_taken else path
 

@@ -10,7 +10,7 @@ from engine.launch.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
-from fleet.scenario.scenario import Device, Scenario, Sharing, mean_tokens
+from fleet.scenario.scenario import Scenario, SharedDevice, Sharing, mean_tokens
 from fleet.times.durations import grid_place, step_name
 from fleet.times.step_time import Quantiles, StepTime
 
@@ -20,7 +20,7 @@ SHARED = "shared"  # name of a shared device
 
 
 class FleetSetup(msgspec.Struct, frozen=True):
-    """What the small fleets of a calibration have in common.
+    """Common setup of the small fleets of a calibration.
 
     `times`: step times by name, as a profile has them. `folder`: where decoded continuations are kept.
     """
@@ -51,7 +51,7 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
 def run_saturated(setup: FleetSetup, rounds: int) -> Run:
     """Keep the drafter busy without a pause: many targets that verify for one to three of its drafts.
 
-    Targets that answered at once would make its drafts 2 or 3 % faster: their process has less to wake up for.
+    Targets that answered at once would make its drafts 2 or 3 % faster.
     """
     return run_rounds(setup, SATURATED_TARGETS, for_drafts(setup, 2), rounds)
 
@@ -72,7 +72,7 @@ def for_drafts(setup: FleetSetup, drafts: float) -> StepTime:
 def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds: int) -> Run:
     """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
 
-    All lengths alternate in one run, so that a machine that is slow for a while is not taken for the effect of one gap.
+    All lengths alternate in one run, so that a slow phase of the machine does not count as the effect of one gap.
     """
     levels = np.linspace(0, 1, 65)
     gaps_s = np.geomspace(shortest_s, longest_s, len(levels))
@@ -96,7 +96,7 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Shar
     return msgspec.structs.replace(
         scenario,
         name=f"{targets} real targets share a device: {sharing}",
-        devices={SHARED: Device(sharing)},
+        devices={SHARED: SharedDevice(sharing)},
         drafters=msgspec.structs.replace(scenario.drafters, device=SHARED),
         verifiers=msgspec.structs.replace(scenario.verifiers, count=targets, device=SHARED),
         workload=msgspec.structs.replace(scenario.workload, requests=targets * requests),

@@ -30,11 +30,11 @@ def calibrate(
     """Measure a model pair on this host and return its hardware profile, with fits and residuals.
 
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
-    `prompts`: "demo/calibration", or a JSON Lines file; take others than those of the runs that the profile shall
-    predict. `quick`: a smaller grid and fewer repetitions. `out`: where to write the profile (JSON); beside it, under
-    the same name with `.toml`, a scenario that fits it, unless there is one, and what else was recorded, such as
-    `signals.parquet` of a batch whose drafts are chains. `report` is called with the name of each stage as it begins.
-    Needs `specfleet[engine]`. Raises InputError for bad input, and OutputError where the profile cannot be written; its
+    `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
+    smaller grid and fewer repetitions. `out`: where to write the profile (JSON). Beside it, unless there is one, come a
+    scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of a batch
+    with chains of drafts. `report` is called with the name of each stage as it begins.
+    Needs `specfleet[engine]`. Raises InputError for bad input, and OutputError if the profile cannot be written; its
     `result` is the profile.
 
         if __name__ == "__main__":  # its processes import the script that starts them

@@ -1,4 +1,4 @@
-"""How drafts slow down after idleness, and what warm-up tokens leave of that (StarSD, figures 6b and 6c)."""
+"""Slowdown of drafts after idleness, and its remainder after warm-up tokens (StarSD, figures 6b and 6c)."""
 
 from collections.abc import Sequence
 

@@ -1,6 +1,6 @@
 """Link times from round trips: pings of several sizes to a drafter node, which answers from its worker.
 
-Both clocks' readings are never compared; one way is half a round trip.
+One way is half a round trip, so the two clocks are never compared.
 """
 
 import time

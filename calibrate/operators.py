@@ -1,4 +1,4 @@
-"""Measured times of a model's operators, as the Vidur simulator publishes them, and the efficiencies that they show.
+"""Fits a device's efficiencies to measured times of a model's operators, as the Vidur simulator publishes them.
 
 A file (CSV) holds the medians of each operator by tokens and tensor parallel workers, in milliseconds, attention left
 out. `python -m calibrate.operators FILE DEVICE` prints what `fleet/data/devices/DEVICE.toml` states of it.
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fleet.errors import InputError
-from fleet.hardware.device import Device, Figure
+from fleet.hardware.device import Accelerator, Figure
 from fleet.hardware.passes import Placed, kernel_s, product_s
 from fleet.hardware.profile import placed
 from fleet.hardware.shipped import shape_of
@@ -56,7 +56,7 @@ def read_operators(path: Path) -> list[Operators]:
 
 
 def _operators_of(row: dict[str, str], origin: str) -> Operators:
-    """Return what a line of the file tells; InputError, which begins with `origin`, where it tells nothing of MODEL."""
+    """Read one line of the file; raise InputError, which begins with `origin`, if it has nothing on MODEL."""
     numbers: dict[str, float] = {}
     for name, cell in row.items():
         number = parsed(cell)
@@ -125,7 +125,7 @@ def with_figures(model: Placed, values: dict[str, float]) -> Placed:
     return msgspec.structs.replace(model, device=msgspec.structs.replace(model.device, **figures))
 
 
-def of_other(device: Device, other: Device) -> Device:
+def of_other(device: Accelerator, other: Accelerator) -> Accelerator:
     """Return a device with the efficiencies that were measured on another."""
     return msgspec.structs.replace(device, **{name: getattr(other, name) for name in FIGURES})
 

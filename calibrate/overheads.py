@@ -67,12 +67,12 @@ def link_of(runs: Sequence[Run], pinged: LinkTime) -> LinkTime:
 
 
 def describe_delays(delays: StationDelays) -> dict[str, Any]:
-    """Return what a reader needs to judge an overhead: for each delay its number of values, mean and quantiles."""
-    told: dict[str, Any] = {"left_out": f"the first {SETTLING_STEPS} of each kind in each run of a station"}
+    """Return the data behind an overhead: for each delay its number of values, mean and quantiles."""
+    numbers: dict[str, Any] = {"left_out": f"the first {SETTLING_STEPS} of each kind in each run of a station"}
     for name in DELAYS:
         times_s = getattr(delays, name)
-        told[name.removesuffix("_s")] = {"steps": len(times_s)} | (spread_numbers(times_s) if times_s else {})
-    return told
+        numbers[name.removesuffix("_s")] = {"steps": len(times_s)} | (spread_numbers(times_s) if times_s else {})
+    return numbers
 
 
 def spread_numbers(times_s: ArrayLike) -> dict[str, float]:

@@ -9,9 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
-from experiments.reproduce.rows import Picture, Reproduction
+from experiments.reproduce.rows import PaperFigure, ReproducedRows
 from experiments.sweep.figure import sweep_figure
-from experiments.sweep.table import Asked, keys_of, read_sweep
+from experiments.sweep.table import SweepPlot, keys_of, read_sweep
 from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write
@@ -32,11 +32,11 @@ Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
 
-def draw(name: str, results: Any, out: Path | None = None, asked: Asked | None = None) -> Figure:
+def draw(name: str, results: Any, out: Path | None = None, plot: SweepPlot | None = None) -> Figure:
     """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
 
-    `asked`: what a figure of a sweep is to show. InputError for an unknown name, and for results that another figure
-    is made of.
+    `plot`: what a figure of a sweep shows. Raises InputError for an unknown name, and for results that belong to
+    another figure.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
@@ -46,9 +46,9 @@ def draw(name: str, results: Any, out: Path | None = None, asked: Asked | None =
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
         raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
-    if asked is not None and name != "sweep":
+    if plot is not None and name != "sweep":
         raise InputError(f"figure {name}: shows one thing; --x, --y, --lines and the like are for figure sweep")
-    figure, caption = sweep_figure(content, asked) if asked is not None else chosen.draw(content)
+    figure, caption = sweep_figure(content, plot) if plot is not None else chosen.draw(content)
     add_caption(figure, caption)
     if out is not None:
         write(figure, out)
@@ -64,7 +64,7 @@ def timeline_of(run: Run) -> Drawn:
     return timeline.draw({title: run.frame()}), caption
 
 
-def reproduction_of(reproduction: Reproduction) -> Drawn:
+def reproduction_of(reproduction: ReproducedRows) -> Drawn:
     """Draw a reproduction as its paper does, or its rows, the paper's number against ours."""
     if reproduction.picture is not None:
         return _as_the_paper(reproduction, reproduction.picture)
@@ -93,7 +93,7 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
 
 
-def _as_the_paper(reproduction: Reproduction, picture: Picture) -> Drawn:
+def _as_the_paper(reproduction: ReproducedRows, picture: PaperFigure) -> Drawn:
     """Draw a reproduction in the shape that its paper draws."""
     lines = pd.DataFrame(map(msgspec.structs.asdict, picture.lines))
     note = f" {_sentence(picture.note)}" if picture.note else ""
@@ -174,9 +174,9 @@ def _read_profile(path: Path) -> HardwareProfile:
     return read_profile(path.name, path.parent)
 
 
-def _read_reproduction(path: Path) -> Reproduction:
+def _read_reproduction(path: Path) -> ReproducedRows:
     try:
-        return convert(read_json(path), Reproduction, str(path))
+        return convert(read_json(path), ReproducedRows, str(path))
     except InputError as error:
         raise InputError(f"{error}; not a reproduction: write one with reproduce NAME --json") from error
 
@@ -203,10 +203,10 @@ def _read_plan(path: Path) -> Plan:
 
 def _sweep_of(table: pd.DataFrame) -> Drawn:
     """Draw throughput along the first varied key, a line for each value of the second."""
-    return sweep_figure(table, Asked())
+    return sweep_figure(table, SweepPlot())
 
 
-class Drawing(NamedTuple):
+class FigureKind(NamedTuple):
     """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
 
     source: str
@@ -216,11 +216,11 @@ class Drawing(NamedTuple):
 
 
 FIGURES = {
-    "throughput": Drawing("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
-    "sweep": Drawing("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
-    "timeline": Drawing("a run", Run, read_run, timeline_of),
-    "draft-time": Drawing("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
-    "reproduction": Drawing("a reproduction", Reproduction, _read_reproduction, reproduction_of),
-    "plan": Drawing("a plan", Plan, _read_plan, plan_of),
-    "residuals": Drawing("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
+    "throughput": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
+    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
+    "timeline": FigureKind("a run", Run, read_run, timeline_of),
+    "draft-time": FigureKind("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
+    "reproduction": FigureKind("a reproduction", ReproducedRows, _read_reproduction, reproduction_of),
+    "plan": FigureKind("a plan", Plan, _read_plan, plan_of),
+    "residuals": FigureKind("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
 }

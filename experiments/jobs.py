@@ -21,7 +21,7 @@ TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.r
 def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
     """Yield `call(*each)` for each of the arguments, in their order, `jobs` at once.
 
-    Where whoever takes them stops early, by an error or a signal, the processes end with it.
+    If the consumer stops early, by an error or a signal, the processes end with it.
     """
     if jobs <= 1:
         for each in arguments:
@@ -57,8 +57,7 @@ def _called(call: Callable[..., Any], *arguments: Any) -> Any:
 def _silent_programs() -> Iterator[None]:
     """Start programs that print no warnings.
 
-    A tracker outlives whoever ends, and would print, after its last line, that it found a semaphore removed
-    whose removal it was not told of in time.
+    Silences resource_tracker warnings about semaphores that were removed after the last line of output.
     """
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = "ignore"
@@ -72,7 +71,7 @@ def _silent_programs() -> Iterator[None]:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Nobody needs to hear of results that nobody takes any more, nor of a process that grew and was replaced."""
+    """Silence messages about unread results, and about a worker that grew and was replaced."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(executed|still being processed|A worker stopped)")
         yield

@@ -37,8 +37,8 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
     profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
-    known = decode or (profile.decode if profile is not None else None)
-    if known is not None and known.mean_s(1, _middle_context(scenario)) == 0:
+    step = decode or (profile.decode if profile is not None else None)
+    if step is not None and step.mean_s(1, _middle_context(scenario)) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
     return notes_of(scenario)
 
@@ -60,7 +60,7 @@ def _mixed_profiles(scenario: Scenario) -> Iterator[str]:
     shared, sides = shared_profile(scenario), [profile_of(scenario, side) for side in SIDES]
     if shared is None or all(own in (None, shared) for own in sides) or not scenario.drafters.count:
         return
-    kept = [name for name, given in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if given is None]
+    kept = [name for name, table in (("the link", scenario.link), ("acceptance", scenario.acceptance)) if table is None]
     if kept:
         yield (
             f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} profile {shared.name}'s, measured between other "
@@ -85,13 +85,13 @@ def _published_texts(scenario: Scenario) -> Iterator[str]:
 
 def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
     """Note an acceptance that stands in place of one that the profile measured, with what both come to."""
-    replaced, given, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
-    if replaced is None or given is None or not isinstance(scenario.profile, HardwareProfile):
+    replaced, own, depth = replaced_acceptance(scenario), scenario.acceptance, scenario.drafters.depth
+    if replaced is None or own is None or not isinstance(scenario.profile, HardwareProfile):
         return
-    ours, measured = mean_accepted(given, depth), mean_accepted(replaced, depth)
+    ours, measured = mean_accepted(own, depth), mean_accepted(replaced, depth)
     if ours is None or measured is None or abs(ours - measured) > NEARLY * measured:
         yield (
-            f"[acceptance] is the scenario's, {accepts(given, depth)}, and replaces what profile "
+            f"[acceptance] is the scenario's, {accepts(own, depth)}, and replaces what profile "
             f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
         )
 

@@ -1,4 +1,4 @@
-"""Runs as long as it takes: until the intervals of named metrics are as narrow as was asked, or it is said that not."""
+"""Runs that grow until the intervals of named metrics are narrow enough, or report why they cannot be."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ def parse_precision(texts: Sequence[str]) -> dict[str, float]:
 
 
 def precision_of(precision: float | Precision | None) -> dict[str, float]:
-    """Return the asked half widths by metric, as shares of the values; one number is the throughput's.
+    """Return the requested half widths by metric, as shares of the values; one number is the throughput's.
 
     Raises InputError for what is no such share, and for a name that no metric has.
     """
@@ -65,16 +65,16 @@ def precision_of(precision: float | Precision | None) -> dict[str, float]:
 
 
 def _is_share(aim: float) -> bool:
-    """Whether a half width can be asked for: more than nothing, and less than the value itself."""
+    """Whether a half width is allowed: more than nothing, and less than the value itself."""
     return 0 < aim < 1
 
 
 def check_names(precision: Precision) -> None:
     """Raise InputError for a name that no metric has, before anything runs."""
-    known = meanings()
+    allowed = meanings()
     for name in precision:
-        if name not in known:
-            raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(known)}")
+        if name not in allowed:
+            raise InputError(f"precision: no metric is called {name!r}; allowed: {', '.join(allowed)}")
 
 
 def simulate_to(
@@ -84,7 +84,7 @@ def simulate_to(
     path: SimPath = "auto",
     records: bool = True,
 ) -> Precise:
-    """Simulate the scenario, with more and more requests, until every named metric is as precise as asked.
+    """Simulate the scenario, with more and more requests, until every named metric is precise enough.
 
     The runs have one seed, so each begins like the one before it. It ends at MOST_TIMES the scenario's requests, where
     a trace or a file of conversations has no more, or where more is offered than is carried. `report` is called before
@@ -100,15 +100,15 @@ def simulate_to(
         never = {name: reason for name in precision if (reason := _why_never(found, name))}
         factors = {name: times_longer(found[name], precision[name]) for name in precision if name not in never}
         lacking = {name: factor for name, factor in factors.items() if factor > 1}
-        told = {name: _state(name, found[name], precision[name]) for name in lacking}
+        states = {name: _state(name, found[name], precision[name]) for name in lacking}
         ended = _why_ended(scenario, longer, max(lacking.values(), default=0.0))
         if ended:
             unmet = [f"{name}: {reason}" for name, reason in never.items()]
-            unmet += [f"{text}: {ended}" for text in told.values()]
+            unmet += [f"{text}: {ended}" for text in states.values()]
             return Precise(run, metrics, overload, tuple(unmet))
         factor = min(max(lacking.values()) * SPARE, MOST_STEP)
         more = min(math.ceil(requests * factor), MOST_TIMES * scenario.workload.requests)
-        report(f"{requests} requests: {', '.join(told.values())}; next {more}")
+        report(f"{requests} requests: {', '.join(states.values())}; next {more}")
         requests = more
 
 
@@ -121,7 +121,7 @@ def times_longer(metric: Metric, aim: float) -> float:
 
 
 def _why_never(metrics: Mapping[str, Metric], name: str) -> str:
-    """Say why runs of this scenario, however long, tell no interval of a metric; empty where they do."""
+    """Say why no run of this scenario, however long, has an interval of a metric; empty if one can."""
     if name not in metrics:
         return f"this run has no such metric; it has {', '.join(metrics)}"
     metric = metrics[name]
@@ -144,8 +144,8 @@ def _why_ended(scenario: Scenario, longer: Scenario, factor: float) -> str:
 
 
 def _state(name: str, metric: Metric, aim: float) -> str:
-    """Say how well a metric is known, and how well it was asked for, as shares of its value."""
+    """Return a metric's reached and requested half width, as shares of its value, in words."""
     if math.isnan(metric.low):
-        return f"{name} has no interval yet (asked: {aim:.2g})"
-    known = (metric.high - metric.low) / 2 / abs(metric.value)
-    return f"{name} is known to {known:.2g} (asked: {aim:.2g})"
+        return f"{name} has no interval yet (aim: {aim:.2g})"
+    reached = (metric.high - metric.low) / 2 / abs(metric.value)
+    return f"{name} is known to {reached:.2g} (aim: {aim:.2g})"

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from figures.labels import Scale
 from figures.style import STYLE, new_figure
 
-MOST_WRITTEN = 15 * 15  # squares whose values are legible
+MOST_WRITTEN = 15 * 15  # squares that still have legible values
 
 
 def draw(points: pd.DataFrame, across: Scale, up: str, value: Scale, more_is_better: bool) -> Figure:

@@ -22,12 +22,12 @@ def draw(table: pd.DataFrame, unit: str, least: float | None = None) -> Figure:
         axes = figure.subplots()
         for kind, colour in KINDS.items():
             own = table[table.kind == kind]
-            for known, look in (("equations", {"alpha": 0.25, "s": 9}), ("simulated", {"alpha": 0.95, "s": 26})):
-                part = own[own.known == known]
+            for method, look in (("equations", {"alpha": 0.25, "s": 9}), ("simulated", {"alpha": 0.95, "s": 26})):
+                part = own[own.method == method]
                 if not part.empty:
-                    label = f"{kind}, {'by equations' if known == 'equations' else 'simulated'}"
+                    label = f"{kind}, {'by equations' if method == 'equations' else 'simulated'}"
                     axes.scatter(part[USER], part[VALUE], color=colour, label=label, linewidths=0, **look)
-        simulated = table[(table.known == "simulated") & (table.standing != "misses a goal")]
+        simulated = table[(table.method == "simulated") & (table.standing != "misses a goal")]
         border = frontier(simulated)
         axes.plot(border[USER], border[VALUE], color="#444444", lw=1.0, zorder=1, label="nothing simulated beats these")
         chosen = table[table.standing == "chosen"]

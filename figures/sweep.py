@@ -67,12 +67,12 @@ def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tupl
             axes.plot(places, heights, color=colour, ls="--", lw=0.9, alpha=0.65, zorder=1)
         else:
             low, high = (y.factor * part[name].to_numpy(dtype=float) for name in ("low", "high"))
-            known = ~np.isnan(low)
+            bounded = ~np.isnan(low)
             if numeric:
                 axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
-            _bars(axes, places[known], heights[known], (low[known], high[known]), colour)
+            _bars(axes, places[bounded], heights[bounded], (low[bounded], high[bounded]), colour)
             axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
-            axes.plot(places[~known], heights[~known], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
+            axes.plot(places[~bounded], heights[~bounded], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
         end = float(heights[-1])
     return end
 

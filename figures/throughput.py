@@ -17,9 +17,9 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
     """Draw one column of two panels for each case.
 
     `table`: one row a case, source ("analytic", "sim", "played", "engine") and N, with throughput and
-    throughput_per_target in tokens/s, each with _low and _high (NaN where there is no interval); `unsteady`, if there
-    is such a column: whether an engine's point is of a host whose runs disagree. `marks`: one row a
-    case with N_full, N_max, colocated_tokens_per_s and standalone_tokens_per_s, NaN where unknown.
+    throughput_per_target in tokens/s, each with _low and _high (NaN where there is no interval). Its column `unsteady`,
+    if there: whether the runs of an engine's point disagree. `marks`: one row a case with N_full, N_max,
+    colocated_tokens_per_s and standalone_tokens_per_s, NaN where unknown.
     """
     cases = list(dict.fromkeys(table.case))
     with rc_context(STYLE):

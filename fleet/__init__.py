@@ -1,8 +1,15 @@
-"""What both worlds share. It imports no library of a world.
+"""Decisions, times and records of a fleet, shared by the simulator and the engine. No room here imports either.
 
-Rooms, from the ground up: `errors`, `interrupts`, `equations` and `shown` (user errors, signals, equations, results
-in one line); `inputs` (how user input is read) and `files` (how files are written); `data` (what ships); `policies`
-(rules without state); `acceptance` (accepted tokens); `times` (step times); `hardware` (step times of unmeasured
-hardware); `scenario` (what to run, and what follows from it); `stations` (state machines that decide); `records` (what
-happened). Begin with `scenario/scenario.py`, then `stations/station.py`.
+Rooms, from the ground up:
+
+- `errors`, `interrupts`, `equations`, `shown`: user errors, signals, equations, one-line results.
+- `inputs`, `files`, `data`: how user input is read, how files are written, what ships.
+- `policies`: rules without state.
+- `acceptance`: models of accepted tokens.
+- `times`, `hardware`: step times, measured or estimated from data sheets.
+- `scenario`: what to run, and what follows from it.
+- `stations`: state machines that decide.
+- `records`: what happened, and its metrics.
+
+Begin with `scenario/scenario.py`, then `stations/station.py`.
 """

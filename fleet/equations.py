@@ -1,4 +1,4 @@
-"""StarSD's equations (5) and (8) to (10) on plain numbers: where the analytic model and a policy need the same ones."""
+"""StarSD's equations (5) and (8) to (10) on plain numbers, shared by the analytic model and the adaptive depth."""
 
 
 def service_s(base_s: float, per_token_s: float, depth: int) -> float:

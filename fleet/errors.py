@@ -1,4 +1,4 @@
-"""The errors that users can cause, in one line each: bad input, an output that cannot be written, a killed process."""
+"""Errors that users can cause, each one line: bad input, an unwritable output, a killed process."""
 
 from typing import Any
 
@@ -11,20 +11,22 @@ class InputError(Exception):
 
 
 class NodeDiedError(Exception):
-    """A process of a running fleet died: somebody killed it, or the system did for its memory. The run is ended.
+    """A process of a running fleet died, by a signal or for lack of memory. The run ends.
 
-    The command line prints the message, which is one line, and exits with status 1.
+    The command line prints the one-line message and exits with status 1.
     """
 
 
 class ClusterError(NodeDiedError):
-    """The workers of a sweep are gone, or one of them cannot run its cells; what was finished until then is kept."""
+    """A sweep lost its workers, or a worker cannot run its cells; finished cells are kept."""
 
 
 class OutputError(InputError):
-    """A file could not be written, after the work was done; what was there before is as it was.
+    """A file could not be written after the work was done; an earlier file is unchanged.
 
-    The command line prints it and exits with status 1. `result`: what was computed, where the file was to hold it.
+    The command line prints it and exits with status 1.
+
+    - `result`: what was computed and not written.
     """
 
     result: Any = None

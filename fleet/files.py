@@ -1,7 +1,7 @@
-"""Files that are written: each is made beside its place and renamed, so that it is whole or as it was before.
+"""Atomic files: each is written beside its place and renamed.
 
-All rooms write through `write_file`. Before a long run, `check_writable` and `check_folder` find out whether that can
-work, so that hours of work do not end at a folder that is in the way.
+All rooms write through `write_file`. `check_writable` and `check_folder` test a path before a long run, so that the
+run does not end at an unwritable folder.
 """
 
 import os
@@ -14,14 +14,16 @@ from pathlib import Path
 from fleet.errors import InputError, OutputError
 from fleet.interrupts import deferred
 
-PROBE_BYTES = 4096  # a block: a disk that is full already is found, too
+PROBE_BYTES = 4096  # bytes of a block: a full disk shows, too
 
 
 def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
-    """Write a file, whole or not at all; folders above it are made. `private`: only its owner may read it.
+    """Write a file atomically; missing parent folders are created.
 
-    Of a link, the file that it names is written; what is no file, such as /dev/stdout or a pipe, is written to as it
-    is. Raises OutputError, which names the path and why, where that fails; what was there is unchanged then.
+    - `private`: only the owner may read the file.
+
+    For a symbolic link, the link's destination is written. Devices and pipes, such as /dev/stdout, are written
+    directly. Raises OutputError with the path and the reason; an earlier file is then unchanged.
     """
     content = content.encode() if isinstance(content, str) else content
     unchanged = "; what was there is unchanged"
@@ -48,7 +50,7 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError where no file can be written to `path`; nothing is made and nothing changes."""
+    """Raise InputError if no file can be written to `path`; changes nothing."""
     try:
         place = Path(os.path.realpath(path))
         if _is_stream(place):
@@ -61,7 +63,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise InputError where no files can be written into the folder `path`, which need not be there yet."""
+    """Raise InputError if no file can be written into the folder `path`, which need not exist yet."""
     try:
         place = Path(os.path.realpath(path))
         if place.exists() and not place.is_dir():
@@ -72,12 +74,12 @@ def check_folder(path: Path) -> None:
 
 
 def _is_stream(place: Path) -> bool:
-    """Whether something is there that is neither file nor folder: a device, a pipe, a socket."""
+    """Return whether the path is a device, a pipe or a socket."""
     return place.exists() and not place.is_file() and not place.is_dir()
 
 
 def _probe(place: Path) -> None:
-    """Write a block where a file would be made, and remove it; folders that are missing are not made."""
+    """Write a block where the file would be and remove it; missing folders are not created."""
     above = next(folder for folder in place.parents if folder.exists())
     if not above.is_dir():
         raise NotADirectoryError(None, f"{above} is a file")
@@ -93,13 +95,13 @@ def _probe(place: Path) -> None:
 
 @contextmanager
 def _beside(place: Path) -> Iterator[tuple[Path, int]]:
-    """Make an empty file in the folder of `place`; yield its path and descriptor. It is gone afterwards, or renamed.
+    """Create an empty file in the folder of `place`; yield its path and descriptor. It is removed unless renamed.
 
-    Signals that end the process are handled after that: between two lines they would leave the file.
+    Signals that end the process are deferred meanwhile, so that no file is left behind.
     """
     draft = place.with_name(f".specfleet-{secrets.token_hex(6)}.part")
     with deferred():
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less what the umask takes
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # minus the umask
         try:
             yield draft, file
         finally:

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals that tell a process to end: the exception that they become, and how to put them off."""
+"""Signals that end a process, such as Ctrl-C: the exception they raise, and how to defer them."""
 
 import signal
 import threading
@@ -9,9 +9,10 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """The process was told to end, by Ctrl-C or another signal. Like KeyboardInterrupt it is no Exception.
+    """The process received Ctrl-C or another ending signal. Like KeyboardInterrupt, it is not an Exception.
 
-    `number`: of the signal. `kept`: in words, what of the work is on disk; whoever knows it says so.
+    - `number`: the signal's number.
+    - `kept`: which part of the work is on disk, in words; callers with results set it.
     """
 
     def __init__(self, number: int, kept: str = "") -> None:
@@ -21,20 +22,20 @@ class Interrupted(BaseException):
 
     @property
     def status(self) -> int:
-        """The exit status by which shells tell that a signal ended a process: 128 and the signal's number."""
+        """Exit status of a process that a signal ended: 128 + the signal's number."""
         return 128 + self.number
 
     def line(self) -> str:
-        """Say in one line what ended the work, and what was kept of it."""
+        """Return one line: what ended the work, and what was kept."""
         how = "interrupted" if self.number == signal.SIGINT else f"ended by {signal.Signals(self.number).name}"
         return f"{how}; {self.kept or 'nothing was written'}"
 
 
 @contextmanager
 def unseen(*numbers: int) -> Iterator[None]:
-    """Start programs that never see these signals; this thread gets them afterwards.
+    """Start programs that never receive these signals; this thread receives them afterwards.
 
-    Ctrl-C goes to all processes of a terminal; those that serve another one leave it to that one to end them.
+    Ctrl-C goes to all processes of a terminal; a child that serves this process leaves the end to it.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -45,9 +46,9 @@ def unseen(*numbers: int) -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Handle signals that end the process only after what is inside, which must not be torn.
+    """Defer ending signals until the body, which must not be interrupted, is done.
 
-    To block them would not do: another thread would take them, and Python handles them in the main one.
+    Blocking them is not enough: another thread would receive them, and Python handles them in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""How results show themselves: one line, and in a notebook a table below it."""
+"""Results as one line, with a table below it in notebooks."""
 
 import html
 from typing import TYPE_CHECKING
@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_ROWS = 60  # of a table in a notebook
+MAX_ROWS = 60  # rows of a table in a notebook
 
 
 class Shown:
-    """A result with `line()` and `frame()`, which are what `repr` and notebooks show."""
+    """A result with `line()` and `frame()`, for `repr` and notebooks."""
 
     __slots__ = ()
 
     def line(self) -> str:
-        """Say in one line what this is and what came out."""
+        """Return one line: what this is and its main result."""
         raise NotImplementedError
 
     def frame(self) -> "pd.DataFrame":
@@ -31,5 +31,5 @@ class Shown:
 
 
 def number(value: float) -> str:
-    """Return a number with four significant digits; rounding errors around zero are a zero."""
+    """Return a number with four significant digits; rounding errors around zero are 0."""
     return f"{0.0 if abs(value) < 1e-12 else value:.4g}"

@@ -1,1 +1,1 @@
-"""The simulated world: SimPy around the shared stations, and the analytic model beside it."""
+"""The simulator: shared stations in simulated time (SimPy), a compiled loop, and analytic models."""

@@ -1,6 +1,6 @@
-"""The analytic model of the star: StarSD's equations (5) to (12), on plain numbers in seconds and tokens.
+"""The analytic model of the star: StarSD's equations (5) to (12), in seconds and tokens.
 
-All times are constant and all targets alike; N is at least 1, S positive, Z not negative.
+Times are constant and all targets are equal. N >= 1, S > 0, Z >= 0.
 """
 
 import math
@@ -14,85 +14,70 @@ from sim.mva import mean_value_analysis
 
 Regime = Literal["under-loaded", "fully-loaded"]
 
-ROUNDING = 1e-12  # 0.1 + 0.2 covers 0.3 and the reverse: what differs less than this, relatively, counts as equal
-
-
-def return_s(communication_s: float, verify_s: float) -> float:
-    """Z(d) = t_c + t_v. Equation (6)."""
-    return communication_s + verify_s
+ROUNDING = 1e-12  # relative difference up to which two times count as equal: 0.1 + 0.2 and 0.3 do
 
 
 def is_fully_loaded(N: int, S_s: float, Z_s: float) -> bool:
-    """Z <= (N - 1) S, up to rounding: the drafter never waits for a target. Equation (7)."""
+    """Whether the drafter never waits for a target: Z <= (N - 1) S, up to rounding. Equation (7)."""
     return Z_s <= (N - 1) * S_s * (1 + ROUNDING)
 
 
 def regime(N: int, S_s: float, Z_s: float) -> Regime:
-    """Name the stage of section 4.2 that N targets are in; it changes where equation (7) starts to hold."""
+    """Return the stage of section 4.2 for N targets. Equation (7) separates the two."""
     return "fully-loaded" if is_fully_loaded(N, S_s, Z_s) else "under-loaded"
 
 
 def rounds_per_s(N: int, S_s: float, Z_s: float) -> float:
-    """R_q = N / T_gamma: the drafter makes one draft a target and iteration (appendix C.1)."""
+    """R_q = N / T_gamma: one draft per target and iteration. Appendix C.1."""
     return N / iteration_s(N, S_s, Z_s)
 
 
 def plateau_ratio(S_s: float, Z_s: float) -> float:
-    """R_q with any number of targets over R_q with one, (1 / S) / (1 / (S + Z)) = 1 + Z / S."""
+    """Largest R_q over R_q with one target: (1 / S) / (1 / (S + Z)) = 1 + Z / S."""
     return 1 + Z_s / S_s
 
 
 def load(N: int, S_s: float, Z_s: float) -> float:
-    """Share of an iteration in which the drafter works: N S / T_gamma."""
+    """Share of an iteration in which the drafter is busy: N S / T_gamma."""
     return N * S_s / iteration_s(N, S_s, Z_s)
 
 
 def wait_s(N: int, S_s: float, Z_s: float) -> float:
-    """Steady-state wait in the request buffer, T_gamma - S - Z; zero while under-loaded (section 4.2)."""
+    """Steady-state wait in the request buffer: T_gamma - S - Z, 0 while under-loaded. Section 4.2."""
     return max(0.0, N * S_s - (S_s + Z_s))
 
 
 def throughput(N: int, S_s: float, Z_s: float, tokens_per_round: float) -> float:
     """O = N tokens / T_gamma, in tokens a second. Equation (11).
 
-    The paper counts accepted draft tokens; with one more, the target's own (the bonus token), it counts all output.
+    The paper counts accepted draft tokens. Add one token per round, the bonus token, to count all output.
     """
     return tokens_per_round * rounds_per_s(N, S_s, Z_s)
 
 
 def N_full(S_s: float, Z_s: float) -> int:
-    """The smallest N for which equation (7) holds: ceil(Z / S) + 1. Equation (12)."""
+    """Smallest N for which equation (7) holds: ceil(Z / S) + 1. Equation (12)."""
     N = math.ceil(Z_s / S_s) + 1
-    # The quotient may land just above an integer that it should equal, as 2.1 / 0.3 does.
+    # Rounding may put the quotient just above an integer: 2.1 / 0.3 > 7.
     return N - 1 if is_fully_loaded(N - 1, S_s, Z_s) else N
 
 
 def round_rate_bounds(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
-    """Bounds of R_q, a second, for any service and return times with these means, served in order of arrival.
+    """Bounds of R_q in rounds a second, for any service and return times with these means, first come first served.
 
-    Lowest N / (N S + Z): each request waits for all others. Highest min(N / (S + Z), 1 / S): none waits, or no gap is
-    left. Asymptotic bounds of a closed network: Lazowska et al., Quantitative System Performance, 1984, chapter 5.
+    Lower: N / (N S + Z), where each request waits for all others. Upper: min(N / (S + Z), 1 / S), where no request
+    waits or the drafter is never idle. Asymptotic bounds of a closed network: Lazowska et al., Quantitative System
+    Performance, 1984, chapter 5.
     """
     return N / (N * S_s + Z_s), min(N / (S_s + Z_s), 1 / S_s)
 
 
-def batch_speedup(
-    accepted_share: float, depth: int, c_draft: float, c_verify: float, c_pad: float, c_kv: float
-) -> float:
-    """S = alpha k / (c_draft + c_verify + c_overhead), with c_overhead(B) = c_pad(B) + c_kv(B).
-
-    Equation (1) of Batch Speculative Decoding Done Right, costs in units of a plain decoding step of the same batch.
-    Its alpha k counts accepted draft tokens, and leaves the target's own token out.
-    """
-    return accepted_share * depth / (c_draft + c_verify + c_pad + c_kv)
-
-
 class Throughput(msgspec.Struct, frozen=True):
-    """Tokens a second, counted in two ways.
+    """Tokens a second, with and without the bonus token of each round.
 
     Keys:
-        with_bonus (tokens/s): Every committed token, the target's own one of each round included.
-        without_bonus (tokens/s): Accepted draft tokens only, as StarSD counts them: equation (11).
+        with_bonus (tokens/s): All committed tokens, the bonus token of each round included.
+        without_bonus (tokens/s): Accepted draft tokens only, as StarSD counts them. Equation (11).
     """
 
     with_bonus: float
@@ -104,7 +89,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
     Keys:
         lower_rounds_per_s (rounds/s): N / (N S + Z): each request waits for all others.
-        upper_rounds_per_s (rounds/s): min(N / (S + Z), 1 / S): no request waits, or the drafter has no gap.
+        upper_rounds_per_s (rounds/s): min(N / (S + Z), 1 / S): no request waits, or the drafter is never idle.
     """
 
     lower_rounds_per_s: float
@@ -112,36 +97,34 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class StarPrediction(msgspec.Struct, frozen=True):
-    """What the equations say of one star with N targets.
+    """Results of the equations for one star with N targets.
 
-    The `exponential_*` are the same means where service times vary as an exponential does and return times in any way,
-    exact too; what they differ is the price of variance.
+    The `exponential_*` fields are exact for exponential service times and any return times. Their difference from the
+    constant-time fields is the cost of variance.
 
     Keys:
-        S_s: `S`, the drafter's service time of one round, a draft step and its overhead. Equation (5).
-        Z_s: `Z`, the return time: from the end of a draft step to the target's next request, communication and
+        S_s: `S`, service time of the drafter: one draft step and its overhead. Equation (5).
+        Z_s: `Z`, return time: from the end of a draft step to the target's next request, communication and
             verification. Z = t_c + t_v, equation (6).
-        N (targets): `N`, how many targets the drafter serves.
-        N_full (targets): `N_full`, the smallest number of targets that keeps the drafter fully loaded: ceil(Z / S) + 1.
+        N (targets): `N`, number of targets that the drafter serves.
+        N_full (targets): `N_full`, smallest number of targets that keeps the drafter fully loaded: ceil(Z / S) + 1.
             Equation (12).
-        N_max (targets): `N_max`, the largest number of targets at which each is still at least as fast as without the
-            drafter; 0 if it never is. The largest N with tokens a round / T_gamma at least the standalone rate, section
-            4.2.
-        regime: Which stage of section 4.2 the star is in: "fully-loaded" where Z <= (N - 1) S, equation (7), else
-            "under-loaded".
-        iteration_s: `T_gamma`, the time in which each target has one round: N S + T_idle = max(N S, S + Z). Equations
-            (8) and (10).
-        idle_s: `T_idle`, the drafter's idle time an iteration: max(0, Z - (N - 1) S). Equation (9).
-        wait_s: `T_wait`, the wait of a request in the drafter's buffer: max(0, (N - 1) S - Z). Section 4.2.
-        load (share): Share of time in which the drafter works: N S / T_gamma.
-        rounds_per_s (rounds/s): `R_q`, rounds that the drafter drafts in a second: N / T_gamma. Appendix C.1.
-        rounds_per_s_per_target (rounds/s): `R_p`, rounds that a target verifies in a second: 1 / T_gamma. Appendix C.1.
+        N_max (targets): `N_max`, largest number of targets at which each is at least as fast as without the drafter:
+            tokens a round / T_gamma is at least the standalone rate. 0 if there is none. Section 4.2.
+        regime: Stage of section 4.2: "fully-loaded" if Z <= (N - 1) S, equation (7), else "under-loaded".
+        iteration_s: `T_gamma`, time in which each target has one round: N S + T_idle = max(N S, S + Z). Equations (8)
+            and (10).
+        idle_s: `T_idle`, idle time of the drafter per iteration: max(0, Z - (N - 1) S). Equation (9).
+        wait_s: `T_wait`, wait of a request in the drafter's buffer: max(0, (N - 1) S - Z). Section 4.2.
+        load (share): Share of time in which the drafter is busy: N S / T_gamma.
+        rounds_per_s (rounds/s): `R_q`, rounds drafted in a second: N / T_gamma. Appendix C.1.
+        rounds_per_s_per_target (rounds/s): `R_p`, rounds per target in a second: 1 / T_gamma. Appendix C.1.
         acceptance_length (tokens/round): `E[l(d)]`, accepted draft tokens a round, without the bonus token.
-        mean_acceptance_length (tokens/round): `E[l(d)] + 1`, the same with the bonus token, which engines count: vLLM's
-            "Mean acceptance length", SGLang's "accept len".
-        plateau_ratio (factor): The round rate with any number of targets over that with one: 1 + Z / S.
-        throughput: `O`, what all targets decode in a second. Equation (11).
-        throughput_per_target: `O_i`, what one target decodes in a second: O / N.
+        mean_acceptance_length (tokens/round): `E[l(d)] + 1`, with the bonus token, as engines count: "Mean acceptance
+            length" of vLLM, "accept len" of SGLang.
+        plateau_ratio (factor): Largest round rate over the round rate with one target: 1 + Z / S.
+        throughput: `O`, tokens that all targets decode in a second. Equation (11).
+        throughput_per_target: `O_i`, tokens that one target decodes in a second: O / N.
         bounds: Bounds of `rounds_per_s` for any spread of the times.
         exponential_rounds_per_s (rounds/s): R_q for exponential service times, by exact mean value analysis.
         exponential_wait_s: T_wait for exponential service times.
@@ -174,9 +157,9 @@ class StarPrediction(msgspec.Struct, frozen=True):
 def predict_star(
     N: int, S_s: float, Z_s: float, accepted_per_round: float, standalone_tokens_per_s: float
 ) -> StarPrediction:
-    """Evaluate all equations for N targets; a round commits the accepted tokens and the target's own one.
+    """Evaluate all equations for N targets. A round commits the accepted tokens and the bonus token.
 
-    Raises ValueError where the equations say nothing: no target, a drafter that takes no time, a negative return.
+    Raises ValueError if N < 1, S <= 0 or Z < 0.
     """
     if N < 1 or S_s <= 0 or Z_s < 0:
         raise ValueError(f"the star needs N >= 1, S > 0 and Z >= 0, got N={N}, {S_s=}, {Z_s=}")

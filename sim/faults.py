@@ -1,4 +1,4 @@
-"""Servers that can die, stall and start again, and that tell their stations what silence amounts to."""
+"""Servers that can die, stall and restart, and that call their stations at timeouts."""
 
 import math
 from collections.abc import Callable
@@ -14,26 +14,25 @@ from fleet.times.step import Step
 from sim.servers import Server
 
 Fresh = Callable[[], tuple[Station, Callable[[Step], tuple[Outcome, ...]]]]
-"""Builds a server's station again, and what draws the outcomes of its steps."""
+"""Builds a new station for a server, and the function that draws the outcomes of its steps."""
 
 
 class FallibleServer(Server):
-    """A server whose process may die, stall and start again.
+    """A server that may die, stall and restart. `fresh` is set after construction.
 
-    What reaches a dead process is lost; what reaches one that stands still waits, the end of its step too. Set after
-    it is built: `fresh`. `deaths` counts how often it died.
+    A dead server drops events. A stalled server queues them, the end of its step included.
     """
 
     fresh: Fresh
-    held: list[Callable[[], None]]  # what happened while the process stood still
+    pending: list[Callable[[], None]]  # events of a stalled server
     dead = stalled = False
     deaths = 0
-    ring_s = math.inf  # when the station is asked next what is due
+    timeout_s = math.inf  # time of the next scheduled timeout
 
     def change(self, change: Change) -> None:
-        """Let the process die, start, stand still or go on; nothing where it did already."""
+        """Apply a fault. A change to the current state does nothing."""
         if change == "kill" and not self.dead:
-            self.dead, self.stalled, self.held = True, False, []
+            self.dead, self.stalled, self.pending = True, False, []
             self.queued = self.delayed = False
             self.station, self.outcomes = self.fresh()
             self.recorded.killed(self.station, self.env.now)
@@ -42,52 +41,48 @@ class FallibleServer(Server):
             self.dead = False
             self.deliver(Restarted(self.deaths))
         elif change == "stall" and not self.dead and not self.stalled:
-            self.stalled, self.held = True, []
+            self.stalled, self.pending = True, []
         elif change == "resume" and self.stalled:
-            self._resume()
-
-    def _resume(self) -> None:
-        self.stalled = False
-        for happened in self.held:
-            happened()
-        self._ask()
+            self.stalled = False
+            for event in self.pending:
+                event()
+            self._request_step()
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
-        """Hand an event to the station, and see when its silence would mean something."""
+        """Hand an event to the station, and schedule its next timeout."""
         if self.stalled:
-            self.held.append(partial(self.deliver, event, payload_bytes))
+            self.pending.append(partial(self.deliver, event, payload_bytes))
         elif not self.dead:
             super().deliver(event, payload_bytes)
-            self._watch()
+            self._schedule_timeout()
 
     def begin(self) -> tuple[Step, float] | None:
-        """Start the planned step, if the process goes."""
+        """Start the planned step, unless the server is dead or stalled."""
         return None if self.dead or self.stalled else super().begin()
 
     def finish(self, step: Step, duration_s: float) -> None:
-        """Report the running step as done, unless it was lost with its process."""
+        """Report the running step as done, unless its server died."""
         if self.stalled:
-            self.held.append(partial(self.finish, step, duration_s))
+            self.pending.append(partial(self.finish, step, duration_s))
         elif self.station.running is step:
             super().finish(step, duration_s)
 
-    def _watch(self) -> None:
-        """Ask the station when it next has something to say about silence, and ask it again then."""
+    def _schedule_timeout(self) -> None:
         due_s = self.station.alarm_s()
-        if due_s < self.ring_s:
-            self.ring_s = due_s
-            self.env.timeout(max(0.0, due_s - self.env.now), due_s).callbacks.append(self._ring)
+        if due_s < self.timeout_s:
+            self.timeout_s = due_s
+            self.env.timeout(max(0.0, due_s - self.env.now), due_s).callbacks.append(self._on_timeout)
 
-    def _ring(self, ring: Event) -> None:
-        if ring.value != self.ring_s:
-            return  # an earlier time took its place
-        self.ring_s = math.inf
+    def _on_timeout(self, timeout: Event) -> None:
+        if timeout.value != self.timeout_s:
+            return  # an earlier timeout replaced it
+        self.timeout_s = math.inf
         if self.stalled:
-            self.held.append(self._look)
+            self.pending.append(self._apply_timeout)
         elif not self.dead:
-            self._look()
+            self._apply_timeout()
 
-    def _look(self) -> None:
+    def _apply_timeout(self) -> None:
         for event in self.station.due(self.env.now):
             self.deliver(event)
-        self._watch()
+        self._schedule_timeout()

@@ -1,7 +1,6 @@
-"""Batches of identical rows: copies of one request run in lockstep, so one walk over its text is the run of the batch.
+"""Times of batches of identical rows: copies of one request run in lockstep, so one walk over its text is enough.
 
-A benchmark that submits one prompt B times decodes such batches. `simulate` plays them row by row and comes to the same
-times; here each round is priced once, for all rows and any number of requests.
+A benchmark that submits one prompt B times decodes such batches. `simulate` gives the same times row by row.
 """
 
 from collections.abc import Sequence
@@ -18,10 +17,14 @@ Floats = NDArray[np.float64]
 
 
 class Walks(NamedTuple):
-    """Rounds of several requests, one after the other, one entry a round.
+    """Rounds of several requests in a row, one entry per round.
 
-    `request`: which request, from 0. `context`: committed tokens before the round, the prompt included. `accepted`:
-    draft tokens that pass, up to the depth. `prompts` and `answers`: tokens of each request.
+    Args:
+        request: Number of the request, from 0.
+        context: Committed tokens before the round, the prompt included.
+        accepted: Accepted draft tokens, at most the depth.
+        prompts: Prompt tokens of each request.
+        answers: Output tokens of each request.
     """
 
     request: NDArray[np.int64]
@@ -31,15 +34,17 @@ class Walks(NamedTuple):
     answers: Floats
 
     def of_requests(self, values: Floats) -> Floats:
-        """Add up a value a round over the rounds of each request."""
+        """Sum values of rounds over each request."""
         return np.bincount(self.request, weights=values, minlength=len(self.prompts)).astype(np.float64)
 
 
 def walks_of(texts: Sequence[Sequence[int]], prompts: Sequence[int], depth: int) -> Walks:
-    """Walk over each text at a depth, from the place after its prefill to its end; depth 0 is plain decoding.
+    """Walk over each text from the place after its prefill to its end.
 
-    A text has the accepted draft tokens of its places, as in a file of places; its answer is one token longer, which
-    the prefill gives.
+    Args:
+        texts: Accepted draft tokens at each place, as in a file of places. The prefill adds one token to the output.
+        prompts: Prompt tokens of each text.
+        depth: Draft tokens per round; 0 is plain decoding.
     """
     request, context, accepted = [], [], []
     for number, (text, prompt) in enumerate(zip(texts, prompts, strict=True)):
@@ -55,29 +60,29 @@ def walks_of(texts: Sequence[Sequence[int]], prompts: Sequence[int], depth: int)
 
 
 def rounds_s(profile: HardwareProfile, context: Floats, drafted: Floats, rows: int) -> Floats:
-    """Return the mean time in seconds of each round of `rows` rows that all draft so many tokens.
+    """Return the mean time in seconds of each round, without overhead between steps.
 
-    Steps alone: what passes between them has to be in them. Where times are linear in tokens, `drafted` may be a mean
-    over rows of which some draft nothing.
+    Args:
+        profile: Step times.
+        context: Committed tokens before each round.
+        drafted: Draft tokens of each row. It may be a mean over the rows if times are linear in tokens.
+        rows: Rows of the batch.
     """
     drafting_s = steps_s(profile.draft, drafted, context, rows)
     return drafting_s + steps_s(profile.verify, drafted + 1, context, rows)
 
 
 def prefills_s(profile: HardwareProfile, prompts: Floats, rows: int) -> Floats:
-    """Return the mean time in seconds of prefilling `rows` copies of each prompt in one step, target and drafter.
-
-    The drafter's own prefill feeds the prompt without the token that the target's has given.
-    """
+    """Return the mean time in seconds of prefilling `rows` copies of each prompt, at the target and at the drafter."""
     none = np.zeros_like(prompts)
     of_target_s = steps_s(profile.verify_prefill, prompts, none, rows)
     return of_target_s + steps_s(profile.draft_prefill, prompts, none, rows)
 
 
 def steps_s(time: StepTime, tokens: Floats, context: Floats, rows: int) -> Floats:
-    """Return the mean time in seconds of each step of `rows` identical rows, by tokens and context of one row."""
+    """Return the mean time in seconds of each step of `rows` identical rows with these tokens and contexts."""
     means_s = np.empty(len(context))
-    for each in np.unique(tokens):  # a roofline knows one number of tokens at a time
+    for each in np.unique(tokens):  # a roofline takes one number of tokens
         alike = tokens == each
         means_s[alike] = time.mean_s(float(each), context[alike], rows, each * (rows - 1))
     return means_s

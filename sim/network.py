@@ -1,4 +1,4 @@
-"""The network in simulated time: drafters, verifiers, the links between them, and the users of every stream."""
+"""A fleet in simulated time: drafters, targets, the links between them, and the arrival of requests."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,16 +54,19 @@ from sim.servers import (
     OwnDevice,
     Server,
     Service,
-    TurnsDevice,
+    TimeSlicedDevice,
     drawn_delays,
 )
 from sim.wires import PlayedWire, Way, Wire
 
 
 class Network:
-    """All servers of a fleet in one SimPy environment. `start` lets every stream send its first request.
+    """All servers and links of a fleet. `start` schedules the first requests and all faults.
 
-    `playback`: a measured run, parts of which take the place of what would be drawn.
+    Args:
+        env: The simulation.
+        fleet: The resolved scenario.
+        playback: A measured run, parts of which replace random draws.
     """
 
     def __init__(self, env: Environment, fleet: Fleet, playback: Playback | None = None) -> None:
@@ -75,15 +78,15 @@ class Network:
         self.ways_s = deques_of(self.playback.ways_s)
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
-        self.open: dict[int, Request] = {}  # requests that came and are not complete, by tag
-        self.coming = 0  # requests that will come by themselves
-        self.owner: dict[int, Server] = {}  # the server that verifies a stream
+        self.open: dict[int, Request] = {}  # incomplete requests, by tag
+        self.scheduled = 0  # requests with a scheduled arrival
+        self.owner: dict[int, Server] = {}  # the target of a stream
         self.up: dict[int, Wire] = {}
         self.down: dict[int, Wire] = {}
         self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
         self.router: Server | None = None
         workload = fleet.workload
-        self.known: dict[int, int] = {}  # committed tokens that drafters know, by tag
+        self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
         plain_size = partial(
             payload_bytes, temperature=workload.temperature, vocabulary=fleet.vocabulary,
             shape=fleet.drafters.shape,
@@ -100,17 +103,17 @@ class Network:
             self.servers = self._star(targets, links, drafters)
 
     def start(self) -> None:
-        """Let every stream send its first request, and everything go wrong in its time."""
+        """Schedule the first request of each stream, and all faults."""
         for tag in self.requests:
             self._next_request(tag)
         servers = {server.station.name: server for server in self.servers if isinstance(server, FallibleServer)}
         for moment in moments(self.fleet.faults):
-            comes = self.env.timeout(moment.time_s)
-            comes.callbacks.append(partial(self._fault, servers[moment.node], moment.change))
+            timeout = self.env.timeout(moment.time_s)
+            timeout.callbacks.append(partial(self._fault, servers[moment.node], moment.change))
 
-    def _fault(self, server: FallibleServer, change: Change, _comes: Event) -> None:
-        """Let a fault happen, and users of a target that was dead ask it again; none begins when all is done."""
-        if change in ("kill", "stall") and not self.open and not self.coming:
+    def _fault(self, server: FallibleServer, change: Change, _timeout: Event) -> None:
+        """Apply a fault, unless all requests are complete. A restarted target receives its open requests again."""
+        if change in ("kill", "stall") and not self.open and not self.scheduled:
             return
         was_dead = server.dead
         server.change(change)
@@ -122,7 +125,7 @@ class Network:
     def _star(
         self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
     ) -> list[Server]:
-        """Build all servers, and the links on which the streams go between them."""
+        """Build all servers and links."""
         M, N = self.fleet.drafters.count, self.fleet.verifiers.count
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(of_each(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
@@ -141,10 +144,10 @@ class Network:
         if not routed:
             return [*verifying, *drafting]
         station = RecordedStation(router_station(self.fleet), "simulated", self.log)
-        self.router = Server(self.env, station, OwnDevice(), Service(no_time, nothing), self._post_of_router)
+        self.router = Server(self.env, station, OwnDevice(), Service(lambda _step: 0.0, nothing), self._post_of_router)
         for number, server in enumerate(drafting):
-            news = self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s)
-            server.post = partial(self._post_of_drafter, number, news)
+            views = self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s)
+            server.post = partial(self._post_of_drafter, number, views)
         for server in verifying:
             server.post = self._post_to_router
         return [*verifying, *drafting, self.router]
@@ -155,7 +158,7 @@ class Network:
         return Wire(self.env, server, way_s, faults)
 
     def _link_faults(self, target: int, drafter: int, way: Literal["down", "up"]) -> LinkFaults | None:
-        """What goes wrong on one way of a link; a generator of its own leaves all else that is drawn as it is."""
+        """Return the faults of one direction of a link. A separate generator keeps all other draws as they are."""
         if not self.fleet.faults:
             return None
         rng = np.random.default_rng([self.fleet.seed, 3, target, drafter, way == "up"])
@@ -190,7 +193,7 @@ class Network:
         overhead: Overhead,
         idle: IdleEffect = NEVER_IDLE,
     ) -> Server:
-        """Build a server whose steps and overhead are drawn, or played back."""
+        """Build a server with drawn or played-back steps and overhead."""
         recorded = RecordedStation(station, "simulated", self.log)
         delays = drawn_delays(overhead, self.jitters.spawn(1)[0])
         if self.playback.plays("overhead"):
@@ -212,7 +215,7 @@ class Network:
         return self.devices[name] if name else OwnDevice()
 
     def _post(self, instruction: Instruction) -> None:
-        """Carry out what a station asks for."""
+        """Carry out an instruction of a station."""
         if isinstance(instruction, TO_DRAFTER):
             self.up[instruction.tag].send(instruction, self.size_of(instruction))
         elif isinstance(instruction, TO_VERIFIER):
@@ -224,7 +227,7 @@ class Network:
             assert isinstance(instruction, Released | Ignored)
 
     def _post_to_router(self, instruction: Instruction) -> None:
-        """Hand what a target sends to its drafter over to the router; carry out the rest."""
+        """Deliver messages from a target to the router, and carry out other instructions."""
         if isinstance(instruction, TO_DRAFTER):
             assert self.router is not None
             self.router.deliver(instruction)
@@ -232,51 +235,46 @@ class Network:
             self._post(instruction)
 
     def _post_of_router(self, instruction: Instruction) -> None:
-        """Send what the router has routed on its way, from the target that asked."""
+        """Send a routed message over the link of its target and drafter."""
         if isinstance(instruction, Routed):
             _, up = self.wires[self.fleet.target_of(instruction.tag), instruction.drafter]
             up.send(instruction.message, self.size_of(instruction.message))
 
-    def _post_of_drafter(self, drafter: int, news: Wire, instruction: Instruction) -> None:
-        """Send a drafter's messages down, and its views to the router, who gets them late: as `news`."""
+    def _post_of_drafter(self, drafter: int, views: Wire, instruction: Instruction) -> None:
+        """Send the messages of a drafter to its targets, and its views to the router."""
         if isinstance(instruction, TO_VERIFIER):
             down, _ = self.wires[self.fleet.target_of(instruction.tag), drafter]
             down.send(instruction, self.size_of(instruction))
         elif isinstance(instruction, View):
-            news.send(instruction, 0)
+            views.send(instruction, 0)
         else:
             self._post(instruction)
 
     def _size_with_hidden(self, message: Message) -> int:
-        """Bytes on the wire where requests carry the hidden states of what was committed since the last one."""
+        """Return the bytes of a message; requests carry the hidden states of newly committed tokens."""
         states = 0
         if isinstance(message, DraftRequest):
-            states = message.base - (1 if message.opening else self.known[message.tag])
-            self.known[message.tag] = message.base
+            states = message.base - (1 if message.opening else self.drafter_tokens[message.tag])
+            self.drafter_tokens[message.tag] = message.base
         return self.plain_size_of(message, hidden_numbers=states * self.fleet.hidden)
 
     def _next_request(self, tag: int) -> None:
-        """Let the stream's user send the next request, if any is left: when it is time, and this instant is over."""
+        """Schedule the arrival of the next request of a stream, after all other events at this time."""
         request = next(self.requests[tag], None)
         if request is not None:
-            self.coming += 1
+            self.scheduled += 1
             late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("overhead") else 0.0
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
             arrival.callbacks.append(partial(self._join, tag, request))
 
     def _join(self, tag: int, request: Request, _arrival: Event) -> None:
-        self.coming -= 1
+        self.scheduled -= 1
         self.open[tag] = request
         self.owner[tag].deliver(join_of(self.fleet, tag, request))
 
 
 def _shared_device(name: str, device: ResolvedDevice, playback: Playback) -> Device:
-    """Build a device that stations share; what is played back of it holds what sharing it cost already."""
+    """Build a shared device. Played-back times already include the cost of sharing."""
     if device.sharing == "contended":
         return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
-    return TurnsDevice(playback.turns.get(name, []) if playback.whole else [])
-
-
-def no_time(_step: Step) -> float:
-    """Time of a router's steps."""
-    return 0.0
+    return TimeSlicedDevice(playback.turns.get(name, []) if playback.whole else [])

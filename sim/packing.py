@@ -1,4 +1,4 @@
-"""Packing: a drafter beside each target, or one shared drafter on a device of its own, on equally many devices."""
+"""Packing of devices: a drafter beside each target, or one shared drafter on a separate device."""
 
 import msgspec
 
@@ -16,28 +16,18 @@ class Packings(msgspec.Struct, frozen=True):
     """Both ways to use the same devices.
 
     Keys:
-        colocated: A drafter of its own beside each target.
-        shared: One drafter on a device of its own, and targets on the others.
+        colocated: One drafter beside each target.
+        shared: One drafter on a separate device, and targets on the others.
     """
 
     colocated: Packing
     shared: Packing
 
 
-def packings(
-    memory: DeviceMemory, context: int, S_s: float, verify_s: float, communication_s: float, tokens_per_round: float
-) -> Packings:
-    """Pack targets with a drafter each, and with one shared drafter; times in seconds, context in tokens."""
-    return Packings(
-        colocated(memory, context, S_s, verify_s, tokens_per_round),
-        shared(memory, context, S_s, verify_s, communication_s, tokens_per_round),
-    )
-
-
 def colocated(memory: DeviceMemory, context: int, S_s: float, verify_s: float, tokens_per_round: float) -> Packing:
-    """Pack each target with a drafter of its own.
+    """Pack one drafter beside each target. `context` is tokens, times are seconds.
 
-    The pairs of a device take turns on it: each drafts and verifies in S + t_v, so k pairs share one device's time.
+    Pairs on a device share its time; a round takes S + t_v of it.
     """
     a_device = targets_beside_drafters(memory.device_bytes, memory.target, memory.drafter, context)
     busy = memory.devices if a_device else 0
@@ -47,10 +37,10 @@ def colocated(memory: DeviceMemory, context: int, S_s: float, verify_s: float, t
 def shared(
     memory: DeviceMemory, context: int, S_s: float, verify_s: float, communication_s: float, tokens_per_round: float
 ) -> Packing:
-    """Pack one drafter on a device of its own, and targets on the others, as many as its cache has room for.
+    """Pack one drafter on a separate device, and targets on the others, as many as fit into its cache.
 
-    Targets of a device take turns verifying: with k of them a verification waits for k - 1 others at worst, so the
-    return time is taken as Z = t_c + k t_v. Rounds by equation (10).
+    With k targets on a device, a verification waits for k - 1 others at worst: Z = t_c + k t_v. Equation (10) gives the
+    rounds.
     """
     others = memory.devices - 1
     a_device = targets_without_drafters(memory.device_bytes, memory.target, context)

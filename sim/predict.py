@@ -1,4 +1,4 @@
-"""From a scenario to the analytic model's inputs: S, Z, tokens a round and the standalone rate, as means."""
+"""Analytic prediction of a scenario: the inputs of the equations, and which fleets they describe."""
 
 import msgspec
 
@@ -18,21 +18,20 @@ from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
 from sim.analytic import StarPrediction, predict_star
-from sim.packing import Packings, packings
+from sim.packing import Packings, colocated, shared
 
 
 class StarInputs(msgspec.Struct, frozen=True):
-    """What goes into the equations: means at the workload's middle context.
+    """Inputs of the equations: means at the middle context of the workload.
 
-    The equations know one S: that of a drafter whose work queues. They know rounds only: the prefill of prompts, on
-    either side, is left out.
+    S is that of a drafter with queued work. Prefills are left out.
 
     Keys:
-        service_s: `S`, the drafter's time a round, its overhead and catching up included.
-        return_s: `Z`, both ways over the link, the verification, and the target's overhead.
+        service_s: `S`, time of the drafter per round, its overhead and catching up included.
+        return_s: `Z`, both ways over the link, the verification, and the overhead of the target.
         verify_s: `t_v`, time of a verification.
         accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
-        standalone_tokens_per_s (tokens/s): What a target decodes by itself, without a drafter.
+        standalone_tokens_per_s (tokens/s): Decoding rate of a target without a drafter.
     """
 
     service_s: float
@@ -43,12 +42,12 @@ class StarInputs(msgspec.Struct, frozen=True):
 
     @property
     def colocated_tokens_per_s(self) -> float:
-        """Speculation on the target's own device: it drafts and verifies by turns, without a link."""
+        """Rate of speculation on one device without a link: a round takes S + t_v."""
         return (self.accepted_per_round + 1) / (self.service_s + self.verify_s)
 
 
 def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
-    """Return S(d), Z(d) and the rest for target number `target`; equations (5) and (6), with the fixed costs."""
+    """Return the inputs for one target: equations (5) and (6), with the overhead."""
     depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = middle_context(fleet)
@@ -70,25 +69,25 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     )
 
 
-class Prediction(StarPrediction, frozen=True):
-    """The star's equations and, where the scenario gives the devices' memory, how many targets fit on them.
+class FleetPrediction(StarPrediction, frozen=True):
+    """Results of the equations, and how many targets fit on the devices.
 
     Keys:
-        packings: Both ways to use the devices of `[memory]`; none where the scenario gives no memory.
+        packings: Both ways to use the devices of `[memory]`; none if the scenario has no memory.
     """
 
     packings: Packings | None = None
 
 
 def not_of_a_star(fleet: Fleet) -> str | None:
-    """Return a key that makes the fleet something else than one star of plain rounds; None if it is one.
+    """Return a key that makes the fleet other than one star of plain rounds; None if it is one.
 
-    What a rule would allow but never does here (an admission that has room for all, a cache that holds them) is no
-    reason. Raises InputError where the scenario names no profile.
+    A limit that is never reached, as in a cache that holds all texts, is no such key. Raises InputError if the scenario
+    names no profile.
     """
     drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
-    texts = verifiers.count * (fleet.room.longest_row - fleet.room.overshoot)  # tokens, at their ends
-    star_only = {
+    texts = verifiers.count * (fleet.room.longest_row - fleet.room.overshoot)  # tokens of complete texts
+    other_fleets = {
         "[batch]": fleet.batch is not None,
         "drafters.count": drafters.count != 1,
         "drafters.overlap": isinstance(drafters.overlap, Ahead),
@@ -108,31 +107,31 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "workload.streams": fleet.streams != verifiers.count,
         "acceptance.model": isinstance(fleet.acceptance, TokenModel),
     }
-    return next((key for key, asked in star_only.items() if asked), None)
+    return next((key for key, applies in other_fleets.items() if applies), None)
 
 
 def _admits(rule: ResolvedAdmission, sessions: int) -> bool:
-    """Whether a drafter serves that many sessions at a time without refusing one."""
+    """Whether a drafter admits that many concurrent sessions."""
     return not isinstance(rule, WithinMemory) and rule.refusal(sessions - 1) is None
 
 
 def _differ(fleet: Fleet) -> bool:
-    """Whether some targets have other times, or another link, than the first."""
+    """Whether targets differ in times or links."""
     targets = [msgspec.structs.replace(times, first=0) for times in fleet.verifiers.times]
     links = fleet.links[0] if fleet.links else ()
     return any(one != targets[0] for one in targets) or any(one != links[0] for one in links)
 
 
-def predict(scenario: Scenario) -> Prediction:
-    """Return the analytic model of the scenario's star.
+def predict(scenario: Scenario) -> FleetPrediction:
+    """Return the analytic prediction of a scenario.
 
-    Raises InputError where the scenario is no star, or its drafts take no time.
+    Raises InputError if the scenario is no star, or if its drafts take no time.
     """
     return predict_fleet(resolve(scenario))
 
 
-def predict_fleet(fleet: Fleet) -> Prediction:
-    """Return the analytic model of a resolved fleet; raises as `predict` does."""
+def predict_fleet(fleet: Fleet) -> FleetPrediction:
+    """Return the analytic prediction of a resolved fleet. Raises InputError as `predict` does."""
     key = not_of_a_star(fleet)
     if key is not None:
         raise InputError(
@@ -152,8 +151,9 @@ def predict_fleet(fleet: Fleet) -> Prediction:
     packed = None
     if fleet.memory is not None:
         context = round(sum(mean_lengths(fleet.workload)))
-        communication_s = inputs.return_s - inputs.verify_s
-        packed = packings(
-            fleet.memory, context, inputs.service_s, inputs.verify_s, communication_s, inputs.accepted_per_round + 1
+        S_s, verify_s, committed = inputs.service_s, inputs.verify_s, inputs.accepted_per_round + 1
+        packed = Packings(
+            colocated(fleet.memory, context, S_s, verify_s, committed),
+            shared(fleet.memory, context, S_s, verify_s, inputs.return_s - verify_s, committed),
         )
-    return Prediction(**msgspec.structs.asdict(star), packings=packed)
+    return FleetPrediction(**msgspec.structs.asdict(star), packings=packed)

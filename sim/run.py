@@ -10,7 +10,7 @@ from fleet.scenario.names import SimPath
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from sim.fast.choice import chosen
+from sim.fast.choice import choose_path
 from sim.network import Network
 
 
@@ -19,14 +19,18 @@ def simulate(
     playback: Playback | None = None,
     path: SimPath = "auto",
 ) -> Run:
-    """Simulate the scenario to its end and return its records.
+    """Simulate a scenario to its end and return its records.
 
-    `playback`: a measured run, parts of which are played back. `path`: how to simulate; the records are the same.
-    Raises InputError where the scenario names no profile or no acceptance model, or the path does not know it,
-    RuntimeError if the fleet stalls.
+    Args:
+        scenario: What to simulate.
+        playback: A measured run, parts of which replace random draws.
+        path: "simpy", "fast" (the compiled loop) or "auto". The records are the same.
+
+    Raises InputError if the scenario names no profile or no acceptance model, or if the path does not support it.
+    Raises RuntimeError if the fleet stalls.
     """
     fleet = resolve(scenario)
-    if chosen(fleet, path, playback is not None) == "fast":
+    if choose_path(fleet, path, playback is not None) == "fast":
         return _compiled(scenario, fleet)
     env = Environment()
     network = Network(env, fleet, playback)
@@ -43,21 +47,21 @@ def simulate(
 
 
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
-    """Simulate the scenario to its end and return what metrics are computed from, without records where that works.
+    """Simulate a scenario and return the tables that metrics are computed from.
 
-    That is where the compiled loop applies and no metric needs rows (`needs_rows`); metrics are the same. Arguments and
-    errors as `simulate`.
+    The compiled loop skips the records if no metric needs them (`needs_rows`); the metrics are the same. Arguments and
+    errors are those of `simulate`.
     """
     fleet = resolve(scenario)
-    if needs_rows(fleet) or chosen(fleet, path) != "fast":
+    if needs_rows(fleet) or choose_path(fleet, path) != "fast":
         return findings_of(simulate(scenario, path=path))
-    from sim.fast.run import told_by  # noqa: PLC0415 (it imports numba)
+    from sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 
-    return told_by(fleet)
+    return simulate_findings(fleet)
 
 
 def _compiled(scenario: Scenario, fleet: Fleet) -> Run:
-    from sim.fast.run import records_of  # noqa: PLC0415 (it imports numba)
+    from sim.fast.run import simulate_records  # noqa: PLC0415 (it imports numba)
 
-    table, rows = records_of(fleet)
+    table, rows = simulate_records(fleet)
     return Run(msgspec.structs.replace(make_header(scenario, fleet, "sim", rows), path="fast"), table)

@@ -1,8 +1,7 @@
 """Servers and devices: stations driven by simulated time.
 
-A server asks its station for a plan and lets the step's time pass on a device. Most stations own their device; some
-share one, by turns or contended. Steps are SimPy timeouts with a callback, the mechanism under SimPy's processes:
-a generator for each server would cost a third of the speed.
+A server runs the planned steps of its station on a device. Most stations own their device; others share one,
+time-sliced or concurrent. Steps are SimPy timeouts with a callback: generators would cost a third of the speed.
 """
 
 from collections import deque
@@ -25,14 +24,14 @@ from fleet.times.step import Step
 
 
 class Service(NamedTuple):
-    """How a station's steps go: how long one takes on an uncontended device, and what its members get out of it."""
+    """Steps of a station: their duration on an uncontended device, and the outcomes of their members."""
 
     duration_s: Duration
     outcomes: Callable[[Step], tuple[Outcome, ...]]
 
 
 class Delays(NamedTuple):
-    """Overhead of one station in seconds, value by value: drawn, or played back (`fleet/times/overhead.py`)."""
+    """Overhead of one station in seconds, drawn or played back (`fleet/times/overhead.py`)."""
 
     queued_s: Iterator[float]
     woken_s: Iterator[float]
@@ -40,7 +39,7 @@ class Delays(NamedTuple):
 
 
 def drawn_delays(overhead: Overhead, rng: np.random.Generator) -> Delays:
-    """Draw the delays of a station, each kind from a source of its own."""
+    """Draw the delays of a station, each kind from its own generator."""
     queued, woken, after = rng.spawn(3)
     return Delays(delays_s(overhead.queued, queued), delays_s(overhead.woken, woken), delays_s(overhead.after, after))
 
@@ -53,11 +52,11 @@ class Server:
 
     Args:
         env: The simulation.
-        station: The station, which records what happens.
-        device: Where its steps run.
-        service: How long its steps take, and what they yield.
-        post: Carries out what the station asks for.
-        delays: Its overhead. Meanwhile the station sends and receives.
+        station: The recorded station.
+        device: The device of its steps.
+        service: Durations and outcomes of its steps.
+        post: Carries out the instructions of the station.
+        delays: Its overhead, during which the station sends and receives.
     """
 
     def __init__(
@@ -77,13 +76,13 @@ class Server:
         self.duration_s, self.outcomes = service
         self.post = post
         self.delays = delays
-        self.after_s = 0.0  # of the running step
+        self.after_s = 0.0  # delay after the running step
         self.queued = False  # whether work was waiting when the last step ended
-        self.delayed = False  # whether the delay before the next step has passed
-        self.pausing = False  # in that delay
+        self.delayed = False  # whether the delay before the next step is over
+        self.pausing = False  # whether that delay runs
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
-        """Hand an event to the station now, and go on with what it wants to do."""
+        """Hand an event to the station, carry out its instructions, and request its next step."""
         for instruction in self.handle(event, self.env.now, payload_bytes):
             self.post(instruction)
         if not self.station.ready:
@@ -93,18 +92,18 @@ class Server:
             self.device.offer(self)
 
     def start_delay_s(self, waited: bool = False) -> float:
-        """Take the delay before the next step, once; `waited`: whether the station had to wait for its device."""
+        """Return the delay before the next step, once. `waited`: whether the station waited for its device."""
         if self.delayed:
             return 0.0
         self.delayed = True
         return next(self.delays.queued_s if self.queued or waited else self.delays.woken_s)
 
     def begin(self) -> tuple[Step, float] | None:
-        """Start the planned step; return it with its time on an uncontended device, the delay after it included."""
+        """Start the planned step. Return it and its uncontended duration, the delay after it included."""
         plan = self.recorded.plan(self.env.now)
         if not isinstance(plan, Start):
             if plan.until_s is not None and plan.until_s > self.env.now:
-                self.env.timeout(plan.until_s - self.env.now).callbacks.append(self._ask)
+                self.env.timeout(plan.until_s - self.env.now).callbacks.append(self._request_step)
             return None
         self.queued = self.delayed = False
         self.after_s = next(self.delays.after_s)
@@ -115,39 +114,38 @@ class Server:
         self.deliver(StepDone(step.number, self.outcomes(step), duration_s - self.after_s))
 
     def pause(self, pause_s: float, start: Callable[["Server"], None]) -> None:
-        """Let time pass, then `start` the next step if there still is one."""
+        """Wait `pause_s` seconds, then `start` the next step if the station is ready."""
         self.pausing = True
-        self.env.timeout(pause_s).callbacks.append(partial(self._go_on, start))
+        self.env.timeout(pause_s).callbacks.append(partial(self._resume, start))
 
-    def _go_on(self, start: Callable[["Server"], None], _pause: Event) -> None:
+    def _resume(self, start: Callable[["Server"], None], _pause: Event) -> None:
         self.pausing = False
         if self.station.ready:
             start(self)
 
-    def _ask(self, _time: Event | None = None) -> None:
-        """Ask the device for a step, if there is something to start."""
+    def _request_step(self, _time: Event | None = None) -> None:
         if self.station.ready and not self.pausing:
             self.device.offer(self)
 
 
 class Device:
-    """Where steps run. A server offers itself whenever its station has something to start."""
+    """Runs steps. A server offers itself when its station is ready."""
 
     def offer(self, server: Server) -> None:
-        """Let `server` start a step, after the delay before it."""
+        """Start a step of `server`, after the delay before it."""
         delay_s = server.start_delay_s()
         if delay_s:
             server.pause(delay_s, self.start)
-        else:  # before what else happens in this instant
+        else:  # before other events at this time
             self.start(server)
 
     def start(self, server: Server) -> None:
         """Start the server's step."""
-        raise NotImplementedError  # each kind of device has its own way
+        raise NotImplementedError
 
 
 class OwnDevice(Device):
-    """A device of one station alone: every step starts at once."""
+    """A device of one station. Every step starts at once."""
 
     def start(self, server: Server) -> None:
         """Start the server's step."""
@@ -160,53 +158,51 @@ class OwnDevice(Device):
 
 
 class BatchDevice(OwnDevice):
-    """A device of a batch alone: a step takes in whatever comes in the instant in which it begins.
-
-    So does the engine's loop: it takes all requests whose time has come, then begins a step.
-    """
+    """A device of one batch. A step includes all requests that arrive at its start time, as in the engine."""
 
     def start(self, server: Server) -> None:
-        """Start the server's step when this instant is over."""
+        """Start the server's step after all other events at this time."""
         server.pause(0.0, super().start)
 
 
-class TurnsDevice(Device):
-    """A device whose stations exclude each other; turns go in the order of asking, and begin with the delay.
+class TimeSlicedDevice(Device):
+    """A device that runs one step at a time, first come first served. The delay before a step holds the device.
 
-    `turns`: names of stations whose turns they are, in order, where that is played back.
+    Args:
+        turns: Names of stations in the order of their measured steps, if that order is played back.
     """
 
     def __init__(self, turns: Iterable[str] = ()) -> None:
         self.turns = deque(turns)
-        self.asking: dict[Server, bool] = {}  # in order; whether each has to wait for the device
+        self.queue: dict[Server, bool] = {}  # in order of arrival; whether each waits for the device
         self.busy = False
 
     def offer(self, server: Server) -> None:
-        """Queue the server for its turn."""
-        self.asking.setdefault(server, self.busy)
+        """Add the server to the queue."""
+        self.queue.setdefault(server, self.busy)
         self._next_turn()
 
     def start(self, server: Server) -> None:
-        """Start the server's step, and keep the device until it ends."""
+        """Start the server's step, which holds the device until its end."""
         begun = server.begin()
         self.busy = begun is not None
         if begun is not None:
             server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
 
     def _next_turn(self) -> None:
-        while not self.busy and (server := self._whose_turn()) is not None:
-            delay_s = server.start_delay_s(self.asking.pop(server))
+        while not self.busy and (server := self._next_server()) is not None:
+            delay_s = server.start_delay_s(self.queue.pop(server))
             if delay_s:
                 self.busy = server.pausing = True
                 server.env.timeout(delay_s).callbacks.append(partial(self._start_late, server))
             else:
                 self.start(server)
 
-    def _whose_turn(self) -> Server | None:
-        """Return the server that is next; None if it does not ask yet."""
+    def _next_server(self) -> Server | None:
+        """Return the next server; None if it is not in the queue."""
         if not self.turns:
-            return next(iter(self.asking), None)
-        server = next((server for server in self.asking if server.station.name == self.turns[0]), None)
+            return next(iter(self.queue), None)
+        server = next((server for server in self.queue if server.station.name == self.turns[0]), None)
         if server is not None:
             self.turns.popleft()
         return server
@@ -223,9 +219,9 @@ class TurnsDevice(Device):
 
 
 class ContendedDevice(Device):
-    """A device whose stations run at once and slow each other.
+    """A device that runs steps concurrently.
 
-    With k steps active, each of them advances at 1 / factors[k-1] of its own speed (the last factor beyond the list).
+    With k active steps, each advances at 1 / factors[k-1] of its speed. The last factor holds for larger k.
     """
 
     def __init__(self, factors: tuple[float, ...]) -> None:
@@ -234,7 +230,7 @@ class ContendedDevice(Device):
         self.updated_s = 0.0
 
     def start(self, server: Server) -> None:
-        """Start the server's step beside those that run."""
+        """Start the server's step beside the active ones."""
         begun = server.begin()
         if begun is None:
             return
@@ -247,7 +243,7 @@ class ContendedDevice(Device):
         return self.factors[min(len(self.active), len(self.factors)) - 1]
 
     def _advance(self, now_s: float) -> None:
-        """Book the work done since the last change of the active set."""
+        """Subtract the work done since the last change of the active set."""
         for progress in self.active.values():
             progress.left_s -= (now_s - self.updated_s) / self._factor
         self.updated_s = now_s
@@ -260,7 +256,7 @@ class ContendedDevice(Device):
 
     def _end(self, server: Server, progress: "_Progress", timeout: Event) -> None:
         if self.active.get(server) is not progress or timeout.value != progress.version:
-            return  # the active set changed since this end was foreseen
+            return  # a change of the active set moved this end
         now_s = server.env.now
         self._advance(now_s)
         del self.active[server]
@@ -269,7 +265,7 @@ class ContendedDevice(Device):
 
 
 class _Progress:
-    """A running step on a contended device: how much of its uncontended time is left."""
+    """A running step on a contended device, and the rest of its uncontended duration."""
 
     def __init__(self, step: Step, left_s: float, started_s: float) -> None:
         self.step = step

@@ -1,4 +1,4 @@
-"""Links in simulated time: one direction each, in the order of sending."""
+"""Links in simulated time, one direction each. Messages arrive in the order in which they were sent."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -12,13 +12,17 @@ from fleet.stations.messages import Message
 from sim.servers import Server
 
 Way = Callable[[int], float]
-"""Draws how long a payload in bytes is on its way, in seconds."""
+"""Draws the one-way delay in seconds of a payload in bytes."""
 
 
 class Wire:
-    """One direction of a link: messages arrive in the order in which they were sent, as over TCP, however late.
+    """One direction of a link. Messages keep their order, as over TCP.
 
-    `faults`: what else becomes of them, where a scenario has any.
+    Args:
+        env: The simulation.
+        server: The receiver.
+        one_way_s: Draws the delay of a message.
+        faults: Link faults of the scenario.
     """
 
     def __init__(
@@ -36,7 +40,7 @@ class Wire:
         self.last_s = 0.0
 
     def send(self, message: Message, payload_bytes: int) -> None:
-        """Let the message arrive at the server after its time on the way, and after all that were sent before."""
+        """Schedule the arrival of a message, after all earlier ones."""
         self._send(message, payload_bytes, self.one_way_s(payload_bytes))
 
     def _send(self, message: Message, payload_bytes: int, way_s: float) -> None:
@@ -61,7 +65,7 @@ class Wire:
 
 
 class PlayedWire(Wire):
-    """A link on which each message takes as long as in a measured run; those that were not sent there are drawn."""
+    """A link with the delays of a measured run. Delays of messages that the run did not send are drawn."""
 
     def __init__(
         self,
@@ -75,6 +79,6 @@ class PlayedWire(Wire):
         self.ways_s = ways_s
 
     def send(self, message: Message, payload_bytes: int) -> None:
-        """Let the message arrive when it did."""
-        known_s = self.ways_s.get(sent_of(self.server.station.name, message))
-        self._send(message, payload_bytes, known_s.popleft() if known_s else self.one_way_s(payload_bytes))
+        """Schedule the arrival of a message after its measured delay."""
+        measured_s = self.ways_s.get(sent_of(self.server.station.name, message))
+        self._send(message, payload_bytes, measured_s.popleft() if measured_s else self.one_way_s(payload_bytes))

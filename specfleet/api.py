@@ -209,7 +209,7 @@ def sweep(
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
     cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
     `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. `cluster`: HOST:PORT of a
-    dask scheduler whose workers run the cells, instead of `jobs` processes here; results are the same. A cell that
+    dask scheduler; its workers run the cells instead of `jobs` processes here; results are the same. A cell that
     fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, OutputError
     where a cell cannot be written; its `result` is the sweep until then; and ClusterError for workers that are lost.
 
@@ -347,13 +347,10 @@ def figure(
     return draw(name, drawn, None if out is None else Path(out), question)
 
 
-def _run_of(given: RunGiven) -> Run:
-    return given.run if isinstance(given, Result) else records.read_run(Path(given))
+def _run_of(run: RunGiven) -> Run:
+    return run.run if isinstance(run, Result) else records.read_run(Path(run))
 
 
 def _named(runs: Sequence[RunGiven]) -> list[tuple[str, Run]]:
     """Return runs with the names that errors give them: their files, else their scenarios."""
-    return [
-        (given.scenario.name, given.run) if isinstance(given, Result) else (str(given), _run_of(given))
-        for given in runs
-    ]
+    return [(run.scenario.name, run.run) if isinstance(run, Result) else (str(run), _run_of(run)) for run in runs]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from experiments.sweep.table import Asked
+    from experiments.sweep.table import SweepPlot
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -85,8 +85,8 @@ class Result(Shown):
         title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""
         replayed = f"replayed: {' and '.join(header.replayed)}" if header.replayed else ""
-        held = "links held back as stated" if header.world == "engine" and holds_links(header.fleet) else ""
-        return ", ".join(filter(None, (title, played, replayed, held, self.run.warning)))
+        delayed = "links held back as stated" if header.world == "engine" and holds_links(header.fleet) else ""
+        return ", ".join(filter(None, (title, played, replayed, delayed, self.run.warning)))
 
     def line(self) -> str:
         """Say which run this is, and its throughput, or that it was offered more than it could carry."""
@@ -133,8 +133,8 @@ class Result(Shown):
         write_run(self.run, Path(path))
 
 
-class Prediction(Shown, predict.Prediction, frozen=True):
-    """What the equations say of a star: the fields of `sim.predict.Prediction`, and `notes` on the scenario."""
+class Prediction(Shown, predict.FleetPrediction, frozen=True):
+    """What the equations say of a star: the fields of `sim.predict.FleetPrediction`, and `notes` on the scenario."""
 
     notes: tuple[str, ...] = ()
 
@@ -168,7 +168,7 @@ class ResolvedFleet(Shown, Fleet, frozen=True):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sweep(Shown):
-    """A sweep's cells, in order; `errors` tells which ones failed and why."""
+    """A sweep's cells, in order; `errors` says which ones failed and why."""
 
     cells: list[CellResult]
 
@@ -218,17 +218,17 @@ def sweep_question(
     kind: str = "lines",
     against: str | float = "",
     where: Mapping[str, Any] | None = None,
-) -> "Asked":
+) -> "SweepPlot":
     """Return what a figure of a sweep is to show, with the units of the keys.
 
     `x`: a varied key, by default the first; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a
     line for each of its values. `kind`: "lines", "heat" or "pareto". `against`: the value of `lines` from which
     the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
     """
-    from experiments.sweep.table import Asked, Kind
+    from experiments.sweep.table import Kind, SweepPlot
     from specfleet.meaning.entries import units_of_keys
 
     if kind not in get_args(Kind):
         raise InputError(f"figure sweep: kind = {kind!r} is not known; allowed: {', '.join(get_args(Kind))}")
-    held = {key: str(value) for key, value in (where or {}).items()}
-    return Asked(x, y, lines, cast("Kind", kind), str(against), held, units_of_keys())
+    conditions = {key: str(value) for key, value in (where or {}).items()}
+    return SweepPlot(x, y, lines, cast("Kind", kind), str(against), conditions, units_of_keys())

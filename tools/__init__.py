@@ -1,1 +1,1 @@
-"""Programs for those who work on specfleet; no part of the wheel."""
+"""Programs for developers of specfleet; not part of the wheel."""

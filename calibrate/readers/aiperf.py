@@ -43,7 +43,7 @@ class Total(msgspec.Struct, frozen=True):
 
 
 class Pooled(msgspec.Struct, frozen=True):
-    """What the aggregate export says of acceptance."""
+    """Acceptance in the aggregate export."""
 
     pooled_spec_decode_acceptance_histogram: Sparse
     total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -58,11 +58,11 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
             if len(files) > 1:
                 raise InputError(f"{origin}: holds all requests together; give it alone")
             return _pooled(origin, convert(content, Pooled, origin))
-        given = content if "acceptance_histogram" in content else content.get("spec_decode_acceptance")
-        if given is None:
+        counts = content if "acceptance_histogram" in content else content.get("spec_decode_acceptance")
+        if counts is None:
             skipped += 1
             continue
-        record = convert(given, Record, origin)
+        record = convert(counts, Record, origin)
         requests.append((origin, msgspec.structs.replace(record, **_lengths(origin, content))))
     return recording_of(requests, files, "AIPerf's acceptance records", skipped)
 

@@ -48,7 +48,7 @@ WIDTH = 108  # of a comment
 class Imported(Shown, msgspec.Struct, frozen=True):
     """What an import made: the scenario as it reads back, its files, and what was counted beside what the file says.
 
-    `told`: mean tokens a round, bonus included, in the file's own words; None where it says nothing. `modelled`: what
+    `stated`: mean tokens a round, bonus included, in the file's own words; None where it says nothing. `modelled`: what
     the scenario's acceptance comes to at its depth; None for a model of single tokens.
     """
 
@@ -58,7 +58,7 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     rounds: int
     accepted: int
     mean_acceptance_length: float
-    told: float | None
+    stated: float | None
     modelled: float | None
     notes: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class Imported(Shown, msgspec.Struct, frozen=True):
 
     def rows(self) -> list[tuple[str, float | None, float | None]]:
         """Return what was counted beside what the file says; None where either says nothing."""
-        length, stated = self.mean_acceptance_length, self.told
+        length, stated = self.mean_acceptance_length, self.stated
         return [
             ("rounds", self.rounds, None),
             ("accepted draft tokens", self.accepted, None),
@@ -118,7 +118,7 @@ def import_record(
     ...     _ = answer.write_text(counts)
     ...     made = specfleet.import_record("vllm", answer, f"{folder}/mine.toml", draft_ms=2, verify_ms=25)
     ...     result = specfleet.simulate(made.scenario, workload={"requests": 20})
-    >>> made.rounds, round(made.mean_acceptance_length, 4), made.told
+    >>> made.rounds, round(made.mean_acceptance_length, 4), made.stated
     (43, 1.2326, 1.2326)
     """
     if kind not in READERS:
@@ -194,7 +194,7 @@ def _written(
     lengths = out.with_name(f"{out.stem}-lengths.csv") if recording.lengths else None
     written = [path for path in (places, lengths, out) if path is not None]
     for path in written:
-        if path.resolve() in [given.resolve() for given in paths]:
+        if path.resolve() in [other.resolve() for other in paths]:
             raise InputError(f"{path}: would replace a file that is read; name another with -o")
         check_writable(path)
     times = stated
@@ -219,7 +219,7 @@ def _written(
         rounds=recording.rounds,
         accepted=recording.accepted,
         mean_acceptance_length=recording.mean_accepted + 1,
-        told=recording.told,
+        stated=recording.stated,
         modelled=_modelled(scenario, depth),
         notes=tuple(notes),
     )
@@ -253,7 +253,7 @@ def _scenario(
 
 def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str, has_lengths: bool) -> Iterator[str]:
     """Yield what the scenario's file says of where its numbers come from."""
-    says = "says nothing of it" if recording.told is None else f"says {recording.told:.4g}"
+    says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
     mean, model = recording.mean_accepted, recording.acceptance
     depth = model.depth if isinstance(model, ByPlace) else recording.depth
     at = f" at depth {recording.depth}" if recording.texts else ""

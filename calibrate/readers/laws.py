@@ -35,7 +35,7 @@ def falls(origin: str, key: str, values: Sequence[float], meaning: str, first: f
 def half_a_digit(stated: float) -> float:
     """Return by how much a number may have been rounded: half of its last written digit.
 
-    A trailing zero is not seen in a number that was read, so 2.5 may be 2.50 and is trusted to 0.05.
+    A number that was read has lost its trailing zeros, so 2.5 may be 2.50 and is trusted to 0.05.
     """
     exponent = Decimal(repr(float(stated))).normalize().as_tuple().exponent
     return 0.501 * 10.0 ** min(int(exponent), -1)

@@ -10,13 +10,18 @@ from fleet.times.profile import HardwareProfile
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """Acceptance as a file has it, and what else the file has.
 
-    `format`: what the file is, in words. `depth`: at which its drafts were made, in tokens. `rounds` and `accepted`:
-    verifications, and the draft tokens that they accepted, counted from the acceptance itself; for acceptance by place,
-    those of a walk over the texts at `depth`. `told`: the mean tokens a round, bonus included, in the file's own words;
-    None where it says nothing. `lengths`: tokens of the prompt and the answer of each request; `answer_tokens`: the
-    mean of the answers, where the file has no prompts. `texts`: accepted tokens by place, for a model of the kind
-    `ByPlace`, whose file is yet to be written. `drafts`: what drafted. `profile`: step times that the file has.
-    `sources`: where each part comes from: acceptance, lengths, times. `notes`: what else a user must know.
+    - `format`: the file's format, in words.
+    - `depth` (tokens): of its drafts.
+    - `rounds`, `accepted`: verifications, and their accepted draft tokens, counted from the acceptance itself; for
+      acceptance by place, from a walk over the texts at `depth`.
+    - `stated` (tokens a round): the file's own mean, bonus included; None if it has none.
+    - `lengths` (tokens): of the prompt and the answer of each request.
+    - `answer_tokens`: mean of the answers, if the file has no prompts.
+    - `texts`: accepted tokens by place, for a `ByPlace` model that is not written yet.
+    - `drafts`: the drafting method.
+    - `profile`: step times in the file.
+    - `sources`: the source of each part: acceptance, lengths, times.
+    - `notes`: warnings for the user.
     """
 
     format: str
@@ -24,7 +29,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
     rounds: int
     accepted: int
-    told: float | None = None
+    stated: float | None = None
     lengths: tuple[tuple[int, int], ...] = ()
     answer_tokens: int = 0
     texts: tuple[Text, ...] = ()

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import Count, Histogram, Length, Real, Request, recording_of
+from calibrate.readers.requests import Count, Histogram, Length, Real, RequestCounts, recording_of
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
 HISTOGRAM, OLDER = "spec_correct_drafts_histogram", "spec_accept_histogram"
 
 
-class Meta(Request, frozen=True, kw_only=True):
+class Meta(RequestCounts, frozen=True, kw_only=True):
     """What `meta_info` says of speculation."""
 
     rounds: Count = field(name="spec_verify_ct")
@@ -50,10 +50,10 @@ def _meta(origin: str, content: dict[str, Any]) -> Meta | None:
     if not isinstance(found, dict) or found.get("spec_verify_ct") is None:
         return None
     usage = {key: found_in(content, "usage", key) for key in ("prompt_tokens", "completion_tokens")}
-    given = {key: value for key, value in usage.items() if value is not None} | found
-    if given.get(HISTOGRAM) is None:
-        if given.get(OLDER) is None:
+    counts = {key: value for key, value in usage.items() if value is not None} | found
+    if counts.get(HISTOGRAM) is None:
+        if counts.get(OLDER) is None:
             raise InputError(f"{origin}: lacks {HISTOGRAM} (older: {OLDER})")
-        given[HISTOGRAM] = given[OLDER]
-    meta = convert(given, Meta, origin)
+        counts[HISTOGRAM] = counts[OLDER]
+    meta = convert(counts, Meta, origin)
     return replace(meta, drafted=meta.drafted or None)  # zero where the server does not count them

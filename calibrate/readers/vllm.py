@@ -12,11 +12,21 @@ from msgspec import field
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import same
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import ByLength, Count, Depth, Histogram, Length, Real, Request, Tokens, recording_of
+from calibrate.readers.requests import (
+    ByLength,
+    Count,
+    Depth,
+    Histogram,
+    Length,
+    Real,
+    RequestCounts,
+    Tokens,
+    recording_of,
+)
 from fleet.inputs.strict import convert
 
 
-class Counts(Request, frozen=True, kw_only=True):
+class Counts(RequestCounts, frozen=True, kw_only=True):
     """What vLLM and AIPerf call a request's counts."""
 
     rounds: Count = field(name="num_spec_steps")
@@ -51,13 +61,13 @@ def read_vllm(files: Sequence[Path]) -> Recording:
     requests, skipped = [], 0
     for origin, entry in entries_of(files):
         content = table_of(entry, origin)
-        given = found_in(content, "metrics", "speculative_decoding")
-        if given is None and "acceptance_histogram" in content:  # that part alone
-            given = content
-        if given is None:
+        counts = found_in(content, "metrics", "speculative_decoding")
+        if counts is None and "acceptance_histogram" in content:  # that part alone
+            counts = content
+        if counts is None:
             skipped += 1
             continue
-        one = convert(given, VllmCounts, origin)
+        one = convert(counts, VllmCounts, origin)
         usage = convert(content.get("usage") or {}, Usage, f"{origin}: usage")
         if one.depth is not None:
             same(origin, "len(acceptance_histogram)", len(one.histogram), "num_spec_tokens + 1", one.depth + 1)

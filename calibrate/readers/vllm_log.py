@@ -74,7 +74,7 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         depth=depths[0],
         rounds=round(drafts),
         accepted=accepted,
-        told=mean,
+        stated=mean,
         sources={"acceptance": shares},
         notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
     )

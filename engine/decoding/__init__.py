@@ -1,4 +1,4 @@
-"""One device: what a model pair needs to draft and verify, without processes, clocks or scenarios.
+"""Drafting and verification on one device, without processes, clocks or scenarios.
 
-Begin with `decode.py` (one stream), then `draft.py` and `verify.py` (many), `cache.py` and `rules.py` under them.
+Begin with `decode.py` (one stream). Then read `draft.py` and `verify.py` (many streams), and `cache.py` and `rules.py`.
 """

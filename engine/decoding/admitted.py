@@ -1,8 +1,8 @@
-"""Which model types the engine runs, and why it refuses the others.
+"""The model types that the engine runs, and why it refuses the others.
 
-The list is what the zoo proves (`python -m bench zoo`): a tiny random model of every type computes what
-transformers computes, and says the same text however it is drafted for. What the list does not name is refused, with
-the reason if one is known; so a type that transformers learns tomorrow is refused until it has been proved.
+`python -m bench zoo` proves the list: a tiny random model of every type computes what transformers computes, and
+decodes the same text with every drafter. Other types are refused, with the reason if one is known. So a new type of
+transformers is refused until the zoo proves it.
 """
 
 import inspect
@@ -25,11 +25,11 @@ mixtral modernbert-decoder nanochat nemotron olmo olmo2 olmo3 olmoe opt persimmo
 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma
 """
 ADMITTED = frozenset(NAMES.split())
-ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted where their configuration makes decoders of them
-LAYERS = {"full_attention", "sliding_attention"}  # whose keys and values are a row that can be rolled back
-UNTOLD = {"phimoe", "qwen2_moe"}  # types whose layers do not tell attention their window
+ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted if their configuration makes decoders of them
+LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a row that can be rolled back
+NO_WINDOW = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
-ROPE_BY_LENGTH = {"dynamic", "longrope"}  # that do, beyond the length that the model was first trained for
+ROPE_BY_LENGTH = {"dynamic", "longrope"}  # frequencies that depend on it, beyond the original training length
 
 REASONS = {
     "multi-head latent attention (MLA), whose cache holds no plain keys and values": """
@@ -72,7 +72,7 @@ def check(config: PretrainedConfig) -> None:
 
 
 def refusal(config: PretrainedConfig) -> str:
-    """Return why the engine does not run models of this configuration, in one line; empty where it does."""
+    """Return why the engine does not run models of this configuration, in one line; empty if it does."""
     kind = config.model_type
     if kind not in ADMITTED:
         return reason_of(kind, config)
@@ -82,14 +82,14 @@ def refusal(config: PretrainedConfig) -> str:
         return "an encoder, whose tokens look ahead; only with is_decoder = true in its config.json it is a decoder"
     if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
         return "its tokens look ahead (use_bidirectional_attention or is_causal in its config.json)"
-    known = STATIC_ROPE | ROPE_BY_LENGTH
-    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - known:
-        return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(known))}"
+    supported = STATIC_ROPE | ROPE_BY_LENGTH
+    if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - supported:
+        return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(supported))}"
     return ""
 
 
 def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
-    """Return why a type that is not admitted is refused, as far as its name and its class tell."""
+    """Return why a type is refused, as far as its name and its class show."""
     if kind in KNOWN:
         return KNOWN[kind]
     network = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None) if config is not None else None
@@ -111,26 +111,28 @@ def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
 
 def ropes(config: PretrainedConfig) -> list[dict[str, object]]:
     """Return the parameters of all rotary embeddings of a model: one, one for each kind of layer, or none."""
-    given = getattr(config, "rope_parameters", None) or {}
-    return [given] if "rope_type" in given else [rope for rope in given.values() if isinstance(rope, dict)]
+    parameters = getattr(config, "rope_parameters", None) or {}
+    return (
+        [parameters] if "rope_type" in parameters else [rope for rope in parameters.values() if isinstance(rope, dict)]
+    )
 
 
 def slides(config: PretrainedConfig) -> bool:
-    """Whether some layers see the last tokens only. Their rows are kept whole: what falls out may be needed again."""
+    """Whether some layers see only the last tokens. Rows stay whole: a rollback may need older tokens again."""
     kinds = getattr(config, "layer_types", None)
     return "sliding_attention" in kinds if kinds else bool(getattr(config, "sliding_window", None))
 
 
 def longest_row(config: PretrainedConfig) -> int:
-    """Return how many tokens a row may have, drafts included, before its numbers would change; 0 for any number.
+    """Return the maximum number of tokens of a row, drafts included, before its results change; 0 for no limit.
 
-    Beyond, rotary frequencies would depend on what is fed together, or a window that attention is not told would begin.
+    Beyond it, rotary frequencies depend on the tokens of one pass, or a window begins that attention does not apply.
     """
     limits = []
     for rope in ropes(config):
         if rope.get("rope_type") in ROPE_BY_LENGTH:
-            given = int(config.max_position_embeddings)
-            limits.append(min(given, int(rope.get("original_max_position_embeddings") or given)))
-    if config.model_type in UNTOLD and slides(config):
+            positions = int(config.max_position_embeddings)
+            limits.append(min(positions, int(rope.get("original_max_position_embeddings") or positions)))
+    if config.model_type in NO_WINDOW and slides(config):
         limits.append(config.sliding_window)
     return min(limits, default=0)

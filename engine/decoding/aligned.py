@@ -1,9 +1,9 @@
-"""Aligned rows, as batches need them that are one rectangle: padding on the left, and a common end.
+"""Aligned rows for batch rules that need one rectangle: padding on the left, and a common end.
 
-This is how EqSpec and ExSpec keep their caches (Batch Speculative Decoding Done Right, section 3). What padding holds
-is never read here: masks leave it out, and positions count from a row's first token. Rows that
-accepted unequally must be unpadded and padded anew (`realign`), which copies everything they hold; rows that happen to
-end alike, padding included, form a batch by one copy; the batch of the last round is taken as it is.
+EqSpec and ExSpec keep their caches so (Batch Speculative Decoding Done Right, section 3). Padding is never read: masks
+leave it out, and positions count from a row's first token. Rows with unequal acceptance must be unpadded and padded
+again (`realign`), which copies all their tokens. Rows with a common end, padding included, form a batch by one copy.
+The batch of the last round needs no copy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
 from engine.decoding.telemetry import timed
 
-HEADROOM = 64  # tokens that a new batch can take before it is copied again, at least
-WASTE = 4  # a block may take memory so many times as large as it needs
-SPARES = 2  # blocks kept for the next copies: one for each of two batches that take turns
+HEADROOM = 64  # minimum of free tokens after a copy
+WASTE = 4  # a block may use memory of at most so many times its size
+SPARES = 2  # blocks kept for the next copies: one for each of two alternating batches
 
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """Places for some rows, (layers, 2, rows, tokens, heads, size), at the begin of their `memory` (numbers,)."""
+    """Places for some rows, (layers, 2, rows, tokens, heads, size), at the beginning of their `memory` (numbers,)."""
 
     places: torch.Tensor
     memory: torch.Tensor
@@ -30,7 +30,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Row:
-    """Where a row lies: number `index` of a block, after `padding` places."""
+    """The place of a row: number `index` of a block, after `padding` places."""
 
     block: _Block
     index: int
@@ -38,10 +38,10 @@ class _Row:
 
 
 class AlignedCache(RowCache):
-    """Rows in blocks: the batch that is fed, and blocks of earlier batches that rows of the pool still lie in.
+    """Rows in blocks: the current batch, and blocks of earlier batches with other rows of the pool.
 
-    The largest blocks that no row lies in any more are kept for the next copies: fresh memory of this size costs a
-    processor as much as the copy itself, page by page.
+    The largest unused blocks are kept for the next copies: fresh memory of this size costs a processor as much as the
+    copy itself, page by page.
     """
 
     uniform = True
@@ -50,9 +50,9 @@ class AlignedCache(RowCache):
         super().__init__(shape, dtype, device)
         self.rows: dict[int, _Row] = {}
         self.batch: list[int] = []  # tags of the rows of `storage`
-        self.spare: list[torch.Tensor] = []  # memory that no row lies in, each (numbers,), smallest first
+        self.spare: list[torch.Tensor] = []  # unused memory, each (numbers,), smallest first
         self.numbers = torch.arange(0, device=self.device)
-        self.assembling_s = 0.0  # spent on bringing rows together, whatever the reason
+        self.assembling_s = 0.0  # spent on assembling rows, for any reason
 
     @property
     def allocated_bytes(self) -> int:
@@ -67,18 +67,18 @@ class AlignedCache(RowCache):
         self.lengths[tag] = 0
 
     def close(self, tag: int) -> None:
-        """End a row; its block goes with the last of its rows."""
+        """End a row; its block is freed with the last of its rows."""
         block = self.rows.pop(tag).block
         del self.lengths[tag]
         self.batch = []
         self._spare([block])
 
     def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
-        """One run: rows are brought together when they are fed."""
+        """One run: rows are assembled before each pass."""
         return [(0, len(tags))]
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Return the feed of `counts` new tokens of each of the rows, after bringing the rows together."""
+        """Assemble the rows, and return the feed of `counts` new tokens of each."""
         ends = {self.rows[tag].padding + self.lengths[tag] for tag in tags}
         width = max(ends) + max(counts) + (nodes.offset if nodes else 0)
         if len(ends) > 1:
@@ -99,7 +99,7 @@ class AlignedCache(RowCache):
         self._assemble(tags, [longest - self.lengths[tag] for tag in tags], longest)
 
     def begin(self, tag: int) -> int:
-        """Where the first token beyond the committed ones of a row of the batch lies in it."""
+        """The place of a row's first token beyond the committed ones, within the row."""
         row = self.rows[tag]
         return row.index * row.block.places.shape[3] + row.padding + self.lengths[tag]
 
@@ -121,11 +121,11 @@ class AlignedCache(RowCache):
         self._spare(left)
 
     def _block(self, rows: int, tokens: int) -> _Block:
-        """Return a block for `rows` of `tokens` and more, from spare memory if some is large enough.
+        """Return a block for `rows` of `tokens` and more, from spare memory if a block is large enough.
 
-        It may hold what earlier rows left: that is masked out, and finite, as fresh memory is made.
+        It may contain values of earlier rows. They are masked out, and finite, as in fresh memory.
         """
-        places = (tokens // HEADROOM + 2) * HEADROOM  # in steps, so that a batch that grows fits what it left before
+        places = (tokens // HEADROOM + 2) * HEADROOM  # in steps, so that a growing batch fits its last memory
         numbers = rows * places * self.shape.numbers
         fits = [numbers <= memory.numel() <= WASTE * numbers for memory in self.spare]
         fitting = fits.index(True) if any(fits) else None
@@ -136,10 +136,10 @@ class AlignedCache(RowCache):
         return _Block(memory[:numbers].view(self.dimensions(rows, places)), memory)
 
     def _held(self) -> set[_Block]:
-        """Blocks that rows lie in."""
+        """Blocks with rows."""
         return {row.block for row in self.rows.values()}
 
     def _spare(self, blocks: Iterable[_Block]) -> None:
-        """Keep the memory of blocks that no row lies in any more, the largest few."""
+        """Keep the memory of blocks without rows, the largest few."""
         freed = [block.memory for block in set(blocks) - self._held()]
         self.spare = sorted([*self.spare, *freed], key=torch.Tensor.numel)[-SPARES:]

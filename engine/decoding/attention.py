@@ -10,13 +10,13 @@ from engine.decoding.feed import Feed
 from fleet.errors import InputError
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
-FEED: ContextVar[Feed] = ContextVar("feed")  # of the pass that runs: not all models hand keyword arguments on
-FLASH = (torch.float16, torch.bfloat16)  # in which an accelerator's kernel for causal attention knows shared heads
+FEED: ContextVar[Feed] = ContextVar("feed")  # of the running pass: some models do not pass keyword arguments on
+FLASH = (torch.float16, torch.bfloat16)  # types for which an accelerator's causal kernel supports shared heads
 HARMLESS = {
     "dropout", "is_causal", "position_ids", "layer_idx", "use_cache", "output_attentions", "output_hidden_states",
 }  # fmt: skip
-"""What models tell their attention beside what `attention_function` does: nothing that the feed does not say."""
-ALIGNED = 16  # numbers that rows of an additive mask start at multiples of, for the kernels' wide loads
+"""Keyword arguments of models' attention beside those of `attention_function`: the feed already implies them."""
+ALIGNED = 16  # numbers; rows of an additive mask start at multiples of it, for wide loads of the kernels
 
 
 def attend(
@@ -31,8 +31,10 @@ def attend(
 ) -> torch.Tensor:
     """Attend with N queries (N, heads, size) over keys and values (B, kv heads, W, size); return (N, heads, size).
 
-    Query heads that share a key-value head count as further queries, so keys are never repeated. `mask`: the feed's,
-    as `grouped` returns it. `softcap`, `sinks` (heads,): see `attend_by_scores`.
+    Query heads that share a key-value head count as further queries, so keys are never repeated.
+
+    - `mask`: the feed's, as `grouped` returns it.
+    - `softcap`, `sinks` (heads,): see `attend_by_scores`.
     """
     heads, size = query.shape[1:]
     kv_heads = keys.shape[1]
@@ -66,10 +68,10 @@ def attend_by_scores(
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attend with queries (B, kv heads, Q, size), where a model does to scores what torch's kernels do not know.
+    """Attend with queries (B, kv heads, Q, size), with changes of scores that torch's kernels do not support.
 
-    `softcap`: scores are bent to lie within plus and minus this. `sinks` (kv heads, Q, 1): the score of a place that
-    holds nothing, which takes its share of the weight.
+    - `softcap`: scores are bent to lie within plus and minus this.
+    - `sinks` (kv heads, Q, 1): the score of an empty place, which takes its share of the weight.
     """
     scores = queries @ keys.transpose(-1, -2) * scale
     if softcap is not None:
@@ -85,8 +87,9 @@ def attend_by_scores(
 def attend_causally(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None = None
 ) -> torch.Tensor:
-    """Attend with all T tokens of one row, each up to itself: query (T, heads, size), keys and values (1, kv heads, T,
-    size); return (T, heads, size). Nobody makes a mask, and half of the work is left out.
+    """Attend with all T tokens of one row, each up to itself; no mask is made, and half of the work is left out.
+
+    Shapes: query (T, heads, size), keys and values (1, kv heads, T, size); the result is (T, heads, size).
     """
     shared = query.shape[1] != keys.shape[1]
     output = functional.scaled_dot_product_attention(
@@ -96,7 +99,7 @@ def attend_causally(
 
 
 def grouped(mask: torch.Tensor | None, group: int, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return what is added to scores for a feed's mask (B, T, W), in the precision of queries.
+    """Return the additive mask of scores for a feed's mask (B, T, W), in the precision of queries.
 
     For `group` query heads a key-value head: (B, 1, T x group, W); T = 1 stays 1.
     """
@@ -108,9 +111,9 @@ def grouped(mask: torch.Tensor | None, group: int, dtype: torch.dtype) -> torch.
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return 0 where a mask (..., W) lets see and minus infinity elsewhere, the same shape.
+    """Return 0 where a mask (..., W) is true and minus infinity elsewhere, the same shape.
 
-    Attention would make that of it in every layer anew, and copy it to where rows are aligned, as they are here.
+    Attention would compute and align it again in every layer.
     """
     width = mask.shape[-1]
     aligned = mask.new_zeros(*mask.shape[:-1], -(-width // ALIGNED) * ALIGNED, dtype=dtype)
@@ -129,21 +132,21 @@ def attention_function(
     s_aux: torch.Tensor | None = None,
     **more: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers asks for it: query (1, heads, N, size), key and value (B, kv heads, W, size).
+    """Attention for transformers: query (1, heads, N, size), key and value (B, kv heads, W, size).
 
-    InputError where a model tells its attention what would be left out here.
+    InputError if a model passes an argument that is not supported here.
     """
     for name, value_of_it in more.items():
         if name not in HARMLESS and value_of_it is not None:
             raise InputError(f"{type(module).__name__} attends with {name}, which the engine does not support")
     feed = FEED.get()
-    seen = feed.mask if sliding_window is None else feed.within(sliding_window)
-    mask = grouped(seen, query.shape[1] // key.shape[1], query.dtype)
+    visible = feed.mask if sliding_window is None else feed.within(sliding_window)
+    mask = grouped(visible, query.shape[1] // key.shape[1], query.dtype)
     output = attend(query[0].transpose(0, 1), key, value, feed, mask, scaling, softcap, s_aux)
     return output[None], None
 
 
 def use_slots(model: torch.nn.Module) -> None:
-    """Let a transformers model attend over slot-addressed rows from now on."""
+    """Let a transformers model attend over slot-addressed rows."""
     AttentionInterface.register(NAME, attention_function)
     model.config._attn_implementation = NAME

@@ -1,8 +1,8 @@
-"""What all key-value caches have in common: rows by tag, one for each stream, in a storage over all layers.
+"""The common part of all key-value caches: rows by tag, one for each stream, in a storage over all layers.
 
-Committed tokens stay; what is fed beyond them is speculation until `keep` decides on it. Rejected tokens are forgotten
-by moving a number; the accepted path of a tree is compacted by one gather over all layers. Kinds of caches differ in
-where rows lie: `slots.py` and `aligned.py`. They implement transformers' cache interface (`update`).
+Committed tokens stay; later ones are speculation until `keep` decides. Rejected tokens are dropped by a change of the
+length; the accepted path of a tree is compacted by one gather over all layers. The kinds of caches differ in the places
+of rows: `slots.py` and `aligned.py`. They implement transformers' cache interface (`update`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from engine.decoding.placing import placed
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """What one token needs: keys and values of `layers` x `heads` x `size` numbers."""
+    """The cache of one token: keys and values of `layers` x `heads` x `size` numbers."""
 
     layers: int
     heads: int
@@ -27,7 +27,7 @@ class CacheShape:
 
     @property
     def numbers(self) -> int:
-        """Numbers a token."""
+        """Numbers of one token."""
         return 2 * self.layers * self.heads * self.size
 
 
@@ -41,10 +41,10 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 
 
 class RowCache(Cache):
-    """Keys and values of many rows: `storage` (layers, 2, rows, tokens, heads, size) holds those that are fed next.
+    """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
-    `lengths`: committed tokens by tag. Where rows lie is said by its two kinds (`slots.py`, `aligned.py`), which have
-    all that is not implemented here.
+    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`) and implement the other
+    methods.
     """
 
     storage: torch.Tensor
@@ -84,9 +84,9 @@ class RowCache(Cache):
         raise NotImplementedError
 
     def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Return the feed of `counts` new tokens of each of the rows of a run: where they go, and what they see.
+        """Return the feed of `counts` new tokens of each row of a run: their places, and what they see.
 
-        `nodes`: they are speculated ones, beyond others or in a tree; else a chain after the committed tokens.
+        `nodes`: speculated tokens, beyond others or in a tree; None for a chain after the committed tokens.
         """
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class RowCache(Cache):
         nodes: Nodes | None,
         forward: Callable[[int, int, Feed], torch.Tensor],
     ) -> torch.Tensor:
-        """Run `forward` over tokens begin .. end of each run of rows; return the results one after the other."""
+        """Run `forward` over tokens begin .. end of each run of rows; return the results in order."""
         runs = self.runs(tags)
         if len(runs) == 1:
             return forward(0, sum(counts), self.place(tags, counts, nodes))
@@ -109,11 +109,11 @@ class RowCache(Cache):
         return torch.cat(pieces)
 
     def realign(self, tags: Sequence[int]) -> None:
-        """Bring rows to a common end, where the kind of cache needs that."""
+        """Bring rows to a common end, if the kind of cache needs that."""
         raise NotImplementedError
 
     def begin(self, tag: int) -> int:
-        """Where the first token beyond the committed ones of a row lies among all places of the storage."""
+        """The place of a row's first token beyond the committed ones, in the storage."""
         raise NotImplementedError
 
     def update(
@@ -137,14 +137,14 @@ class RowCache(Cache):
         return key_rows[rows, :, :width], value_rows[rows, :, :width]
 
     def adopt(self, storage: torch.Tensor) -> None:
-        """Use `storage` from now on; its views are made once, because a step of a small model would notice."""
+        """Use `storage`. Its views are made once, which saves noticeable time in a step of a small model."""
         self.storage = storage
         slots = storage.flatten(2, 3)  # (layers, 2, places, heads, size)
         rows = storage.transpose(3, 4)  # (layers, 2, rows, heads, tokens, size)
         self.views = [(slots[i, 0], slots[i, 1], rows[i, 0], rows[i, 1]) for i in range(len(storage))]
 
     def keep(self, tags: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
-        """Commit speculation: of each row the tokens at these offsets beyond its length, in order; forget the rest."""
+        """Commit speculation: the tokens of each row at these offsets beyond its length, in order; drop the rest."""
         sources: list[int] = []
         places: list[int] = []
         for tag, path in zip(tags, paths, strict=True):

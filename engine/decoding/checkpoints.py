@@ -1,7 +1,7 @@
-"""Weights of a model folder: which files hold them, and whether they are all that a model has.
+"""Weights of a model folder: their files, and whether they are complete.
 
-transformers makes up at random what a checkpoint lacks, and leaves out what a model does not know; both end in text of
-some other model, so here both are errors that name the tensors.
+transformers fills missing tensors at random and ignores unknown ones. Both would run another model, so both are errors
+here that name the tensors.
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ from engine.decoding.folders import explained
 from fleet.errors import InputError
 from fleet.inputs.text import read_json
 
-FILES = ("model.safetensors", "pytorch_model.bin")  # in this order, each before its shards, as transformers looks
-NAMED = 4  # tensors that a line names before it counts
-TABLES = ("rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")  # that old checkpoints hold, and models compute
+FILES = ("model.safetensors", "pytorch_model.bin")  # in this order, each before its shards, as in transformers
+NAMED = 4  # tensors that a line names; more are counted
+TABLES = ("rotary_emb.inv_freq", ".attn.masked_bias", ".attn.bias")  # tables in old checkpoints that models compute
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files that hold a model's weights; InputError if there are none, or if an index names one in vain."""
+    """Return the files of a model's weights; InputError if there are none, or if an index names a missing one."""
     for name in FILES:
         if (folder / name).is_file():
             return [folder / name]
@@ -48,12 +48,12 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """Load a causal language model whose weights are all in its folder; InputError in one line where they are not."""
+    """Load a causal language model with all weights from its folder; InputError in one line if some are missing."""
     config_of(folder)
     weight_files(folder)
     verbosity = logging.get_verbosity()
     logging.disable_progress_bar()  # loading a local folder is quick
-    logging.set_verbosity_error()  # what transformers would warn of is an error below
+    logging.set_verbosity_error()  # warnings of transformers are errors below
     try:
         with explained(folder, "no causal language model can be loaded from it"):
             model, found = AutoModelForCausalLM.from_pretrained(

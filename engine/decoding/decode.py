@@ -40,9 +40,9 @@ def decode_speculatively(
     drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
     drafter.prefill(TAG, hidden=first.hidden)
     accepted_lengths = []
-    committed, known = target.committed(TAG), positions_of(target, drafter)
+    committed, limit = target.committed(TAG), positions_of(target, drafter)
     while len(committed) < len(prompt) + new_tokens:
-        levels = reach(depth, len(committed), known)
+        levels = reach(depth, len(committed), limit)
         verdict = target.verify([TAG], drafter.draft([TAG], [levels]))[0]
         drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
         accepted_lengths.append(verdict.accepted)
@@ -55,9 +55,9 @@ def decode_speculatively(
 def decode_batch(
     target: Target, drafter: Drafter, prompts: Sequence[list[int]], new_tokens: int, depth: int
 ) -> tuple[list[list[int]], list[int]]:
-    """Decode greedily after all prompts side by side, a row each; a row that is done leaves, the others go on.
+    """Decode greedily after all prompts side by side, one row each; finished rows leave and the others go on.
 
-    Return as many token ids after each prompt as `decode_plain`, and the accepted lengths of all rounds of all rows.
+    Returns as many token ids after each prompt as `decode_plain`, and the accepted lengths of all rounds of all rows.
     """
     texts: list[list[int]] = [[] for _ in prompts]
     for tag, prompt in enumerate(prompts):
@@ -90,6 +90,6 @@ def decode_batch(
 
 
 def positions_of(target: Target, drafter: Drafter) -> int:
-    """Return how many positions both models know; 0 for any number."""
+    """Return the maximum positions of both models; 0 for no limit."""
     models = [target.model, *([drafter.model] if isinstance(drafter, Drafter) else [])]
     return min((model.positions for model in models if model.positions), default=0)

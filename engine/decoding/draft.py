@@ -1,4 +1,4 @@
-"""The drafting side of the engine: a draft model that serves many streams, each by its tag, with a cache of its own."""
+"""The drafting side of the engine: a draft model for many streams, each with a tag and a cache row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,20 +10,20 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Nodes
-from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static, no_drafts
+from engine.decoding.grow import ChildSampling, Drafts, Stops, grow_dynamic, grow_static, no_drafts
 from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import NEEDS_Q, Rule
 from engine.decoding.sampling import GREEDY, Sampling, uniforms
 from fleet.policies.shapes import CHAIN, Shape
 
-WARM_UP = -1  # tag of the row that nobody's tokens are in
-EVEN = 4  # tokens that rows may be fed again so that all of them are fed alike, and a graph knows the shape
+WARM_UP = -1  # tag of the row of warm-up steps
+EVEN = 4  # tokens that rows may be fed again, so that all rows have the same shape, for which a graph exists
 
 
 @dataclass  # (without slots: they keep no cached property)
 class Stream:
-    """Committed tokens of one decoding stream, of which the cache may lack the newest, and its last draft."""
+    """Committed tokens of one decoding stream, and its last draft. The cache may lack the newest tokens."""
 
     committed: list[int]
     sampling: Sampling
@@ -33,15 +33,15 @@ class Stream:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """What it draws its drafts with; a greedy stream never makes it."""
+        """Random generator of its drafts; a greedy stream never makes it."""
         return np.random.default_rng(self.seed)
 
 
 class Drafter:
-    """A draft model, the shape of its drafts and the rule that they will be verified by.
+    """A draft model, the shape of its drafts and the rule of their verification.
 
-    `reads_hidden`: whether it must be given the target's hidden states; `state_numbers`: how many numbers these are for
-    a token.
+    - `reads_hidden`: whether it needs the target's hidden states.
+    - `state_numbers`: numbers of a token's hidden states.
     """
 
     reads_hidden = False
@@ -59,11 +59,11 @@ class Drafter:
 
     @property
     def name(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"EAGLE head beside {self.model.name}" if self.reads_hidden else f"drafter {self.model.name}"
 
     def open(self, tag: int, prefix: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with the committed tokens `prefix`; `room`: tokens that its cache will need at most.
+        """Begin a stream with the committed tokens `prefix`; `room`: maximum tokens of its cache.
 
         ValueError if it is open.
         """
@@ -71,14 +71,14 @@ class Drafter:
         self.streams[tag] = Stream(prefix, sampling, seed)
 
     def release(self, tag: int) -> None:
-        """Forget a stream and free its cache."""
+        """Drop a stream and free its cache."""
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Compute the cache of everything but the last committed token, which the draft step will feed.
+        """Compute the cache of all committed tokens but the last, which the draft step feeds.
 
-        `committed`: what is committed now, if that is more than the prefix that the stream was opened with.
+        `committed`: the committed tokens now, if they are more than the first prefix.
         """
         stream = self.streams[tag]
         if committed:
@@ -97,10 +97,7 @@ class Drafter:
         tokens: Sequence[int],
         hidden: torch.Tensor | None = None,
     ) -> None:
-        """Follow the verifier: the nodes of `path` in the last draft are committed, and so are `tokens`.
-
-        These are the nodes' tokens, and after them the target's own.
-        """
+        """Commit the nodes of `path` in the last draft; `tokens` are theirs, and after them the target's own."""
         stream = self.streams[tag]
         if stream.drafts is not None and path:
             self._keep(tag, stream.drafts, stream.row, path)
@@ -108,9 +105,9 @@ class Drafter:
         stream.drafts = None
 
     def go_back(self, tag: int, length: int) -> None:
-        """Forget all but the first `length` tokens of a stream, and what the cache holds of them.
+        """Drop all but the first `length` tokens of a stream, also from the cache.
 
-        For who works ahead, and commits its own guesses until the verifier says what stands.
+        For drafters that work ahead: they commit their own guesses until a verification corrects them.
         """
         stream = self.streams[tag]
         del stream.committed[length:]
@@ -118,13 +115,13 @@ class Drafter:
         self.cache.roll_back(tag, length)
 
     def empty(self, tag: int) -> None:
-        """Forget what the cache holds of a stream, which is prefilled next."""
+        """Empty the cache of a stream; its next step is a prefill."""
         self.streams[tag].drafts = None
         self.cache.roll_back(tag, 0)
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
-        """Commit what the cache holds of an accepted path."""
-        if isinstance(drafts.fed, int) and path == range(1, len(path) + 1):  # the first nodes in order lie in place
+        """Keep the cache of an accepted path."""
+        if isinstance(drafts.fed, int) and path == range(1, len(path) + 1):  # the first nodes in order are in place
             self.cache.lengths[tag] += min(len(path), drafts.fed)
         else:
             self.cache.keep([tag], [drafts.places(row, path)])
@@ -146,7 +143,7 @@ class Drafter:
                 counts = [self.shape.nodes(depth) for depth in depths]
                 generators = [stream.rng for stream in streams]
                 chance = uniforms(generators, [range(count) for count in counts], max(counts), self.device)
-                drawing = Drawing(rows, chance, replace=self.rule == "rejection")
+                drawing = ChildSampling(rows, chance, replace=self.rule == "rejection")
             drafts = grow_static(self.shape, depths, logits, partial(self._extend, tags), drawing, stops, signals)
         drafts = replace(drafts, drafter=self.name)
         for row, stream in enumerate(streams):
@@ -154,7 +151,7 @@ class Drafter:
         return drafts
 
     def warm_up(self, tokens: int) -> None:
-        """Run `tokens` draft steps whose result nobody needs (StarSD, figure 6c)."""
+        """Run `tokens` draft steps without a result (StarSD, figure 6c)."""
         self.cache.open(WARM_UP)
         nothing = torch.zeros(1, dtype=torch.long, device=self.model.device)
         for _ in range(tokens):
@@ -162,7 +159,7 @@ class Drafter:
         self.cache.close(WARM_UP)
 
     def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
-        """Feed what the caches lack: the target's own token, and an accepted node that was never fed; logits (B, V)."""
+        """Feed the tokens that caches lack: the target's own, and accepted nodes that were never fed; logits (B, V)."""
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
         tokens = placed([token for row in missing for token in row], self.device)
@@ -172,34 +169,34 @@ class Drafter:
         return self.model.logits(last_of(hidden, counts))
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
-        """Return what each cache lacks, at least the last committed token: what is drafted anew is fed anew.
+        """Return the tokens that each cache lacks, at least the last committed one, from which drafts grow.
 
-        Where rows must be fed alike, or had better be, all of them feed again as many as one of them lacks.
+        If rows must be fed alike, or better are, each feeds as many tokens as the row that lacks most.
         """
         return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
 
-    def _lacking(self, tags: Sequence[int], known: Sequence[int]) -> list[list[int]]:
-        """Roll caches back so that each lacks something of what is `known` by now; return the newest tokens of that."""
-        for tag, length in zip(tags, known, strict=True):
+    def _lacking(self, tags: Sequence[int], ends: Sequence[int]) -> list[list[int]]:
+        """Roll caches back so that each lacks some of its tokens up to `ends`; return these."""
+        for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
-        lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, known, strict=True)]
-        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *known)
+        lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]
+        few = self.model.graphs is not None and max(lacking) <= min(EVEN, *ends)
         if self.cache.uniform or few:
-            for tag, length in zip(tags, known, strict=True):
+            for tag, length in zip(tags, ends, strict=True):
                 self.cache.roll_back(tag, length - max(lacking))
             lacking = [max(lacking)] * len(tags)
         return [self._known(self.streams[tag].committed[-count:]) for tag, count in zip(tags, lacking, strict=True)]
 
     def _known(self, tokens: Sequence[int]) -> list[int]:
-        """Return tokens as the model can read them.
+        """Return tokens as ids of this model.
 
-        A target whose embedding is padded further may say an id that the drafter has no row for; it reads its last one.
+        A target with a larger padded embedding may use an id beyond the drafter's rows; it becomes the last row.
         """
         last = self.model.vocabulary - 1
         return [min(token, last) for token in tokens]
 
     def realign(self, tags: Sequence[int]) -> None:
-        """Bring rows to a common end, where the cache needs that."""
+        """Bring rows to a common end, if the cache needs that."""
         self._missing(tags)
         self.cache.realign(tags)
 

@@ -1,17 +1,17 @@
 """EAGLE (Li et al. 2024) and EAGLE-3 (Li et al. 2025) for Llama-type targets: the heads, and drafting with them.
 
-EAGLE's head guesses the target's next feature, which is the last hidden state after the final norm and what the
-target's LM head reads. At position i it sees the feature of position i and the token x_{i+1}. It returns an estimate of
-the feature of position i + 1, and an LM head turns that into logits of x_{i+2}. Deeper in a draft its own output stands
-in for the unknown feature.
+EAGLE's head estimates the target's next feature: the last hidden state after the final norm, the input of the target's
+LM head. At position i it reads the feature of position i and the token x_{i+1}. It returns an estimate of the feature
+of position i + 1, and an LM head turns that into logits of x_{i+2}. Deeper in a draft its own output replaces the
+unknown feature.
 
 EAGLE-3's head reads the hidden states that enter three layers of the target; `fc` joins them to one feature a token.
 Its one layer, `midlayer`, attends with token and feature side by side, each behind a norm of its own, and adds the
 result to the feature. `norm` and `lm_head` make logits over a draft vocabulary; `d2t` maps its tokens to the target's.
 
 A pair is a token and the feature that the head makes of the target's hidden states one place before it. Pairs of
-committed tokens are fed once the target has sent their states. While a draft grows, the head's own output takes their
-place; after verification the true pairs are fed again, as in the published method (EAGLE-2, section 3).
+committed tokens are fed after the target has sent their states. In a growing draft the head's own output replaces them;
+after verification the true pairs are fed again, as in the published method (EAGLE-2, section 3).
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from fleet.policies.shapes import CHAIN, Shape
 
 
 class _Head(nn.Module):
-    """What both heads have: a config, an embedding of its own or the target's, and rotary positions."""
+    """Common part of both heads: a config, an embedding of its own or the target's, and rotary positions."""
 
     def __init__(self, config: LlamaConfig, embedding: nn.Module | None, owns_lm_head: bool) -> None:
         super().__init__()
@@ -59,14 +59,14 @@ class EagleHead(_Head):
     Submodules are named as in published checkpoints.
     """
 
-    taps: tuple[int, ...] = ()  # layers of the target whose inputs it reads: none, it reads the last hidden state
+    taps: tuple[int, ...] = ()  # layers of the target that it reads the inputs of; none: it reads the last hidden state
 
     def __init__(self, config: LlamaConfig, embedding: nn.Module | None = None, owns_lm_head: bool = False) -> None:
         super().__init__(config, embedding, owns_lm_head)
         width = config.hidden_size
         self.fc = nn.Linear(2 * width, width, bias=getattr(config, "bias", True))
         self.layers = nn.ModuleList([LlamaDecoderLayer(config, layer_idx=0)])
-        self.layers[0].input_layernorm = nn.Identity()  # attention reads the joined input as it is
+        self.layers[0].input_layernorm = nn.Identity()  # attention reads the joined input without a norm
         self.lm_head = nn.Linear(width, config.vocab_size, bias=False) if owns_lm_head else None
 
     @property
@@ -75,11 +75,11 @@ class EagleHead(_Head):
         return self.layers[0]
 
     def read(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the features (..., hidden) that it makes of the target's states: these themselves."""
+        """Return the features (..., hidden) of the target's states: the states themselves."""
         return states
 
     def entry(self, tokens: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return what enters the layer for tokens (N,) and features (N, hidden).
+        """Return the input of the layer for tokens (N,) and features (N, hidden).
 
         The stream (N, hidden), and what attention reads of it, None for the stream itself.
         """
@@ -87,7 +87,7 @@ class EagleHead(_Head):
         return functional.linear(joined, self.fc.weight, self.fc.bias), None
 
     def own_logits(self, outputs: torch.Tensor) -> torch.Tensor | None:
-        """Return logits (..., vocabulary) of outputs (..., hidden), None where the target's LM head is to make them."""
+        """Return logits (..., vocabulary) of outputs (..., hidden); None if the target's LM head makes them."""
         return None if self.lm_head is None else self.lm_head(outputs)
 
     def forward(
@@ -100,9 +100,10 @@ class EagleHead(_Head):
     ) -> torch.Tensor:
         """Estimate the features of the following positions: (B, T, hidden).
 
-        `features` (B, T, hidden) are those of `position_ids` (B, T), `input_ids` (B, T) the tokens that follow them.
-        `attention_mask` (B or 1, 1, T, cached + T) is whatever the attention function takes; None means causal, after
-        everything that is cached.
+        - `features` (B, T, hidden): those of `position_ids` (B, T).
+        - `input_ids` (B, T): the tokens that follow them.
+        - `attention_mask` (B or 1, 1, T, cached + T): as the attention function takes it; None is causal, after all
+          cached tokens.
         """
         stream, _ = self.entry(input_ids, features.to(self.fc.weight.dtype))
         mask = create_causal_mask(self.config, stream, attention_mask, past_key_values)
@@ -118,7 +119,7 @@ class EagleHead(_Head):
 class Eagle3Head(_Head):
     """A head that reads the inputs of the target's layers `taps`, of `width` numbers each.
 
-    - `draft_vocabulary`: of its LM head; 0 where the target's LM head makes its logits.
+    - `draft_vocabulary`: of its LM head; 0 if the target's LM head makes its logits.
     - `embedding`: the target's, if the head has none of its own.
 
     Submodules are named as in published checkpoints.
@@ -139,7 +140,7 @@ class Eagle3Head(_Head):
         layer.hidden_norm = LlamaRMSNorm(hidden, eps=epsilon)
         self.norm = LlamaRMSNorm(hidden, eps=epsilon)
         self.lm_head = nn.Linear(hidden, draft_vocabulary, bias=False) if draft_vocabulary else None
-        self.token_ids: torch.Tensor | None = None  # the target's, of the draft vocabulary; None where they are equal
+        self.token_ids: torch.Tensor | None = None  # the target's ids of the draft vocabulary; None if they are equal
 
     @property
     def decoder_layer(self) -> nn.Module:
@@ -147,11 +148,11 @@ class Eagle3Head(_Head):
         return self.midlayer
 
     def read(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the features (..., hidden) that it makes of the target's states (..., taps x width)."""
+        """Return the features (..., hidden) of the target's states (..., taps x width)."""
         return self.fc(states)
 
     def entry(self, tokens: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what enters the layer for tokens (N,) and features (N, hidden).
+        """Return the input of the layer for tokens (N,) and features (N, hidden).
 
         The stream (N, hidden), and what attention reads (N, 2 * hidden).
         """
@@ -162,8 +163,8 @@ class Eagle3Head(_Head):
         return stream, torch.cat([embedded, normed], -1)
 
     def own_logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Return logits (..., vocabulary) of outputs (..., hidden): minus infinity for what it cannot draft."""
-        assert self.lm_head is not None  # a head that loads without one is given the target's
+        """Return logits (..., vocabulary) of outputs (..., hidden): minus infinity for tokens that it cannot draft."""
+        assert self.lm_head is not None  # a head without one has the target's
         logits = self.lm_head(self._normed(outputs, self.norm))
         if self.token_ids is None:
             return logits
@@ -178,9 +179,9 @@ class Eagle3Head(_Head):
         position_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Estimate what stands for the features of the following positions: (B, T, hidden).
+        """Estimate the features of the following positions: (B, T, hidden).
 
-        As `EagleHead.forward`; `features` are what `read` or this returned.
+        As `EagleHead.forward`; `features` are results of `read` or of this method.
         """
         layer = self.midlayer
         stream, attended = self.entry(input_ids, features)
@@ -204,7 +205,7 @@ AnyHead = EagleHead | Eagle3Head
 
 
 class EagleDrafter(Drafter):
-    """A head that drafts for a target; embedding and language model head are the target's, unless it has its own.
+    """A head that drafts for a target, with the target's embedding and LM head unless it has its own.
 
     The target must be one with the head's `taps`.
     """
@@ -223,19 +224,19 @@ class EagleDrafter(Drafter):
             cache = SlotCache(head_shape(head), target.dtype, target.device)
         super().__init__(target, shape, rule, cache)
         self.head = head
-        self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms what its layer reads
+        self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms the inputs of its layer
         self.rotary = Rotary(*torch.empty(2, 0))
         self.graphs = None if target.graphs is None else target.graphs.beside()
         self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
-        self.outputs = torch.empty(0)  # of the head, for the last level of the draft that grows: (B, w, hidden)
+        self.outputs = torch.empty(0)  # of the head, for the last level of the growing draft: (B, w, hidden)
 
     @property
     def state_numbers(self) -> int:
-        """How many numbers the target's states of one token are."""
+        """Numbers of the target's states of one token."""
         return int(self.model.config.hidden_size) * max(1, len(self.head.taps))
 
     def release(self, tag: int) -> None:
-        """Forget a stream and free its cache."""
+        """Drop a stream and free its cache."""
         super().release(tag)
         self.features.pop(tag, None)
 
@@ -255,23 +256,23 @@ class EagleDrafter(Drafter):
         self.features[tag] = features[-CHUNK:]
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Follow the verifier; `hidden` (accepted + 1, states): its states at the root and at the accepted nodes."""
+        """Commit a path of the last draft; `hidden` (accepted + 1, states): of the root and the accepted nodes."""
         super().advance(tag, path, tokens)
         assert hidden is not None
         self.features[tag] = torch.cat([self.features[tag], self._features_of(hidden)])[-CHUNK:]
 
     def warm_up(self, tokens: int) -> None:
-        """Do nothing: a head without a target's states has nothing to run on."""
+        """Do nothing: a head needs a target's states to run."""
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
-        """Keep nothing of a draft: its pairs held guesses."""
+        """Keep nothing of a draft: its pairs have estimated features."""
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
-        """Return the tokens of the pairs that each cache lacks, at least the newest one's."""
+        """Return the tokens of the pairs that each cache lacks, at least the newest one."""
         return self._lacking(tags, [len(self.streams[tag].committed) - 1 for tag in tags])
 
     def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
-        """Feed the pairs that became known; return the logits after the newest token (B, V)."""
+        """Feed the pairs that are now known; return the logits after the newest token (B, V)."""
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
         tokens = placed([token for row in missing for token in row], self.device)
@@ -284,7 +285,7 @@ class EagleDrafter(Drafter):
         return self._logits(last)
 
     def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
-        """Feed nodes (B, w) with the outputs at those `above` them; return the logits after them (B, w, V)."""
+        """Feed nodes (B, w) with the outputs of the nodes `above` them; return the logits after them (B, w, V)."""
         B, w = tokens.shape
         parents = above.expand(B, -1)[:, :, None].expand(-1, -1, self.outputs.shape[-1])
         states = self.outputs.gather(1, parents).flatten(0, 1)
@@ -316,9 +317,9 @@ class EagleDrafter(Drafter):
             if len(self.rotary.cosines) < feed.width:
                 self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
                 if self.graphs is not None:
-                    self.graphs.forget()  # they read the old table
-            given = self.cache, tokens[begin:end], feed, states[begin:end]
-            return self._pass(*given) if self.graphs is None else self.graphs.run(self._pass, *given)
+                    self.graphs.forget()  # they use the old table
+            inputs = self.cache, tokens[begin:end], feed, states[begin:end]
+            return self._pass(*inputs) if self.graphs is None else self.graphs.run(self._pass, *inputs)
 
         return self.cache.fed(tags, counts, nodes, forward)
 
@@ -328,7 +329,7 @@ class EagleDrafter(Drafter):
 
 
 def head_shape(head: AnyHead) -> CacheShape:
-    """What one pair needs in the cache."""
+    """The cache of one pair."""
     config = head.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return CacheShape(1, config.num_key_value_heads, size)

@@ -1,8 +1,8 @@
-"""Checkpoints of draft heads, EAGLE's and EAGLE-3's: config.json and tensors as people publish them.
+"""Checkpoints of draft heads, EAGLE's and EAGLE-3's: config.json and tensors in the published layout.
 
-Published files differ: some hold an embedding or an LM head of their own, some put `model.` before every name, some are
-in shards, and some heads have biases where their target has them. What is there is used, what config.json promises must
-be there, and an unused tensor is an error.
+Published files differ: some have an embedding or an LM head of their own, some put `model.` before every name, some are
+in shards, and some heads have biases where their target has them. Present tensors are used, those that config.json
+promises must be present, and an unused tensor is an error.
 """
 
 import json
@@ -28,15 +28,15 @@ Content = Mapping[str, object]  # of a config.json
 Placed = Callable[[torch.Tensor], torch.Tensor]  # puts a weight onto the head's device, in its precision
 
 LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
-MIN_LAYERS = 7  # of a target whose three usual layers are three
-EMBEDDING, LM_HEAD = "embed_tokens.weight", "lm_head.weight"  # that a checkpoint may leave to the target
+MIN_LAYERS = 7  # of a target with three different default layers
+EMBEDDING, LM_HEAD = "embed_tokens.weight", "lm_head.weight"  # tensors that may be the target's instead
 DRAFT_IDS, IS_DRAFTED = "d2t", "t2d"  # maps between the draft vocabulary and the target's
 NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would assume those of a 7B model
 WRITTEN_KEYS = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
     "hidden_act", "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
 )  # fmt: skip
-KEYS_OF_SOME = ("norm_before_residual", "tie_word_embeddings", "qkv_bias")  # which decide what these heads compute
+KEYS_OF_SOME = ("norm_before_residual", "tie_word_embeddings", "qkv_bias")  # they decide what these heads compute
 
 
 def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch.device | str) -> AnyHead:
@@ -51,7 +51,7 @@ def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch
 
 
 def own_tensors(head: AnyHead) -> dict[str, torch.Tensor]:
-    """Return what a checkpoint of `head` holds: all of its weights, without those that are the target's."""
+    """Return the tensors of a checkpoint of `head`: all of its weights but the target's."""
     borrowed = {EMBEDDING: not head.owns_embedding, LM_HEAD: not head.owns_lm_head}
     return {name: weight for name, weight in head.state_dict().items() if not borrowed.get(name, False)}
 
@@ -97,13 +97,16 @@ def read_head_config(folder: Path) -> dict[str, object]:
 
 
 def taps_of(folder: Path, layers: int) -> tuple[int, ...]:
-    """Return the layers whose inputs the head in a folder reads, of a target with so many; none for EAGLE's first."""
+    """Return the layers of a target that the head in a folder reads as inputs; none for EAGLE's first version.
+
+    `layers`: the target's number of layers.
+    """
     content = read_head_config(folder)
     return tapped_layers(content, layers, folder / "config.json") if is_eagle3(content) else ()
 
 
 def _named_plainly(folder: Path, tensors: Tensors) -> dict[str, torch.Tensor]:
-    """Return tensors without a prefix of their names, and without tables that are computed."""
+    """Return tensors without a common prefix of their names, and without computed tables."""
     plain: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         short = name.removeprefix("model.")
@@ -115,7 +118,7 @@ def _named_plainly(folder: Path, tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def _config_of(folder: Path, content: Content, vocabulary: int, width: object) -> LlamaConfig:
-    """Return the head's config with the target's vocabulary and this width, which `_fill` then asks the tensors for."""
+    """Return the head's config with the target's vocabulary and this width; `_fill` then checks the tensors."""
     sizes = {"vocab_size": vocabulary, "num_hidden_layers": 1, "hidden_size": width}
     with explained(folder / "config.json", "not that of a Llama-type draft head"):
         config = LlamaConfig.from_dict({**content, **sizes})
@@ -131,7 +134,7 @@ def _config_of(folder: Path, content: Content, vocabulary: int, width: object) -
 def _eagle(folder: Path, content: Content, tensors: Tensors, target: nn.Module, placed: Placed) -> EagleHead:
     embedding = target.get_input_embeddings()
     config = _config_of(folder, content, *embedding.weight.shape)
-    with torch.device("meta"):  # numbers come from the checkpoint only
+    with torch.device("meta"):  # weights come from the checkpoint only
         head = EagleHead(config, None if EMBEDDING in tensors else embedding, LM_HEAD in tensors)
     _fill(folder, head, tensors, placed)
     return head
@@ -140,7 +143,7 @@ def _eagle(folder: Path, content: Content, tensors: Tensors, target: nn.Module, 
 def _eagle3(folder: Path, content: Content, tensors: Tensors, target: nn.Module, placed: Placed) -> Eagle3Head:
     maps = {name: tensor for name, tensor in tensors.items() if name in (DRAFT_IDS, IS_DRAFTED)}
     weights = {name.replace("layers.0.", "midlayer.", 1): tensors[name] for name in tensors if name not in maps}
-    with torch.device("meta"):  # numbers come from the checkpoint only
+    with torch.device("meta"):  # weights come from the checkpoint only
         head = _empty_eagle3(folder, content, weights, target)
     _fill(folder, head, weights, placed)
     if head.lm_head is None:
@@ -152,7 +155,7 @@ def _eagle3(folder: Path, content: Content, tensors: Tensors, target: nn.Module,
 
 
 def _empty_eagle3(folder: Path, content: Content, weights: Tensors, target: nn.Module) -> Eagle3Head:
-    """Return a head of the sizes that config.json names, which may be narrower or wider than the target."""
+    """Return a head with the sizes of config.json, which may be narrower or wider than the target."""
     embedding, path = target.get_input_embeddings(), folder / "config.json"
     vocabulary, width = embedding.weight.shape
     config = _config_of(folder, content, vocabulary, content.get("hidden_size", width))
@@ -172,24 +175,24 @@ def _empty_eagle3(folder: Path, content: Content, weights: Tensors, target: nn.M
 
 
 def _fill(folder: Path, head: AnyHead, weights: Tensors, placed: Placed) -> None:
-    """Give a head the weights of its checkpoint; InputError where they are not those that it needs."""
+    """Give a head the weights of its checkpoint; InputError if they do not fit."""
     _set_biases(head, head.config, weights)
     _check(folder, weights, own_tensors(head))
-    # strict would ask for what is the target's
+    # strict would require the target's tensors
     head.load_state_dict({name: placed(tensor) for name, tensor in weights.items()}, strict=False, assign=True)
 
 
 def _tied(embedding: nn.Module) -> nn.Linear:
-    """Return an LM head whose weights are those of an embedding."""
+    """Return an LM head that shares the weights of an embedding."""
     head = nn.Linear(1, 1, bias=False, device="meta")
     head.weight = embedding.weight
     return head
 
 
 def _set_biases(head: AnyHead, config: LlamaConfig, tensors: Tensors) -> None:
-    """Give projections a bias where config.json promises one, or the checkpoint has one.
+    """Give projections a bias if config.json promises one or the checkpoint has one.
 
-    Heads of Qwen2 have them at queries, keys and values only, which no key of a Llama-type config says.
+    Heads of Qwen2 have biases at queries, keys and values only, which no key of a Llama-type config says.
     """
     attention, prefix = head.decoder_layer.self_attn, "midlayer" if isinstance(head, Eagle3Head) else "layers.0"
     inner = ("q_proj", "k_proj", "v_proj")
@@ -205,7 +208,7 @@ def _set_biases(head: AnyHead, config: LlamaConfig, tensors: Tensors) -> None:
 
 
 def _token_ids(folder: Path, maps: Tensors, drafted: int, vocabulary: int) -> torch.Tensor | None:
-    """Return the target's ids of the draft vocabulary (drafted,), None where they are 0, 1, ... themselves."""
+    """Return the target's ids of the draft vocabulary (drafted,); None if they are 0, 1, ... themselves."""
     if DRAFT_IDS not in maps:
         if drafted < vocabulary:
             raise InputError(f"{folder}: tensor d2t is missing; it maps {drafted} drafted tokens to the target's")
@@ -225,7 +228,7 @@ def _token_ids(folder: Path, maps: Tensors, drafted: int, vocabulary: int) -> to
 
 
 def _check(folder: Path, tensors: Tensors, expected: Tensors) -> None:
-    """Raise InputError at what is missing, of another shape than the target asks for, or unknown."""
+    """Raise InputError for tensors that are missing, unknown or of another shape."""
     if missing := expected.keys() - tensors.keys():
         name = min(missing)
         raise InputError(
@@ -247,19 +250,19 @@ def is_eagle3(content: Content) -> bool:
 
 
 def tapped_layers(content: Content, layers: int, source: object) -> tuple[int, ...]:
-    """Return the target's layers whose inputs a head with this config.json reads, of a target with so many `layers`.
+    """Return the layers of a target that a head with this config.json reads as inputs; `layers`: the target's number.
 
-    Without a word in it: the third, the middle and the third last. `eagle_config` numbers layers whose outputs are read
-    (SpecForge, SGLang), a key of the same name at the top those whose inputs are (vLLM). InputError names `source`.
+    The default is the third, the middle and the third last. `eagle_config` numbers the layers with the outputs to read
+    (SpecForge, SGLang); a key of the same name at the top those with the inputs (vLLM). InputError names `source`.
     """
     nested = content.get("eagle_config")
     nested = nested if isinstance(nested, dict) else {}
     if nested.get("use_aux_hidden_state", True) is not True:
         raise InputError(f"{source}: use_aux_hidden_state = false, but an EAGLE-3 head reads hidden states of layers")
     if nested.get(LAYERS_KEY) is not None:
-        shift, given = 1, nested[LAYERS_KEY]
+        shift, numbers = 1, nested[LAYERS_KEY]
     elif content.get(LAYERS_KEY) is not None:
-        shift, given = 0, content[LAYERS_KEY]
+        shift, numbers = 0, content[LAYERS_KEY]
     elif layers < MIN_LAYERS:
         raise InputError(
             f"{source}: a target of {layers} layers has no three layers that are usually read; name them by "
@@ -267,12 +270,12 @@ def tapped_layers(content: Content, layers: int, source: object) -> tuple[int, .
         )
     else:
         return 2, layers // 2, layers - 3
-    if not isinstance(given, list) or not given or not all(type(number) is int for number in given):
-        raise InputError(f"{source}: {LAYERS_KEY} = {given!r}; allowed: a list of numbers of layers")
-    taps = sorted({number + shift for number in given})
-    if len(taps) < len(given) or taps[0] < 0 or taps[-1] >= layers:
+    if not isinstance(numbers, list) or not numbers or not all(type(number) is int for number in numbers):
+        raise InputError(f"{source}: {LAYERS_KEY} = {numbers!r}; allowed: a list of numbers of layers")
+    taps = sorted({number + shift for number in numbers})
+    if len(taps) < len(numbers) or taps[0] < 0 or taps[-1] >= layers:
         raise InputError(
-            f"{source}: {LAYERS_KEY} = {given}; allowed: different ones from {-shift} to {layers - 1 - shift}, for the "
-            f"target has {layers} layers"
+            f"{source}: {LAYERS_KEY} = {numbers}; allowed: distinct ones from {-shift} to {layers - 1 - shift}, for "
+            f"the target has {layers} layers"
         )
     return tuple(taps)

@@ -1,7 +1,7 @@
-"""A feed: some new tokens of some rows on their way through a model, where they are stored and what they see.
+"""A feed: the new tokens of some rows in one pass of a model, with their places and what they see.
 
-Tokens of all rows form one flat batch, without padding. Only attention, which works row by row, gathers queries of
-unequal numbers into a rectangle.
+Tokens of all rows form one flat batch, without padding. Only attention works row by row, and gathers queries of unequal
+numbers into a rectangle.
 """
 
 from collections.abc import Sequence
@@ -14,31 +14,34 @@ from engine.decoding.placing import placed
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Speculated tokens that are fed: stored from `offset` beyond each row's committed tokens on.
+    """Speculated tokens of a pass: stored from `offset` beyond each row's committed tokens on.
 
-    `seen` (rows or 1, nodes, offset + nodes): which speculated tokens of its row a node sees, itself included; None for
-    all up to itself, a chain. `depths` (rows or 1, nodes): how far its position lies beyond the committed tokens.
+    - `attended` (rows or 1, nodes, offset + nodes): the speculated tokens of its row that a node sees, itself included;
+      None for a chain, in which it sees all up to itself.
+    - `depths` (rows or 1, nodes): distance of its position from the committed tokens.
     """
 
     offset: int
-    seen: torch.Tensor | None = None
+    attended: torch.Tensor | None = None
     depths: torch.Tensor | None = None
 
     def of_rows(self, first: int, last: int) -> "Nodes":
         """Return the nodes of rows first .. last - 1 only."""
-        if self.seen is None or self.depths is None:
+        if self.attended is None or self.depths is None:
             return self
-        seen, depths = (part if len(part) == 1 else part[first:last] for part in (self.seen, self.depths))
-        return Nodes(self.offset, seen, depths)
+        attended, depths = (part if len(part) == 1 else part[first:last] for part in (self.attended, self.depths))
+        return Nodes(self.offset, attended, depths)
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
     """N new tokens of B rows, at most T each, over the first places 0 .. W - 1 of their rows: `places` (W,).
 
-    `slots` (N,): where their keys and values go; `positions` (N,); `mask` (B, T, W): what each token sees, None for a
-    chain, whose tokens see all places up to their position. Where numbers of tokens differ between rows: `gather`
-    (B x T,) finds each query of the rectangle among the tokens, `scatter` (N,) each token in the rectangle.
+    - `slots` (N,): the places of their keys and values.
+    - `positions` (N,): the positions of the tokens.
+    - `mask` (B, T, W): what each token sees; None for a chain, in which it sees all places up to its position.
+    - `gather` (B x T,): the token of each query of the rectangle, if rows have different numbers of tokens.
+    - `scatter` (N,): the query of each token, in the same case.
     """
 
     rows: slice
@@ -51,12 +54,12 @@ class Feed:
 
     @property
     def batch(self) -> int:
-        """B, how many rows."""
+        """B, the number of rows."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def width(self) -> int:
-        """W, how many places of each row are read."""
+        """W, the number of places that are read of each row."""
         return len(self.places)
 
     @property
@@ -68,7 +71,7 @@ class Feed:
 
     @property
     def is_beginning(self) -> bool:
-        """Whether these are the first tokens of one row, a chain after nothing."""
+        """Whether these are the first tokens of one row, as a chain."""
         return self.mask is None and self.batch == 1 and len(self.slots) == self.width > 1
 
     def up_to_itself(self) -> torch.Tensor:
@@ -76,18 +79,18 @@ class Feed:
         return self.places <= self.positions.view(self.batch, -1, 1)
 
     def within(self, window: int) -> torch.Tensor | None:
-        """What each token sees that lies among the last `window` tokens, itself included: (B, T, W); None: everything.
+        """What each token sees of the last `window` tokens, itself included: (B, T, W); None for everything.
 
-        What a token sees is one text up to itself, in the order of places: the committed tokens and, in a tree, its
-        ancestors. So the window holds the last places that it sees, however wide tree and padding are.
+        A token sees one text up to itself, in the order of places: the committed tokens and, in a tree, its ancestors.
+        So the window covers the last places that it sees, for any width of tree and padding.
         """
-        seen = self.visible
+        attended = self.visible
         if self.width <= window:
-            return seen
-        if seen is None:
+            return attended
+        if attended is None:
             return (self.places >= self.width - window)[None, None]
-        newer = seen.flip(-1).cumsum(-1).flip(-1)  # tokens seen from a place on
-        return seen & (newer <= window)
+        newer = attended.flip(-1).cumsum(-1).flip(-1)  # tokens seen from a place on
+        return attended & (newer <= window)
 
 
 def feed_of(
@@ -99,16 +102,16 @@ def feed_of(
     numbers: torch.Tensor,
     paddings: Sequence[int] | None = None,
 ) -> Feed:
-    """Return the feed of `counts` new tokens of `rows` that hold `lengths` committed ones.
+    """Return the feed of `counts` new tokens of `rows` with `lengths` committed ones.
 
-    A row has `capacity` places, of which `paddings` at its begin hold nothing; `numbers` counts all places of all rows.
+    A row has `capacity` places; the first `paddings` are empty. `numbers` counts all places of all rows.
     """
     offset, most = nodes.offset if nodes else 0, max(counts)
     padding = [0] * len(lengths) if paddings is None else paddings
     starts = [pad + length + offset for pad, length in zip(padding, lengths, strict=True)]
     width = max(starts) + most
-    is_chain = nodes is None or nodes.seen is None
-    if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, by views alone
+    is_chain = nodes is None or nodes.attended is None
+    if len(lengths) == 1 and is_chain and not padding[0]:  # the frequent case, with views alone
         begin = rows.start * capacity + starts[0]
         positions = numbers[starts[0] : width]
         return Feed(rows, numbers[begin : begin + most], positions, numbers[:width])
@@ -116,32 +119,32 @@ def feed_of(
     begins = placed([starts, firsts, padding], numbers.device)  # as one tensor: every small copy costs a launch
     positions, slots = begins[:2, :, None] + numbers[:most]  # (B, T) each
     mask = None
-    if nodes is not None and nodes.seen is not None and nodes.depths is not None:
+    if nodes is not None and nodes.attended is not None and nodes.depths is not None:
         ends = begins[0] - offset  # of the committed tokens
-        mask = tree_mask(ends, nodes.seen, numbers[:width])
+        mask = tree_mask(ends, nodes.attended, numbers[:width])
         positions = ends[:, None] + nodes.depths
     feed = Feed(rows, slots.flatten(), positions.flatten(), numbers[:width], mask)
     if any(padding):
         empty = begins[2, :, None]
-        seen = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
-        feed = replace(feed, mask=seen, positions=(positions - empty).flatten())
+        attended = (feed.up_to_itself() if mask is None else mask) & (feed.places >= empty)[:, None]
+        feed = replace(feed, mask=attended, positions=(positions - empty).flatten())
     return feed if min(counts) == most else ragged(feed, counts, most)
 
 
-def tree_mask(lengths: torch.Tensor, seen: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Every node sees the committed tokens, and of the speculated ones those in `seen`.
+def tree_mask(lengths: torch.Tensor, attended: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the mask of a tree: a node sees the committed tokens, and the speculated ones in `attended`.
 
     Shapes: lengths (B,), seen (B or 1, T, S) over the S places beyond each row's length, places (W,), result (B, T, W).
     """
     beyond = places - lengths[:, None]  # (B, W)
-    among = beyond.clamp(0, seen.shape[-1] - 1)[:, None].expand(-1, seen.shape[1], -1)
-    visible = seen.expand(len(lengths), -1, -1).gather(2, among)
-    inside = ((beyond >= 0) & (beyond < seen.shape[-1]))[:, None]
+    among = beyond.clamp(0, attended.shape[-1] - 1)[:, None].expand(-1, attended.shape[1], -1)
+    visible = attended.expand(len(lengths), -1, -1).gather(2, among)
+    inside = ((beyond >= 0) & (beyond < attended.shape[-1]))[:, None]
     return (beyond < 0)[:, None] | (visible & inside)
 
 
 def in_rectangle(counts: Sequence[int], most: int) -> list[int]:
-    """Where the first `counts` tokens of each row lie in a flattened rectangle with `most` a row."""
+    """Return the places of the first `counts` tokens of each row in a flattened rectangle with `most` tokens a row."""
     return [row * most + i for row, count in enumerate(counts) for i in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""What a model's folder holds besides weights, and what becomes of whatever cannot be read in it."""
+"""Files of a model's folder beside its weights, with one-line errors for unreadable ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from fleet.inputs.text import read_json, reason, shortened
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """Return the configuration of a folder's model; InputError where it is none that transformers knows."""
+    """Return the configuration of a folder's model; InputError if transformers does not know it."""
     path = folder / "config.json"
     content = read_json(path)
     if not isinstance(content, dict):
@@ -22,16 +22,16 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer beside a model; InputError where there is none, or it cannot be read."""
+    """Return the tokenizer beside a model; InputError if there is none, or it cannot be read."""
     with explained(folder, "no tokenizer can be read from it"):
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 @contextmanager
 def explained(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever a library raises while it reads a file of the user's into an InputError that names the file.
+    """Turn any error while a library reads a user's file into an InputError that names the file.
 
-    Such files are read by transformers, safetensors and torch, which raise what they like.
+    transformers, safetensors and torch read such files, and document no common error.
     """
     try:
         yield

@@ -1,14 +1,14 @@
-"""CUDA graphs: a forward pass that the host launches as one piece, because its shape was seen before.
+"""CUDA graphs: the host launches a forward pass of a repeated shape as one piece.
 
 A small model's step is mostly launches: some hundred kernels, each sent by Python. A captured graph sends them all at
-once, over the same addresses: tokens, slots, positions and a tree's mask are copied into buffers that stay, and the
-width is padded to a bucket, beyond which the mask hides everything. A chain's mask follows from its positions and is
-made inside. What is rare stays eager, and rounds like it in exact arithmetic; in half precision another width or mask
-may choose another attention kernel, so ties may fall differently.
+once, over fixed addresses. Tokens, slots, positions and a tree's mask are copied into buffers that stay. The width is
+padded to a bucket, and the mask hides the padding. A chain's mask follows from its positions and is made inside. Rare
+shapes stay eager. Results are equal in exact arithmetic; in half precision another width or mask may choose another
+attention kernel, so ties may fall differently.
 
-Bounds: a shape is captured when it is seen for the second time on a storage, if the pass has at most `MOST_TOKENS`
-tokens and is no prefill; a storage has at most `MOST_GRAPHS`, of which one that rested for `RESTED` passes makes room
-for a new one. Where a device is too full to capture one more, those that there are stay, and the rest is eager.
+Bounds: a shape is captured at its second pass over a storage, if the pass has at most `MOST_TOKENS` tokens and is no
+prefill. A storage has at most `MOST_GRAPHS`; a new one replaces one that was unused for `RESTED` passes. If a device
+has no memory for another graph, the existing ones stay, and other shapes are eager.
 """
 
 from collections import Counter
@@ -25,21 +25,22 @@ from engine.decoding.feed import Feed
 from engine.decoding.slots import SlotCache
 
 MOST_TOKENS = 256  # of a pass: with more, the kernels take longer than their launches
-LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, whose length hardly comes again
-MOST_GRAPHS = 512  # all share one pool of memory, as large as the largest needs; each has its own launches and buffers
+LONGEST_CHAIN = 32  # of one row alone: a longer one is part of a prompt, and prompt lengths rarely repeat
+# all share one pool of memory, as large as the largest graph needs; each has its own launches and buffers
+MOST_GRAPHS = 512
 RESTED = 256  # passes over the storage without this graph
-SIGHTS = 2  # passes of a shape, of which the last captures it
-NARROWEST = 64  # places of a bucket
+SIGHTS = 2  # passes of a shape; the last one captures it
+NARROWEST = 64  # places of the smallest bucket
 
 Pass = Callable[..., torch.Tensor]
 """The forward pass over a cache of N tokens (N,), their feed, and states (N, hidden) if there are any: (N, hidden)."""
 Work = Callable[[], torch.Tensor]
 Capture = Callable[[Work], Work]
-"""Make of some work on fixed tensors what repeats it; the result lies where it lay the first time."""
+"""Turns work on fixed tensors into a function that repeats it; the result keeps its place."""
 
 
 class Form(NamedTuple):
-    """What two passes must share to share a graph: first row, rows, tokens a row, places that are read, and a mask."""
+    """Properties that passes of one graph share: first row, rows, tokens a row, places that are read, and a mask."""
 
     first: int
     rows: int
@@ -50,10 +51,12 @@ class Form(NamedTuple):
 
 @dataclass(slots=True)
 class _Graph:
-    """A captured pass, and what it reads: a graph knows addresses, so all of this stays as long as it does.
+    """A captured pass and its buffers: a graph uses addresses, so its buffers live as long as the graph.
 
-    `inputs` (3, N): tokens, slots and positions; `places` (bucket,): 0, 1, ...; `mask` (B, T, bucket) of a tree, None
-    of a chain; `states`: hidden states beside the tokens, (N, hidden) each, none for a plain model.
+    - `inputs` (3, N): tokens, slots and positions.
+    - `places` (bucket,): 0, 1, ...
+    - `mask` (B, T, bucket): of a tree, None of a chain.
+    - `states`: hidden states beside the tokens, (N, hidden) each; none for a plain model.
     """
 
     inputs: torch.Tensor
@@ -61,40 +64,40 @@ class _Graph:
     mask: torch.Tensor | None
     states: list[torch.Tensor]
     replay: Work | None = None
-    used: int = 0  # at which pass over its storage, last
+    used: int = 0  # number of its last pass over its storage
 
     def fill(self, tokens: torch.Tensor, feed: Feed, states: Sequence[torch.Tensor]) -> None:
-        """Copy what the next replay works on."""
-        for buffer, given in zip(self.states, states, strict=True):
-            buffer.copy_(given)
+        """Copy the inputs of the next replay."""
+        for buffer, values in zip(self.states, states, strict=True):
+            buffer.copy_(values)
         torch.stack((tokens, feed.slots, feed.positions), out=self.inputs)
         if self.mask is not None and feed.mask is not None:
             self.mask[..., : feed.width].copy_(feed.mask)
             self.mask[..., feed.width :].fill_(False)
 
     def feed(self, rows: slice) -> Feed:
-        """Return the feed of what lies in the buffers, up to the end of the bucket."""
+        """Return the feed of the buffers, up to the end of the bucket."""
         feed = Feed(rows, self.inputs[1], self.inputs[2], self.places, self.mask)
         return replace(feed, mask=feed.up_to_itself()) if self.mask is None else feed
 
 
 @dataclass(slots=True)
 class _Storage:
-    """What is known of the passes over one storage."""
+    """Passes and graphs of one storage."""
 
     graphs: dict[Form, _Graph] = field(default_factory=dict)
-    seen: Counter[Form] = field(default_factory=Counter)
+    sights: Counter[Form] = field(default_factory=Counter)
     passes: int = 0
-    full: bool = False  # the device had no room for a capture
+    full: bool = False  # the device had no memory for a capture
 
     def takes(self, form: Form) -> bool:
-        """Whether a form that has no graph gets one now; the graph that rested longest may have to go."""
-        self.seen[form] += 1
-        if self.full or self.seen[form] < SIGHTS:
+        """Whether a new form gets a graph now; it may replace the least recently used one."""
+        self.sights[form] += 1
+        if self.full or self.sights[form] < SIGHTS:
             return False
         if len(self.graphs) < MOST_GRAPHS:
             return True
-        oldest = min(self.graphs, key=lambda known: self.graphs[known].used)
+        oldest = min(self.graphs, key=lambda stored: self.graphs[stored].used)
         if self.passes - self.graphs[oldest].used < RESTED:
             return False
         del self.graphs[oldest]
@@ -104,8 +107,8 @@ class _Storage:
 class Graphs:
     """The graphs of one model's forward pass.
 
-    They live as long as the storage that they were captured on: another one, a larger one say, begins without any.
-    `paused`: whether everything runs eagerly for now, to compare.
+    They live as long as their storage; a new storage starts without graphs. `paused`: whether everything runs eagerly
+    for now, to compare.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
@@ -115,52 +118,52 @@ class Graphs:
         self.leader: Graphs | None = None
 
     def __len__(self) -> int:
-        """How many graphs there are."""
-        return sum(len(known.graphs) for known in self.storages.values())
+        """The number of graphs."""
+        return sum(len(stored.graphs) for stored in self.storages.values())
 
     @property
     def resting(self) -> bool:
-        """Whether these graphs are paused, or those that they stand beside."""
+        """Whether these graphs, or the ones beside them, are paused."""
         return self.paused or (self.leader is not None and self.leader.resting)
 
     def beside(self) -> "Graphs":
-        """Return graphs of another pass in the same thread: they share the memory of these, and rest when these do."""
+        """Return graphs of another pass in the same thread: they share the memory of these, and pause with them."""
         others = Graphs(self.capture)
         others.leader = self
         return others
 
     def forget(self) -> None:
-        """Drop all graphs: something else that they read moved."""
+        """Drop all graphs, because a tensor that they read has moved."""
         self.storages.clear()
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
-        """Run the pass `work`, by a graph if there is one or if it is time for one: (N, hidden)."""
+        """Run the pass `work` (N, hidden), with a graph if there is one or if it is time for one."""
         form = None if self.resting else form_of(cache, feed)
         if form is None:
             return work(cache, tokens, feed, *states)
-        known = self.storages.setdefault(cache.storage, _Storage())
-        known.passes += 1
-        graph = known.graphs.get(form)
+        stored = self.storages.setdefault(cache.storage, _Storage())
+        stored.passes += 1
+        graph = stored.graphs.get(form)
         if graph is None:
-            if not known.takes(form):
+            if not stored.takes(form):
                 return work(cache, tokens, feed, *states)
-            graph = known.graphs[form] = graph_of(form, tokens.device, states)
-        graph.used = known.passes
+            graph = stored.graphs[form] = graph_of(form, tokens.device, states)
+        graph.used = stored.passes
         graph.fill(tokens, feed, states)
-        if graph.replay is None:  # only now: capturing runs it, and the buffers say where it writes
+        if graph.replay is None:  # only now: a capture runs the pass, and the buffers decide where it writes
             try:
                 graph.replay = self.capture(lambda: work(cache, graph.inputs[0], graph.feed(feed.rows), *graph.states))
-            except torch.OutOfMemoryError:  # what is captured has memory of its own, which an eager pass shares
-                known.full = True
-                del known.graphs[form]
+            except torch.OutOfMemoryError:  # a capture has memory of its own, which an eager pass shares
+                stored.full = True
+                del stored.graphs[form]
                 return work(cache, tokens, feed, *states)
-        return graph.replay().clone()  # all graphs share their memory: the next one may write where this lies
+        return graph.replay().clone()  # all graphs share their memory: the next one may overwrite this
 
 
 def form_of(cache: RowCache, feed: Feed) -> Form | None:
-    """Return the form of a pass, None for one that is never captured.
+    """Return the form of a pass; None for one that is never captured.
 
-    Ragged rows never look the same twice, aligned ones move to new storage all the time, and prompts have any length.
+    Ragged rows rarely repeat a shape, aligned ones move to new storage often, and prompts have any length.
     """
     tokens, is_chain = len(feed.slots), feed.mask is None
     if feed.gather is not None or tokens > MOST_TOKENS or not isinstance(cache, SlotCache):
@@ -178,7 +181,7 @@ def bucket(width: int) -> int:
 
 
 def graph_of(form: Form, device: torch.device, states: Sequence[torch.Tensor]) -> _Graph:
-    """Return room for what a pass of that form is given; it is not captured yet."""
+    """Return the buffers for a pass of that form; it is not captured yet."""
     inputs = torch.zeros(3, form.rows * form.tokens, dtype=torch.long, device=device)
     mask = None
     if not form.is_chain:
@@ -197,12 +200,12 @@ class CudaCapture:
         self.alive: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     def __call__(self, work: Work) -> Work:
-        """Run `work` once on a side stream, so that libraries are set up; then capture it there.
+        """Run `work` once on a side stream, so that libraries are initialised; then capture it there.
 
-        Not by the context `torch.cuda.graph`: that waits for the device and gives the allocator's memory back, every
-        time, in the middle of a service.
+        The context `torch.cuda.graph` is not used: it waits for the device and frees the allocator's memory every time,
+        in the middle of a service.
         """
-        if not self.alive:  # torch refuses a pool whose graphs are all gone
+        if not self.alive:  # torch refuses a pool after its last graph is gone
             self.pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         self.stream.wait_stream(torch.cuda.current_stream())

@@ -1,6 +1,6 @@
 """Growing drafts: a chain, a static tree or EAGLE-2's dynamic tree, for all rows of a batch at once.
 
-How a draft model reads what was drafted is the business of `extend`; here it is decided which tokens come next.
+`extend` runs the draft model on new nodes; this module chooses the tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +16,28 @@ from engine.decoding.trees import Tree, static_tree, tree_of
 from fleet.errors import InputError
 from fleet.policies.shapes import Shape, depths_of
 
-BROKEN = -2  # in place of a token whose logits were no numbers
+BROKEN = -2  # replaces a token if its logits are not numbers
 Extend = Callable[[torch.Tensor, torch.Tensor, Nodes], torch.Tensor]
-"""Feed nodes (B, w) whose parents are these nodes (B or 1, w) of the last level, placed so; return logits (B, w, V)."""
+"""Feed nodes (B, w) below these nodes (B or 1, w) of the last level; return logits (B, w, V)."""
 Stops = Callable[[int, float], bool]
-"""Whether row i stops after a token that was drawn from a distribution of that entropy, in nats."""
+"""Whether row i stops after a token; its distribution has that entropy, in nats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Drafts of B rows. `tokens` (B, n), -1 beyond a row's own `counts`; `depths`: levels of each.
+    """Drafts of B rows.
 
-    `q` (B, inner nodes, V): what the children of nodes 0, 1, ... were drawn from, where the rule must know it, as the
-    float16 weights that go over the wire; both ends use what these are, normalised, so rounding never biases.
-    `logits` (B, inner nodes, V): the drafter's, where they were asked for. `fed`: how many nodes the drafter fed, where
-    these are the first ones in order; else (B, n) how far beyond the committed tokens it holds a node, -1 for never;
-    `held`: the same on the host, once somebody asked. `fans`: the most children that a node of each row has; empty for
-    as many as the tree's. `rule`: which one the children were drawn for; None where nothing was drawn, which every rule
-    can verify. `drafter`: who drafted, for errors.
+    - `tokens` (B, n): -1 beyond a row's own `counts`.
+    - `depths`: levels of each row.
+    - `q` (B, inner nodes, V): the distributions of the children of nodes 0, 1, ..., if the rule needs them, as the
+      float16 weights of the wire. Both ends use these, normalised, so rounding causes no bias.
+    - `logits` (B, inner nodes, V): the drafter's, if requested.
+    - `fed`: number of nodes that the drafter fed, if these are the first ones in order; else (B, n) the offset of each
+      node beyond the committed tokens, -1 for never.
+    - `host_places`: a copy of `fed` on the host, after its first use.
+    - `fans`: most children of a node of each row; empty for as many as the tree's.
+    - `rule`: of the random draws; None for greedy drafts, which every rule can verify.
+    - `drafter`: its name in errors.
     """
 
     tree: Tree
@@ -43,24 +47,24 @@ class Drafts:
     q: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     fed: int | torch.Tensor = 0
-    held: list[list[int]] = field(default_factory=list)
+    host_places: list[list[int]] = field(default_factory=list)
     fans: Sequence[int] = ()
     rule: Rule | None = None
     drafter: str = "the drafter"
 
     def places(self, row: int, path: Sequence[int]) -> list[int]:
-        """How far beyond the committed tokens the drafter holds the nodes of a path, of those that it fed."""
+        """Offsets beyond the committed tokens of the nodes of a path that the drafter has fed."""
         if isinstance(self.fed, int):
             return [node - 1 for node in path if node <= self.fed]
-        if not self.held:
-            self.held.extend(self.fed.tolist())  # all rows at once: every copy waits for the device
-        places = self.held[row]
+        if not self.host_places:
+            self.host_places.extend(self.fed.tolist())  # all rows at once: every copy waits for the device
+        places = self.host_places[row]
         return [places[node - 1] for node in path if places[node - 1] >= 0]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
-    """How the children of nodes are drawn: each row's sampling, the random numbers, and whether with replacement."""
+class ChildSampling:
+    """How children of nodes are drawn: the sampling of each row, the random numbers, and whether with replacement."""
 
     rows: Sequence[Sampling]
     chance: Chance
@@ -72,14 +76,16 @@ def grow_static(
     depths: Sequence[int],
     logits: torch.Tensor,
     extend: Extend,
-    drawing: Drawing | None = None,
+    drawing: ChildSampling | None = None,
     stops: Stops | None = None,
     signals: bool = False,
 ) -> Drafts:
-    """Draft a chain or a static tree of `depths` levels, one number a row, from the logits (B, V) after the root.
+    """Draft a chain or a static tree from the logits (B, V) after the root.
 
-    Without `drawing`, each node's children are the drafter's best tokens. `stops` may end chains sooner. `signals`:
-    whether the logits are kept, for signals of the drafted tokens.
+    - `depths`: levels of each row.
+    - `drawing`: random draws; None takes the drafter's best tokens.
+    - `stops`: may end chains sooner.
+    - `signals`: whether the logits are kept, for signals of the drafted tokens.
     """
     device, children = logits.device, shape.children(max(depths))
     counts = [shape.nodes(depth) for depth in depths]
@@ -95,7 +101,7 @@ def grow_static(
             chosen = drawn(q[-1].double(), count, drawing.chance, drawing.replace)
         else:
             chosen = level.topk(count, -1).indices if count > 1 else level.argmax(-1, keepdim=True)
-        tokens.append(told(chosen, level).flatten(1))  # (B, w)
+        tokens.append(mark_broken(chosen, level).flatten(1))  # (B, w)
         last = first + tokens[-1].shape[1]
         if stops is not None:
             counts = stopped(counts, number + 1, entropies(level[:, 0]), stops)
@@ -125,7 +131,7 @@ def grow_static(
 
 
 def stopped(counts: Sequence[int], drafted: int, entropy: torch.Tensor, stops: Stops) -> list[int]:
-    """Return the lengths of chains with `drafted` tokens, the last drawn from distributions of that `entropy`."""
+    """Return the lengths of chains with `drafted` tokens; `entropy` is that of their last distributions."""
     return [
         min(count, drafted) if drafted < count and stops(row, nats) else count
         for row, (count, nats) in enumerate(zip(counts, entropy.tolist(), strict=True))
@@ -143,11 +149,11 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     rows = torch.arange(B, device=device)[:, None]
     # The candidates of all levels, in order: token, likelihood, parent candidate (-1: the root), place among the fed.
     likely, tokens = torch.log_softmax(logits.double(), -1).topk(width, -1)  # (B, width)
-    tokens = told(tokens, logits)
+    tokens = mark_broken(tokens, logits)
     parents = torch.full_like(tokens, -1)
     all_tokens, all_likely, all_parents = [tokens], [likely], [parents]
     fed_numbers = []
-    seen = torch.zeros(B, width, 0, dtype=torch.bool, device=device)
+    attended = torch.zeros(B, width, 0, dtype=torch.bool, device=device)
     itself = torch.eye(width, dtype=torch.bool, device=device).expand(B, -1, -1)
     first = 0  # number of the level's first candidate
     above = torch.zeros(B, width, dtype=torch.long, device=device)
@@ -155,11 +161,11 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
         best = likely.topk(width, -1).indices  # (B, width): which of the level are expanded
         fed_numbers.append(first + best)
         above = above.gather(1, best)
-        seen = torch.cat([seen[rows, above] if number else seen, itself], -1)
-        nodes = Nodes(number * width, seen, torch.full((1, width), number, device=device))
+        attended = torch.cat([attended[rows, above] if number else attended, itself], -1)
+        nodes = Nodes(number * width, attended, torch.full((1, width), number, device=device))
         level = extend(tokens.gather(1, best), above, nodes)  # (B, width, V)
         gained, tokens = torch.log_softmax(level.double(), -1).topk(width, -1)  # (B, width, width)
-        tokens = told(tokens, level)
+        tokens = mark_broken(tokens, level)
         likely = (likely.gather(1, best)[:, :, None] + gained).flatten(1)
         tokens = tokens.flatten(1)
         parents = fed_numbers[-1].repeat_interleave(width, 1)
@@ -171,7 +177,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     tokens, likely, parents = (torch.cat(parts, 1) for parts in (all_tokens, all_likely, all_parents))
     n = min(shape.most, tokens.shape[1])
     counts = [min(shape.most, width + (levels - 1) * width**2) if levels else 0 for levels in depths]
-    # What lies deeper than a row's own draft may be, comes last: its candidates have the highest numbers.
+    # Nodes below a row's own depth come last: their candidates have the highest numbers.
     if min(depths) < depth:
         level_of = (torch.arange(tokens.shape[1], device=device) - width).div(width**2, rounding_mode="floor") + 1
         likely = likely.masked_fill(level_of >= placed(depths, device)[:, None], -torch.inf)
@@ -180,7 +186,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     number_of = torch.zeros(B, tokens.shape[1] + 1, dtype=torch.long, device=device)  # the last, for the root, stays 0
     number_of.scatter_(1, chosen, torch.arange(1, n + 1, device=device).expand(B, -1))
     drafted, above = tokens.gather(1, chosen), number_of.gather(1, parents.gather(1, chosen) % (tokens.shape[1] + 1))
-    if min(counts) < n:  # shorter rows are filled up with a chain below their last node, which has no child of its own
+    if min(counts) < n:  # shorter rows get a chain below their last node, which has no child of its own
         numbers = torch.arange(n, device=device)
         within = numbers < placed(counts, device)[:, None]
         drafted, above = torch.where(within, drafted, -1), torch.where(within, above, numbers)
@@ -207,30 +213,31 @@ def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.T
     return torch.stack(columns, 1).view(B, w, count)
 
 
-def told(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """Return tokens (..., k) that logits (..., V) gave; BROKEN where these are no numbers.
+def mark_broken(tokens: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Return tokens (..., k) of logits (..., V); BROKEN where the logits are not numbers.
 
-    The draft goes on, because looking at them would wait for the device; who copies the draft to the host finds it.
+    The draft goes on, because a check here would wait for the device; `check_draft` finds them on the host.
     """
     return torch.where(logits.amax(-1, keepdim=True).isfinite(), tokens, BROKEN)
 
 
-def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: str, tag: int, known: int) -> None:
-    """Raise InputError where a draft comes from logits that are no numbers.
+def check_draft(tokens: Sequence[int], parents: Sequence[int] | None, drafter: str, tag: int, length: int) -> None:
+    """Raise InputError for a draft from logits that are not numbers.
 
-    `tokens` and `parents` of its nodes (None: a chain), after the first `known` tokens of the text of `tag`.
+    - `tokens`, `parents`: of its nodes; None for the parents of a chain.
+    - `length`: number of tokens of the text of `tag` before it.
     """
     if min(tokens, default=0) > BROKEN:
         return
     first = next(number for number, token in enumerate(tokens) if token == BROKEN)
     depth = first + 1 if parents is None else depths_of(parents)[first]
-    raise InputError(no_numbers(drafter, tag, known + depth - 1))
+    raise InputError(no_numbers(drafter, tag, length + depth - 1))
 
 
-def no_numbers(model: str, tag: int, known: int) -> str:
-    """Return the line that says that a model's logits after the first `known` tokens of a text are no numbers."""
+def no_numbers(model: str, tag: int, length: int) -> str:
+    """Return the error line for logits of a model that are not numbers after the first `length` tokens of a text."""
     return (
-        f"{model}: its logits after {known} tokens of stream {tag} are no numbers (NaN or infinite); look at its "
+        f"{model}: its logits after {length} tokens of stream {tag} are no numbers (NaN or infinite); look at its "
         "weights, or try precision = 'float32'"
     )
 
@@ -241,6 +248,6 @@ def entropies(logits: torch.Tensor) -> torch.Tensor:
 
 
 def no_drafts(rows: int, device: torch.device) -> Drafts:
-    """Return empty drafts: verifying them is plain decoding."""
+    """Return empty drafts: their verification is plain decoding."""
     nothing = torch.zeros(rows, 0, dtype=torch.long, device=device)
     return Drafts(static_tree((), device), nothing, [0] * rows, [0] * rows)

@@ -1,4 +1,4 @@
-"""What a causal language model does to its last hidden states: its head, and whatever its class does after that."""
+"""From last hidden states to logits: the head of a causal language model, and later steps of its class."""
 
 from collections.abc import Callable
 from copy import copy
@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 
 class _Output:
-    """What a decoder returns, as the class that reads it knows it: last hidden states, and nothing else."""
+    """The output of a decoder for the class that reads it: last hidden states only."""
 
     def __init__(self, hidden: torch.Tensor) -> None:
         self.last_hidden_state = hidden
@@ -21,14 +21,14 @@ class _Output:
 
 
 class _Given(torch.nn.Module):
-    """Stands where a decoder was: what it is given are the last hidden states."""
+    """Replaces a decoder: its input is the last hidden states."""
 
     def forward(self, *_: object, inputs_embeds: torch.Tensor, **__: object) -> _Output:
         return _Output(inputs_embeds)
 
 
 def body_of(model: PreTrainedModel) -> torch.nn.Module:
-    """Return the decoder of a causal language model: what turns tokens into last hidden states."""
+    """Return the decoder of a causal language model, which turns tokens into last hidden states."""
     named = model.get_decoder()  # some types name their head "decoder", others have none of that name
     return named if isinstance(named, PreTrainedModel) and named is not model else model.base_model
 
@@ -36,8 +36,8 @@ def body_of(model: PreTrainedModel) -> torch.nn.Module:
 def head_of(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function from last hidden states (N, hidden) to logits (N, vocabulary) of a causal language model.
 
-    It is the forward pass of the model's own class with the decoder left out: scales and caps of logits, which some
-    types apply after their head, are so done by who knows them.
+    It is the forward pass of the model's own class without the decoder. So it includes the scales and caps of logits of
+    some types.
     """
     whole = _without(body_of(model), model)
 
@@ -48,7 +48,7 @@ def head_of(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def _without(part: torch.nn.Module, whole: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of `whole` that shares all weights, with a stand-in for one of its parts."""
+    """Return a copy of `whole` that shares all weights, with a replacement for one of its parts."""
     if whole is part:
         return _Given()
     if all(module is not part for module in whole.modules()):

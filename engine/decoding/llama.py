@@ -36,14 +36,14 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """Cosines, and sines whose first half is negated, by position: (positions, 1, head size)."""
+    """Cosines, and sines with a negated first half, by position: (positions, 1, head size)."""
 
     cosines: torch.Tensor
     sines: torch.Tensor
 
 
 def is_lean(config: PretrainedConfig) -> bool:
-    """Whether the lean forward pass computes what the model's own one does."""
+    """Whether the lean forward pass computes the same as the model's own."""
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
     return (
         config.model_type in MODEL_TYPES
@@ -79,7 +79,7 @@ def _fused(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
 
 
 def rotary_table(embedding: torch.nn.Module, positions: int, like: torch.Tensor) -> Rotary:
-    """Tabulate a model's rotary embedding for positions 0 .. `positions` - 1, in `like`'s dtype and place."""
+    """Tabulate a model's rotary embedding for positions 0 .. `positions` - 1, with `like`'s dtype and device."""
     ids = torch.arange(positions, device=like.device)[None]
     cosines, sines = (part[0, :, None] for part in embedding(like, position_ids=ids))
     half = sines.shape[-1] // 2
@@ -104,8 +104,8 @@ def run_layers(
 ) -> torch.Tensor:
     """Run N tokens x (N, hidden) through decoder layers; store their keys and values; return (N, hidden).
 
-    `read`: what attention reads in layers without a first norm, None for x itself. `tapped`: gets what enters the
-    layers that are its keys.
+    - `read`: what attention reads in layers without a first norm; None for x itself.
+    - `tapped`: receives the inputs of the layers that are its keys.
     """
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]

@@ -1,6 +1,6 @@
-"""Prompt lookup: draft what followed the newest tokens when they last occurred. A baseline without a model.
+"""Prompt lookup: draft what followed the newest tokens at their last occurrence. A baseline without a model.
 
-Saxena 2023, "Prompt Lookup Decoding". Nothing is drawn, so drafts are verified as a drafter's best tokens are.
+Saxena 2023, "Prompt Lookup Decoding". Nothing is random, so drafts are verified as a drafter's best tokens are.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ class LookupDrafter:
         self.texts[tag] = list(prefix)
 
     def release(self, tag: int) -> None:
-        """Forget a stream."""
+        """Drop a stream."""
         self.texts.pop(tag, None)
 
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Take over what is committed now."""
+        """Take over the committed tokens."""
         if committed:
             self.texts[tag] = list(committed)
 
@@ -49,11 +49,11 @@ class LookupDrafter:
         return self.texts[tag]
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
-        """Follow the verifier: `tokens` are committed."""
+        """Commit `tokens`."""
         self.texts[tag] += tokens
 
     def go_back(self, tag: int, length: int) -> None:
-        """Forget all but the first `length` tokens of a stream."""
+        """Drop all but the first `length` tokens of a stream."""
         del self.texts[tag][length:]
 
     def empty(self, tag: int) -> None:
@@ -72,7 +72,7 @@ class LookupDrafter:
         stops: Stops | None = None,
         signals: bool = False,
     ) -> Drafts:
-        """Draft up to `depths` tokens for each of the streams; none where nothing repeats."""
+        """Draft up to `depths` tokens for each of the streams; none without a repetition."""
         found = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
         counts = [len(row) for row in found]
         n = max(counts)
@@ -83,7 +83,7 @@ class LookupDrafter:
 def continuation(text: Sequence[int], most: int, longest: int = LONGEST) -> list[int]:
     """Return up to `most` tokens that followed the newest earlier occurrence of the text's last tokens.
 
-    As many of these as possible, `longest` at most, must have occurred together.
+    The longest repeated end of the text counts, up to `longest` tokens.
     """
     for size in range(min(longest, len(text) - 1), SHORTEST - 1, -1):
         newest = list(text[-size:])

@@ -29,7 +29,7 @@ PRECISIONS = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-POSITIONS = 4096  # that the rotary table begins with: a longer one is made when it is needed
+POSITIONS = 4096  # of the first rotary table; a longer one is made when it is needed
 LEARNED = ("wpe", "embed_positions", "position_embeddings")  # names of embeddings of positions
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
@@ -37,8 +37,8 @@ CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays 
 class CausalLM:
     """A model in inference mode on one device.
 
-    `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules. `graphs`: whether
-    the lean pass is captured in CUDA graphs, see `graphs.py`; None for on cuda.
+    - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
+    - `graphs`: whether the lean pass is captured in CUDA graphs, see `graphs.py`; None for on cuda.
     """
 
     def __init__(self, model: torch.nn.Module, lean: bool = True, graphs: bool | None = None) -> None:
@@ -66,25 +66,25 @@ class CausalLM:
             use_slots(model)
             self.body = body_of(model)
             if self.dtype is torch.float64:
-                model.set_experts_implementation("eager")  # the quicker ways of experts know no float64
+                model.set_experts_implementation("eager")  # the faster ways of experts do not support float64
 
     @property
     def name(self) -> str:
-        """What errors call it: its folder, or its type where it comes from none."""
+        """Its name in errors: its folder, or its type without a folder."""
         return str(getattr(self.config, "_name_or_path", "")) or f"model of type {self.config.model_type}"
 
     def new_cache(
         self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
     ) -> SlotCache:
-        """Return an empty cache with room for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
+        """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
         return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
 
     def row_bytes(self, tokens: int) -> int:
-        """Return what the cache of one row of so many tokens takes."""
+        """Return the bytes of a cache row of so many tokens."""
         return self.shape.numbers * self.dtype.itemsize * tokens
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
-        """Return an empty cache whose rows are padded to a common end, for the batch rules that need that."""
+        """Return an empty cache of rows with a common end, for the batch rules that need that."""
         return AlignedCache(shape or self.shape, self.dtype, self.device)
 
     @torch.inference_mode()
@@ -99,9 +99,9 @@ class CausalLM:
     ) -> torch.Tensor:
         """Feed N `tokens` (N,), `counts` of each row of `tags` in turn; return their last hidden states (N, hidden).
 
-        They follow the rows' committed tokens as a chain, or as tree `nodes`; to commit them is the caller's business.
-        The hidden states are normed: what the language model's head reads. Before them, side by side, what enters the
-        layers `taps`: (N, (taps + 1) x hidden) altogether.
+        They follow the rows' committed tokens as a chain, or as tree `nodes`; the caller commits them. The hidden
+        states are normed, as the language model's head reads them. The inputs of the layers `taps` come before them,
+        side by side: (N, (taps + 1) x hidden) altogether.
         """
         return cache.fed(
             tags, counts, nodes, lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed, taps)
@@ -138,21 +138,21 @@ class CausalLM:
         if len(self.rotary.cosines) < feed.width:
             self.rotary = rotary_table(self.model.model.rotary_emb, max(2 * feed.width, POSITIONS), self.embedding[:1])
             if self.graphs is not None:
-                self.graphs.forget()  # they read the old table
+                self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)
         if self.graphs is None:
             return lean_pass(cache, tokens, feed)
         return self.graphs.run(lean_pass, cache, tokens, feed)  # a storage is one target's: its graphs have its taps
 
     def check_reach(self, tokens: int) -> None:
-        """Raise InputError where a row would have more `tokens` than the model knows positions."""
+        """Raise InputError if a row would have more `tokens` than the model has positions."""
         if 0 < self.positions < tokens:
             raise InputError(
                 f"{self.name}: a row of {tokens} tokens, and the model knows {self.positions} positions; shorten texts"
             )
 
     def _known(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return positions that the model knows: those of what only fills rows up may lie beyond."""
+        """Return positions within the model's range: those of padding may lie beyond it."""
         return positions.clamp(max=self.positions - 1) if self.positions else positions
 
     def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, taps: Sequence[int]) -> torch.Tensor:
@@ -164,12 +164,12 @@ class CausalLM:
 
 
 def known_positions(model: torch.nn.Module) -> int:
-    """Return how many positions a row may have, learned or else; 0 for any number."""
+    """Return the maximum positions of a row, learned or else; 0 for no limit."""
     return min((limit for limit in (learned_positions(model), longest_row(model.config)) if limit), default=0)
 
 
 def learned_positions(model: torch.nn.Module) -> int:
-    """Return how many positions a model has learned an embedding for; 0 where it computes them, for any number."""
+    """Return the number of learned positions; 0 for a model that computes them, without a limit."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in LEARNED and isinstance(module, torch.nn.Embedding):
             return int(model.config.max_position_embeddings)

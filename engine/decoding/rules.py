@@ -1,7 +1,7 @@
-"""Lossless verification of draft chains and trees, all rows of a batch at once, on the device that holds them.
+"""Lossless verification of draft chains and trees, all rows of a batch at once, on their device.
 
-A rule walks down from the root. At each node it knows p, the target's distribution there, and offers p the node's
-children one after the other. What is emitted follows p exactly, whatever the drafter proposed:
+A rule walks down from the root. At each node p is the target's distribution, and the node's children are offered in
+turn. The emitted token follows p exactly, for any drafter:
 
 - `rejection`: children drawn from q independently, with replacement. Accept x with min(1, p(x) / q(x)), else go on with
   norm(max(0, p - q)). With one child a node this is the chain rule (Leviathan et al. 2023, algorithm 1), with several
@@ -10,7 +10,7 @@ children one after the other. What is emitted follows p exactly, whatever the dr
 - `top-k`: children are the drafter's best tokens, nothing is drawn. Accept x with p(x), else take it out of p.
 - `match`: draw y from p; if it is a child, descend to it (SpecExec, Svirschevski et al. 2024). Needs no q.
 
-Where no child is accepted, the token comes from what is left of p; at a leaf, from p there: the bonus token.
+If no child is accepted, the token comes from the rest of p; at a leaf, from p there: the bonus token.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,14 @@ from engine.decoding.sampling import Chance
 from engine.decoding.trees import Tree
 
 Rule = Literal["rejection", "without-replacement", "top-k", "match"]
-NEEDS_Q = ("rejection", "without-replacement")  # rules that must know what children were drawn from
+NEEDS_Q = ("rejection", "without-replacement")  # rules that need the distributions of the children
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What became of B drafts: `path` (B, levels), the accepted nodes from the root on, then -1; `token` (B,), the
-    target's own.
+    """The outcome of B drafts.
+
+    `path` (B, levels), accepted nodes from the root on, then -1; `token` (B,), the target's own.
     """
 
     path: torch.Tensor
@@ -36,12 +37,12 @@ class Walk:
 
 
 def decisions(rule: Rule, levels: int, fan: int) -> int:
-    """How many chances a walk takes at most through so many levels, with at most `fan` children a node."""
+    """Return the maximum number of random decisions of a walk through `levels`, with at most `fan` children a node."""
     return levels + 1 if rule == "match" else levels * fan + 1
 
 
 def decided_at(rule: Rule, levels: int, fan: int, widest: int) -> list[int]:
-    """Return which decisions of a batch, whose nodes have up to `widest` children, are those of a row with `fan`.
+    """Return the decisions of a batch, with at most `widest` children a node, that belong to a row with `fan`.
 
     The last one draws the target's own token.
     """
@@ -55,9 +56,9 @@ def verify(
 ) -> Walk:
     """Walk down the trees of B rows by a rule.
 
-    Shapes: tokens (B, n); p (B, n + 1, vocabulary), the target at the root and at every node; q (B, inner nodes,
-    vocabulary), what the children of nodes 0, 1, ... were drawn from. A row of fewer nodes than others holds -1 among
-    its tokens.
+    - `tokens` (B, n): of the nodes; -1 beyond the nodes of a shorter row.
+    - `q` (B, inner nodes, vocabulary): the distributions of the children of nodes 0, 1, ...
+    - `p` (B, n + 1, vocabulary): the target's at the root and at every node.
     """
     if tree.is_chain and rule != "match":
         return _along_chain(tokens, q, p, chance)
@@ -78,7 +79,7 @@ def verify(
         path.append(torch.where(found, step, -1))
         alive, node = found, torch.where(found, step, node)
         if rule == "match":
-            # Who left the tree keeps the token that led out of it: all of what is left.
+            # A row that left the tree keeps the token of its exit: the whole rest of p.
             emitted = torch.zeros_like(left).scatter_(1, token[:, None], 1.0)
             left = torch.where(found[:, None], p[rows, node], emitted)
         else:
@@ -87,7 +88,7 @@ def verify(
 
 
 def _along_chain(tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, chance: Chance) -> Walk:
-    """Walk down chains: the rules with one child a node are one, and what is left of p is needed once, at the end."""
+    """Walk down chains: rules with one child a node are equal, and the rest of p is needed once, at the end."""
     n = tokens.shape[1]
     drafted = tokens.clamp(min=0)[:, :, None]
     acceptance = p[:, :n].gather(-1, drafted)[:, :, 0]
@@ -100,7 +101,7 @@ def _along_chain(tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, 
         alive = chance.accepts(offered[:, level] * alive)
         path.append(torch.where(alive, level + 1, -1))
     walked = torch.stack(path, 1) if path else tokens
-    stop = (walked > 0).sum(1)  # (B,): how many are accepted
+    stop = (walked > 0).sum(1)  # (B,): accepted tokens
     rows = torch.arange(len(p), device=p.device)
     left = p[rows, stop]
     if n:
@@ -117,7 +118,7 @@ def _along_chain(tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, 
 def _matched(
     children: torch.Tensor, tokens: torch.Tensor, token: torch.Tensor, alive: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Find the child that carries `token`. Return it and whether there is one, (B,) each."""
+    """Find the child with `token`. Return it and whether there is one, (B,) each."""
     offered = tokens.gather(1, (children - 1).clamp(min=0))  # (B, K)
     matches = (children > 0) & (offered == token[:, None]) & alive[:, None]
     return children.gather(1, matches.long().argmax(1, keepdim=True))[:, 0], matches.any(1)
@@ -132,9 +133,9 @@ def _offered(
     alive: torch.Tensor,
     chance: Chance,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Offer the children (B, K) to what is `left` of p, one after the other.
+    """Offer the children (B, K) to the rest of p, `left`, in order.
 
-    Return the accepted child, whether there is one, and what is left of p: (B,), (B,), (B, vocabulary).
+    Return the accepted child, whether there is one, and the new rest of p: (B,), (B,), (B, vocabulary).
     """
     step = torch.zeros_like(children[:, 0])
     found = torch.zeros_like(alive)
@@ -162,7 +163,7 @@ def _offered(
 
 
 def residual(q: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """Return norm(max(0, p - q)), what the target owes after a rejection. Shapes: (B, vocabulary)."""
+    """Return norm(max(0, p - q)), the target's distribution after a rejection. Shapes: (B, vocabulary)."""
     return normalised((p - q).clamp(min=0), p)
 
 

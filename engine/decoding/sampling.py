@@ -1,4 +1,4 @@
-"""From logits to the distributions that tokens are drawn from, row by row: temperature, top-k, top-p; and the chances.
+"""Logits to sampling distributions, row by row: temperature, top-k, top-p; and the random decisions.
 
 Temperature 0 puts all probability on the best token, so greedy decoding is the special case of every rule.
 """
@@ -18,9 +18,9 @@ from fleet.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a stream's tokens are drawn. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature.
+    """The sampling of a stream. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature.
 
-    InputError for what is no such number.
+    InputError for numbers out of range.
     """
 
     temperature: float = 0.0
@@ -43,9 +43,9 @@ GREEDY = Sampling()
 
 
 def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
-    """Return what tokens are drawn from: logits (B, n, vocabulary) of B rows -> probabilities of the same shape.
+    """Return the sampling distributions of logits (B, n, vocabulary) of B rows, in the same shape.
 
-    In float64 on every device, so that a rule decides alike wherever it runs.
+    In float64 on every device, so that a rule decides alike on all of them.
     """
     logits = logits.double()
     if all(row.temperature == 0 for row in rows):
@@ -62,7 +62,7 @@ def distributions(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tenso
 def warmed(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
     """Return logits (B, n, vocabulary) in float64, divided by each row's temperature, by 1 for greedy ones.
 
-    The largest become 0 before, so that no temperature is so small that they overflow.
+    The largest is subtracted first, so that no small temperature overflows.
     """
     logits = logits.double()
     logits = logits - logits.amax(-1, keepdim=True)
@@ -73,7 +73,7 @@ def warmed(logits: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
 
 
 def widened(values: torch.Tensor, vocabulary: int, fill: float = 0.0) -> torch.Tensor:
-    """Return values (..., V) with `fill` for what only a longer vocabulary has; those that are as long stay.
+    """Return values (..., V) filled up to a longer vocabulary with `fill`.
 
     Embeddings of a drafter and its target may be padded differently.
     """
@@ -87,7 +87,7 @@ def one_hot(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
-    """Keep the top k tokens, and of those the fewest that together have top-p of their probability; renormalise."""
+    """Keep the top k tokens, and of those the fewest with at least top-p of their probability; renormalise."""
     ordered, order = p.sort(dim=-1, descending=True, stable=True)
     vocabulary = p.shape[-1]
     limits = placed([[row.top_k or vocabulary, row.top_p] for row in rows], p.device, p.dtype)[:, None, :, None]
@@ -101,10 +101,10 @@ def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
 
 
 class Chance(Protocol):
-    """Where decisions come from: a source of random numbers, or a test that follows every branch."""
+    """Source of decisions: random numbers, or a test that follows every branch."""
 
     def accepts(self, probability: torch.Tensor) -> torch.Tensor:
-        """Return for each row (B,) whether something of that `probability` (B,) happens."""
+        """Return for each row (B,) whether an event of that `probability` (B,) happens."""
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
         """Draw a token id for each row from non-negative weights (B, vocabulary): (B,)."""
@@ -112,14 +112,14 @@ class Chance(Protocol):
     def spread(self, nodes: int, count: int) -> Sequence["Chance"]:
         """Return chances of B x `nodes` rows, for the first of `count` decisions of every node, for the second, ...
 
-        A row's random numbers go to its nodes one after the other.
+        A row's random numbers go to its nodes in order.
         """
 
 
 class Uniforms:
     """Chance from uniform numbers (B, K) in float64, a column a decision.
 
-    Every row brings its own numbers, so what a row decides does not depend on who shares its batch.
+    Every row has its own numbers, so its decisions do not depend on its batch.
     """
 
     def __init__(self, numbers: torch.Tensor) -> None:
@@ -132,16 +132,16 @@ class Uniforms:
         return self._next() < probability
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
-        """Invert the cumulative sum of the weights; what has no weight is never drawn."""
+        """Invert the cumulative sum of the weights; tokens of weight 0 are never drawn."""
         cumulative = weights.cumsum(-1)
-        # A hair below the sum, so that rounding never points behind the last token that has weight.
+        # A hair below the sum, so that rounding never exceeds the last token with weight.
         place = self._next()[:, None] * (cumulative[:, -1:] * self.below_one)
         token = torch.searchsorted(cumulative, place, right=True).clamp_(max=weights.shape[-1] - 1)  # (B, 1)
-        # An accelerator sums in pieces, so that a sum may rise by rounding where nothing has weight, or fall.
+        # An accelerator sums in pieces, so a sum may rise or fall by rounding where the weight is 0.
         return torch.where(weights.gather(1, token) > 0, token, weights.argmax(-1, keepdim=True))[:, 0]
 
     def spread(self, nodes: int, count: int) -> Sequence["Uniforms"]:
-        """Deal the next `nodes` x `count` numbers of every row."""
+        """Split the next `nodes` x `count` numbers of every row."""
         begin, self.used = self.used, self.used + nodes * count
         dealt = self.numbers[:, begin : self.used].reshape(-1, count)  # (B * nodes, count)
         return [Uniforms(dealt[:, number : number + 1]) for number in range(count)]
@@ -157,8 +157,8 @@ def uniforms(
 ) -> Uniforms:
     """Take a uniform number from the generators of B rows for each of their `columns`, as chance of `width` decisions.
 
-    A row takes as many as alone, and each stands at the decision that it is for alone, however wide or deep the drafts
-    of others are. Its last one also stands in the last column of all: there the walks of all rows end together.
+    A row takes as many as alone, and each has the column of the same decision, for any width or depth of other rows'
+    drafts. The last number also fills the last column: the walks of all rows end there.
     """
     numbers = np.zeros((len(columns), width))
     for row, (generator, own) in enumerate(zip(generators, columns, strict=True)):

@@ -1,8 +1,8 @@
-"""Whether drafter and target read the same token ids: judged by what their tokenizers hold, not by the bytes of files.
+"""Checks that drafter and target read the same token ids: by the content of tokenizers, not by the bytes of files.
 
-Two models of a family may have embeddings of different length, padded for their hardware, and still share a tokenizer.
-What an id means must be equal; how text is cut into ids is the target's business alone, but a drafter that was trained
-on other cuts would guess badly, so that is compared as well. Templates, padding and truncation are not.
+Two models of a family may have embeddings of different padded lengths and still share a tokenizer. The meaning of ids
+must be equal. The split of text into ids is compared as well: a drafter that was trained on other splits would guess
+badly. Templates, padding and truncation are not compared.
 """
 
 import json
@@ -20,7 +20,7 @@ STEPS = ("normalizer", "pre_tokenizer")
 
 
 def check_shared_tokenizer(drafter: str, target: str) -> None:
-    """Raise InputError where the two models do not share a tokenizer, or the files of one cannot be read."""
+    """Raise InputError if the two models do not share a tokenizer, or the files of one cannot be read."""
     with explained(folder_of(target, "target"), f"its tokenizer cannot be held against that of {drafter!r}"):
         _check_shared(drafter, target)
 
@@ -28,7 +28,7 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
 def _check_shared(drafter: str, target: str) -> None:
     """Raise InputError unless both models read the same token ids.
 
-    Two folders without any tokenizer pass where their vocabularies are equally long: their prompts are ids anyway.
+    Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids.
     """
     names = f"drafters.model = {drafter!r} and verifiers.model = {target!r}"
     folders = folder_of(drafter, "drafter"), folder_of(target, "target")
@@ -38,7 +38,7 @@ def _check_shared(drafter: str, target: str) -> None:
         if difference := difference_of(*(tokenizer_of(folder) for folder in folders)):
             raise InputError(f"{names} do not share a tokenizer: {difference}")
     elif any(there):
-        having, lacking = (folders[there.index(known)] for known in (True, False))
+        having, lacking = (folders[there.index(has)] for has in (True, False))
         raise InputError(
             f"{names}: {lacking} holds no tokenizer to compare; if both models read the same ids, copy {FAST} from "
             f"{having} into it"
@@ -51,12 +51,12 @@ def _check_shared(drafter: str, target: str) -> None:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a model's folder holds a tokenizer of any kind."""
+    """Whether a model's folder has a tokenizer of any kind."""
     return any((folder / name).is_file() for name in (FAST, *OTHERS))
 
 
 def tokenizer_of(folder: Path) -> dict[str, Any]:
-    """Return the content of a folder's tokenizer, as tokenizer.json has it; other files are translated into it."""
+    """Return the content of a folder's tokenizer in the format of tokenizer.json; other files are translated."""
     file = folder / FAST
     content = read_json(file) if file.is_file() else json.loads(read_tokenizer(folder).backend_tokenizer.to_str())
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
@@ -65,7 +65,7 @@ def tokenizer_of(folder: Path) -> dict[str, Any]:
 
 
 def difference_of(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return what two tokenizers differ in, drafter's and target's; empty if in nothing that ids depend on."""
+    """Return the difference of two tokenizers, drafter's and target's; empty if ids do not depend on any."""
     models = one["model"], other["model"]
     kinds = [model.get("type") for model in models]
     if kinds[0] != kinds[1]:
@@ -86,13 +86,13 @@ def difference_of(one: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def _ids_of(content: dict[str, Any]) -> dict[int, str]:
-    """Return what each id stands for, added tokens included."""
+    """Return the token of each id, added tokens included."""
     vocabulary = content["model"].get("vocab") or {}
     if isinstance(vocabulary, list):  # of unigrams: tokens with their scores
-        known = {number: str(entry[0]) for number, entry in enumerate(vocabulary)}
+        tokens = {number: str(entry[0]) for number, entry in enumerate(vocabulary)}
     else:
-        known = {number: token for token, number in vocabulary.items()}
-    return known | {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
+        tokens = {number: token for token, number in vocabulary.items()}
+    return tokens | {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
 
 
 def _specials_of(content: dict[str, Any]) -> set[int]:

@@ -10,24 +10,24 @@ from engine.decoding.rules import normalised
 from engine.decoding.sampling import Sampling, distributions, warmed, widened
 from fleet.acceptance.token import Token
 
-LEAST = math.log(torch.finfo(torch.float64).tiny)  # of a probability's logarithm
+LEAST = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least probability
 
 
 def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
     """Return the signals of each row's chain, from the target's logits (B, n + 1, V) at the root and every node.
 
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
-    entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. All are finite: what
-    a model rules out (a logit of minus infinity) counts as the least probability that a number can hold. One host copy.
-    Where the drafter's logits are not known, which do not travel, the acceptance probability is all there is.
+    entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. All are finite: a
+    logit of minus infinity counts as the least probability of the number format. One host copy. The drafter's logits
+    are not sent between nodes; without them there is only the acceptance probability.
     """
     if drafts.logits is None:
         return _ratios_of(drafts, logits, rows)
     n = drafts.tree.nodes
     V = max(logits.shape[-1], drafts.logits.shape[-1])
-    of_target, of_drafter = (widened(given[:, :n].double(), V, -torch.inf) for given in (logits, drafts.logits))
-    log_p, log_q = (torch.log_softmax(warmed(given, rows), -1) for given in (of_target, of_drafter))
-    # What one side cannot say has no weight; its logarithm is held finite, so that all signals are.
+    of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))
+    log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
+    # Tokens outside of one vocabulary have no weight; their logarithms are finite, so that all signals are.
     apart = log_p.clamp(min=LEAST) - log_q.clamp(min=LEAST)
     kld = (log_p.exp() * apart).sum(-1)  # (B, n)
     entropy = torch.special.entr(log_q.exp()).sum(-1)
@@ -40,7 +40,7 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
 
 
 def _ratios_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
-    """The acceptance probabilities alone, from the distributions that drafts bring; q is 1 where nothing was drawn."""
+    """The acceptance probabilities alone, from the distributions of drafts; q is 1 for greedy drafts."""
     n, counts = drafts.tree.nodes, drafts.counts
     if not n:
         return [[] for _ in counts]

@@ -1,6 +1,6 @@
-"""Slot-addressed rows: every row keeps its own length in place, whatever its neighbours do.
+"""Slot-addressed rows: every row keeps its own length and place, independent of its neighbours.
 
-Nothing is ever padded or realigned, and who leaves makes room at once.
+Nothing is padded or realigned, and the place of a finished row is free at once.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
 from fleet.errors import InputError
 
-ROWS, TOKENS = 1, 512  # room at the start, where it is not known how much will be needed
+ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 
 
 class SlotCache(RowCache):
-    """Open rows lie side by side from row 0 on when they are fed together, so that a batch of all of them is a view.
+    """Open rows lie side by side from row 0 on in a pass, so that a batch of all of them is a view.
 
-    Who leaves makes a hole, which whoever opens next takes; rows move into holes only where several are to be fed.
+    A finished row leaves a hole for the next one; rows move into holes only for a pass of several rows.
 
-    Room for `rows` x `tokens` is allocated at once. It grows only when a row opens or gets longer than that; old and
-    new storage together never hold more than `limit_bytes` (0: no limit).
+    Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that; old and
+    new storage together never exceed `limit_bytes` (0: no limit).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SlotCache(RowCache):
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes that the storage holds."""
+        """Bytes of the storage."""
         return self.bytes_per_token * self.rows_allocated * self.tokens_allocated
 
     def open(self, tag: int, tokens: int = 0) -> None:
@@ -68,10 +68,10 @@ class SlotCache(RowCache):
 
     @torch.inference_mode()
     def close_up(self) -> None:
-        """Let the last rows move into holes, each with a draft that may still be out for verification."""
+        """Move the last rows into holes, each with a draft whose verification may be pending."""
         for hole in sorted(self.holes, reverse=True):
             last = self.tags.pop()
-            if last is not None:  # else it is the hole itself
+            if last is not None:  # else it is the hole
                 end = self.written[last]
                 self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
                 self.tags[hole] = last
@@ -104,23 +104,23 @@ class SlotCache(RowCache):
         return feed_of(slice(first, first + len(tags)), starts, counts, nodes, self.tokens_allocated, self.numbers)
 
     def realign(self, tags: Sequence[int]) -> None:
-        """Do nothing, which is the point of slots."""
+        """Do nothing: rows in slots need no common end."""
 
     def begin(self, tag: int) -> int:
-        """Where the first token beyond the committed ones of a row lies among all places of the storage."""
+        """The place of a row's first token beyond the committed ones, among all places of the storage."""
         return self.rows[tag] * self.tokens_allocated + self.lengths[tag]
 
     @torch.inference_mode()
     def _allocate(self, rows: int, tokens: int) -> None:
-        """Make room for `rows` of `tokens`, and take over what is there."""
-        asked = self.bytes_per_token * rows * tokens
-        copied = self.allocated_bytes if self.rows else 0  # lives beside the new storage until it is taken over
-        if 0 < self.limit_bytes < asked + copied:
+        """Allocate `rows` of `tokens`, and copy the current rows."""
+        needed = self.bytes_per_token * rows * tokens
+        copied = self.allocated_bytes if self.rows else 0  # lives beside the new storage until the copy
+        if 0 < self.limit_bytes < needed + copied:
             raise InputError(
-                f"the cache cannot grow to {rows} rows of {tokens} tokens: {asked} bytes beside the {copied} that it "
+                f"the cache cannot grow to {rows} rows of {tokens} tokens: {needed} bytes beside the {copied} that it "
                 f"holds, its limit is {self.limit_bytes}"
             )
-        if not self.rows:  # what was there is given back before more is asked for
+        if not self.rows:  # the old storage is freed before the allocation
             self.adopt(self._zeros(0, 0))
         storage = self._zeros(rows, tokens)
         if self.rows:
@@ -130,5 +130,5 @@ class SlotCache(RowCache):
         self.numbers = torch.arange(rows * tokens, device=self.device)
 
     def _zeros(self, rows: int, tokens: int) -> torch.Tensor:
-        """Return new storage: what is masked out must still be finite."""
+        """Return new storage of zeros: masked values must be finite."""
         return torch.zeros(self.dimensions(rows, tokens), dtype=self.dtype, device=self.device)

@@ -1,4 +1,4 @@
-"""The time of a step on its device's clock; and facts of this host, with a list of those that cannot be read."""
+"""The time of a step on its device's clock; and facts of this host, with a list of unreadable ones."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
 
 
 def host_facts() -> tuple[dict[str, str], list[str]]:
-    """Describe this host: facts by name, and a list of what could not be read and why."""
+    """Describe this host: facts by name, and a list of unreadable ones with reasons."""
     facts = {
         "machine": platform.machine(),
         "system": platform.platform(),
@@ -62,7 +62,7 @@ def _processor() -> str:
 
 
 def _nvml_facts() -> dict[str, str]:
-    """Driver, clock and power of the first GPU; RuntimeError where the library or the device is missing."""
+    """Driver, clock and power of the first GPU; RuntimeError if the library or the device is missing."""
     import pynvml  # noqa: PLC0415  (absent on hosts without a GPU)
 
     try:

@@ -1,4 +1,4 @@
-"""Draft trees as tensors: who is whose parent, child and ancestor.
+"""Draft trees as tensors: the parent, children and ancestors of each node.
 
 Nodes are numbered from the root, 0: the row's last committed token. Draft tokens are nodes 1 .. n; a parent's number is
 below its children's. A chain is the tree in which every node has one child.
@@ -17,8 +17,10 @@ from fleet.policies.shapes import parents as parents_of
 class Tree:
     """Trees of B rows, or one that all rows share (B = 1), with n nodes beside the root, at most K children each.
 
-    `parents` (B, n): of nodes 1 .. n. `children` (B, n + 1, K): -1 where there is none. `ancestors` (B, n + 1, n + 1):
-    whether the second is the first one or above it. `depths` (B, n + 1). `levels`: how deep it goes.
+    - `parents` (B, n): of nodes 1 .. n.
+    - `children` (B, n + 1, K): -1 where there is none.
+    - `ancestors` (B, n + 1, n + 1): whether the second is the first one or above it.
+    - `depths` (B, n + 1): of the nodes. `levels`: the depth of the tree.
     """
 
     parents: torch.Tensor

@@ -1,4 +1,4 @@
-"""The verifying side of the engine: a target model that applies the lossless rules to streams, each by its tag."""
+"""The verifying side of the engine: a target model that applies the lossless rules to streams, each with a tag."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from fleet.errors import InputError
 
 @dataclass(slots=True)
 class _Stream:
-    """The truth about one decoding stream: its committed tokens, prompt included."""
+    """One decoding stream: its committed tokens, prompt included."""
 
     committed: list[int]
     sampling: Sampling
@@ -31,11 +31,11 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
+    """The outcome of one draft: the accepted nodes from the root on, their `tokens`, and after these the target's own.
 
-    `hidden` (nodes + 1, hidden): what a draft head reads of the target at the root and at all nodes of the draft, that
-    is its last hidden states, or what enters its tapped layers. `signals`: of the drafted tokens, where they were asked
-    for.
+    - `hidden` (nodes + 1, hidden): the target's states for a draft head at the root and at all nodes of the draft: last
+      hidden states, or inputs of its tapped layers.
+    - `signals`: of the drafted tokens, if requested.
     """
 
     path: list[int]
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def accepted(self) -> int:
-        """How many draft tokens passed."""
+        """Number of accepted draft tokens."""
         return len(self.path)
 
     @property
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def committed_hidden(self) -> torch.Tensor:
-        """The hidden states of what is committed: (accepted + 1, hidden)."""
+        """The hidden states of committed tokens: (accepted + 1, hidden)."""
         accepted = len(self.path)
         if self.path == list(range(1, accepted + 1)):
             return self.hidden[: accepted + 1]
@@ -63,15 +63,15 @@ class Verdict:
 
 
 Kept = Callable[[Sequence[int]], Sequence[int]]
-"""From how many draft tokens of each row were accepted to how many of them the row keeps."""
+"""From the accepted draft tokens of each row to the number of them that the row keeps."""
 
 
 class Target:
     """A target model with its rule of verification.
 
-    `rectangular`: whether rows with shorter drafts than others are fed as many tokens as these. A cpu computes only
-    what there is, because there tokens cost time; a GPU prefers a shape that it knows, and reads the weights anyway.
-    `taps`: layers whose inputs a draft head reads, none for the last hidden states.
+    - `rectangular`: whether rows with shorter drafts are fed as many tokens as the longest. A CPU computes only the
+      real tokens, because each costs time; a GPU prefers a repeated shape, and reads the weights anyway.
+    - `taps`: layers with the inputs for a draft head; none for the last hidden states.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Target:
         self.streams: dict[int, _Stream] = {}
 
     def open(self, tag: int, prompt: list[int], sampling: Sampling = GREEDY, seed: int = 0, room: int = 0) -> None:
-        """Begin a stream with its prompt; `room`: tokens that its cache will need at most. ValueError if it is open."""
+        """Begin a stream with its prompt; `room`: maximum tokens of its cache. ValueError if it is open."""
         self.cache.open(tag, room)
         self.streams[tag] = _Stream(list(prompt), sampling, np.random.default_rng(seed))
 
@@ -98,7 +98,7 @@ class Target:
         return self.streams[tag].committed
 
     def release(self, tag: int) -> None:
-        """Forget a stream and free its cache."""
+        """Drop a stream and free its cache."""
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
@@ -124,16 +124,18 @@ class Target:
         return [verdicts[tag] for tag in tags]
 
     def realign(self, tags: Sequence[int]) -> None:
-        """Bring rows to a common end, where the cache needs that."""
+        """Bring rows to a common end, if the cache needs that."""
         self.cache.realign(tags)
 
     def verify(
         self, tags: Sequence[int], drafts: Drafts, kept: Kept | None = None, signals: bool = False
     ) -> list[Verdict]:
-        """Verify the drafts of streams in one forward pass; commit what is accepted and the target's own tokens.
+        """Verify the drafts of streams in one forward pass; commit accepted tokens and the target's own.
 
-        `kept`: for batch rules that throw accepted tokens away. `signals`: whether verdicts on chains come with them.
-        InputError for drafts that were drawn for another rule, and for logits that are no numbers.
+        - `kept`: for batch rules that drop accepted tokens.
+        - `signals`: whether verdicts on chains have them.
+
+        InputError for drafts of another rule, and for logits that are not numbers.
         """
         if drafts.rule not in (None, self.rule):
             raise InputError(
@@ -145,7 +147,7 @@ class Target:
         roots = placed([[stream.committed[-1]] for stream in streams], self.model.device)
         tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
-        # Surplus tokens lie beyond all others of their row, which the widest row makes room for, and are never kept.
+        # Surplus tokens lie beyond all others of their row, within the capacity for the widest row, and are never kept.
         fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
         flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
         if min(fed) < tokens.shape[1]:
@@ -153,7 +155,7 @@ class Target:
             flat = flat[inside]
         last, hidden = self._split(self.model.feed(self.cache, tags, flat, fed, nodes, self.taps))  # (N, hidden) each
         logits = self.model.logits(last)
-        if inside is not None:  # a rectangle for the rules; what lies beyond a row's draft is never looked at
+        if inside is not None:  # a rectangle for the rules; values beyond a row's draft are never read
             logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
         logits = logits.view(*tokens.shape, -1)
         walks = self._walk(tags, drafts, tokens, logits)
@@ -173,7 +175,7 @@ class Target:
         return verdicts
 
     def _split(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Split what a pass returns (N, (taps + 1) x hidden): last hidden states, and what a draft head reads."""
+        """Split the result of a pass (N, (taps + 1) x hidden): last hidden states, and those for a draft head."""
         width = states.shape[-1] // (len(self.taps) + 1)
         return states[:, -width:], states[:, :-width] if self.taps else states
 
@@ -182,11 +184,11 @@ class Target:
     ) -> list[tuple[list[int], list[int], int]]:
         """Apply the rule. Return accepted nodes, their tokens and the target's own token of each row.
 
-        One copy to the host: of the outcome, or of draft and choices, which are as small where nothing is drawn.
+        One copy to the host: of the outcome, or of draft and choices, which are as small for greedy drafts.
         """
         streams, tree = [self.streams[tag] for tag in tags], drafts.tree
         samplings, n = [stream.sampling for stream in streams], tree.nodes
-        best, choices = logits.max(-1)  # (B, n + 1): the largest one is a number where all are, but for minus infinity
+        best, choices = logits.max(-1)  # (B, n + 1): the largest is a number if all are, except for minus infinity
         looked_at = torch.cat([~best.isfinite(), tokens], 1)
         if all(sampling.temperature == 0 for sampling in samplings):
             parents = tree.parents.expand(len(tokens), -1)
@@ -204,9 +206,9 @@ class Target:
         taken = [decided_at(self.rule, levels, fan, widest) for levels, fan in rows]
         width = decisions(self.rule, tree.levels, widest)
         chance = uniforms([stream.rng for stream in streams], taken, width, p.device)
-        # A drafter whose embedding is padded further than the target's may draft what the target cannot say.
+        # A drafter with a larger padded embedding may draft tokens outside of the target's vocabulary.
         if drafts.q is None:
-            q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # as good as not offered: p is 0 there
+            q, drafted = None, drafted.masked_fill(drafted >= V, -1)  # never accepted: p is 0 there
         else:
             q, p = normalised(widened(drafts.q.double(), V)), widened(p, drafts.q.shape[-1])
         walk = walk_down(self.rule, tree, drafted, q, p, chance)
@@ -221,20 +223,20 @@ class Target:
         return walks
 
     def _check(self, tag: int, drafts: Drafts, row: int, looked_at: Sequence[int]) -> None:
-        """Raise InputError where the logits of the target, or those that a draft came from, are no numbers.
+        """Raise InputError if logits of the target, or those of a draft, are not numbers.
 
-        `looked_at`: of the root and each node whether its logits are none, then the tokens of these.
+        `looked_at`: for the root and each node whether its logits are not numbers, then the tokens of these.
         """
-        tree, count, known = drafts.tree, drafts.counts[row], len(self.streams[tag].committed)
+        tree, count, length = drafts.tree, drafts.counts[row], len(self.streams[tag].committed)
         tokens = looked_at[tree.nodes + 2 : tree.nodes + 2 + count]
         if BROKEN in tokens:
-            check_draft(tokens, tree.parents.expand(row + 1, -1)[row, :count].tolist(), drafts.drafter, tag, known)
+            check_draft(tokens, tree.parents.expand(row + 1, -1)[row, :count].tolist(), drafts.drafter, tag, length)
         broken = next((node for node in range(count + 1) if looked_at[node]), None)
         if broken is not None:
             depth = int(tree.depths.expand(row + 1, -1)[row, broken])
-            raise InputError(no_numbers(f"target {self.model.name}", tag, known + depth))
+            raise InputError(no_numbers(f"target {self.model.name}", tag, length + depth))
 
 
 def cut(path: list[int], tokens: list[int], token: int, length: int) -> tuple[list[int], list[int], int]:
-    """Keep `length` of the accepted tokens; the next one, accepted as well, stands for the target's own then."""
+    """Keep `length` of the accepted tokens; the next accepted one then replaces the target's own."""
     return (path, tokens, token) if length == len(path) else (path[:length], tokens[:length], tokens[length])

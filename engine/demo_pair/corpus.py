@@ -1,4 +1,4 @@
-"""The prompts of the demo pair, committed as token ids; `tools/demo_pair/` trained the pair and cut them."""
+"""The committed prompts of the demo pair, as token ids; `tools/demo_pair/` trained the pair and cut them."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,6 @@ FOLDER = Path(__file__).parent
 
 
 def read_prompts(group: Literal["calibration", "evaluation"]) -> list[list[int]]:
-    """Return the prompts of a group as token ids, each as long as it was cut."""
+    """Return the prompts of a group as token ids, each at its full length."""
     content = json.loads((FOLDER / "prompts" / f"{group}.json").read_text())
     return [prompt["prompt_ids"] for prompt in content]

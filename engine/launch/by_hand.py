@@ -19,7 +19,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.placement import model_device
 from engine.launch.processes import THREADS
 from engine.launch.runnable import check_by_hand
-from engine.launch.shown import Asked, on_show
+from engine.launch.shown import ShowOptions, on_show
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
@@ -41,7 +41,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 
-NOTHING = Asked()
+NOTHING = ShowOptions()
 PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
 
 Say = Callable[[str], None]
@@ -55,7 +55,7 @@ def serve_drafter(
     out: Path | None,
     keys: Keys | None = None,
     number: int = 0,
-    asked: Asked = NOTHING,
+    options: ShowOptions = NOTHING,
 ) -> None:
     """Draft for every target that connects, until a signal: then write the records, and raise Interrupted.
 
@@ -73,7 +73,7 @@ def serve_drafter(
         kind, what = ReplayedDrafterNode, "replayed"
     node = kind(fleet, address=f"tcp://{host}", port=port, number=number, keys=keys, say=say)
     serves = f"{what}, depth {scenario.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
-    _serve(node, scenario, serves, out, asked, say)
+    _serve(node, scenario, serves, out, options, say)
 
 
 def serve_router(
@@ -83,7 +83,7 @@ def serve_router(
     port: int,
     out: Path | None,
     keys: Keys | None = None,
-    asked: Asked = NOTHING,
+    options: ShowOptions = NOTHING,
 ) -> None:
     """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal; as `serve_drafter`.
 
@@ -102,7 +102,7 @@ def serve_router(
     say = partial(_say_of, "router")
     node = RouterNode(fleet, addresses, _largest_vocabulary(fleet), f"tcp://{host}", port, keys, say)
     say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
-    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, asked, say)
+    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, options, say)
 
 
 def serve_verifier(
@@ -111,7 +111,7 @@ def serve_verifier(
     targets: Sequence[int],
     out: Path | None,
     keys: Keys | None = None,
-    asked: Asked = NOTHING,
+    options: ShowOptions = NOTHING,
 ) -> dict[int, list[int]]:
     """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
 
@@ -132,11 +132,13 @@ def serve_verifier(
         node: AnyNode = ReplayedFleet(fleet, addresses, targets, texts, keys, say)
     else:
         node = VerifierNode(fleet, targets[0], prompts_of(fleet), addresses, say=say, keys=keys)
-    _serve(node, scenario, f"drafts come from {shown(list(addresses.values()))}" if addresses else "", out, asked, say)
+    _serve(
+        node, scenario, f"drafts come from {shown(list(addresses.values()))}" if addresses else "", out, options, say
+    )
     return node.outputs
 
 
-def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, asked: Asked, say: Say) -> None:
+def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, options: ShowOptions, say: Say) -> None:
     """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
 
     `begins`: a line for its user when it begins.
@@ -148,7 +150,7 @@ def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, ask
         if begins:
             say(begins)
         zero_s = now_s()
-        with on_show(node, zero_s, asked, model_device() if model else None, say):
+        with on_show(node, zero_s, options, model_device() if model else None, say):
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")
@@ -195,7 +197,7 @@ def compare_tokenizers(scenario: Scenario) -> None:
 
 
 def _resolved(scenario: Scenario) -> Fleet:
-    """Resolve a scenario for nodes on several hosts, whose links are those between the hosts."""
+    """Resolve a scenario for nodes on several hosts; the links are those between the hosts."""
     fleet = with_links_of_hosts(with_positions(resolve(scenario)))
     check_by_hand(fleet)
     return fleet
@@ -236,7 +238,7 @@ def _named(targets: Sequence[int]) -> str:
 
 
 def _clients(host: str, keys: Keys | None) -> str:
-    """Say who may connect."""
+    """Return in words which clients may connect."""
     if keys is None:
         return "this host alone, without keys"
     assert keys.allowed is not None

@@ -1,4 +1,4 @@
-"""A node's end of the pipe to its launcher. Messages of several threads go whole, and no report waits for long."""
+"""A node's end of the pipe to its launcher. Messages of several threads are written whole; reports time out."""
 
 import select
 import threading
@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from engine.node.power import Device
 
-PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that answer nothing
-ROOM_S = 1.0  # that a report waits for a launcher that reads slowly
+PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
+ROOM_S = 1.0  # timeout of a report when the launcher reads slowly
 
 
 class LauncherPipe:
@@ -24,11 +24,11 @@ class LauncherPipe:
         self.sending = threading.Lock()
 
     def recv(self) -> Any:
-        """Wait for what the launcher sends; EOFError if it is gone."""
+        """Wait for the launcher's next message; EOFError if the launcher is gone."""
         return self.connection.recv()
 
     def send(self, message: tuple[str, Any]) -> None:
-        """Send something that the launcher waits for: its kind, and what it is."""
+        """Send a message that the launcher waits for: its kind and its value."""
         with self.sending:
             self.connection.send(message)
 

@@ -36,7 +36,7 @@ def devices_of(fleet: Fleet) -> dict[str, str]:
 
 
 def gpus_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, str]:
-    """Return the GPU of each station that runs a model, by the station's name; nothing to choose: nothing."""
+    """Return the GPU of each station that runs a model, by the station's name; empty if there is no choice."""
     if len(gpus) < 2:
         return {}
     devices = devices_of(fleet)

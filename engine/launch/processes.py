@@ -69,20 +69,20 @@ class NodeProcess:
         self.name = name
         self.watch = watch
         self.samples: list[PowerSample] = []
-        self.kept: deque[tuple[str, Any]] = deque()  # messages that were not received yet
+        self.kept: deque[tuple[str, Any]] = deque()  # messages that are not received yet
         self.gone = False  # whether its pipe has ended
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
             target=_node, args=(theirs, (watch is not None, power), gpu, body, *arguments), name=name, daemon=True
         )
-        resource_tracker.ensure_running()  # else it would start inside of `unseen`
+        resource_tracker.ensure_running()  # so that it does not start inside of `unseen`
         if not light:
             with unseen(signal.SIGINT), _short_names():  # Ctrl-C ends the launcher, which ends its nodes
                 forkserver.ensure_running()
         with (
             deferred(),
             unseen(signal.SIGINT) if light else nullcontext(),
-        ):  # half a start prints errors
+        ):  # a start that is interrupted prints errors
             try:
                 self.process.start()
             except BrokenPipeError as error:
@@ -151,7 +151,7 @@ class NodeProcess:
         os.kill(self.process.pid, signal.SIGSTOP if stops else signal.SIGCONT)
 
     def send(self, value: Any) -> None:
-        """Send a value to the node, if it is alive: the time zero, or a request to stop."""
+        """Send the time zero or a request to stop to the node, if it is alive."""
         with suppress(OSError):  # `check` reports it
             self.pipe.send(value)
 
@@ -185,11 +185,13 @@ def _short_names() -> Iterator[None]:
         tempfile.tempdir = before
 
 
-def _node(connection: Connection, asked: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any) -> None:
-    """Run a node's body in its process; send its result, or what went wrong, to the launcher."""
+def _node(
+    connection: Connection, options: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any
+) -> None:
+    """Run a node's body in its process; send its result or its error to the launcher."""
     if gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to cuda
-    pipe = LauncherPipe(connection, *asked)
+    pipe = LauncherPipe(connection, *options)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     try:
         _limit_threads()
@@ -197,7 +199,7 @@ def _node(connection: Connection, asked: tuple[bool, Any], gpu: str, body: Calla
     except InputError as error:
         pipe.send(("input error", str(error)))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, which not every node imports
+        if type(error).__name__ == "OutOfMemoryError":  # of torch, which not every node imports
             name = multiprocessing.current_process().name
             advice = "use smaller models, another precision, or fewer or shorter rows"
             pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))

@@ -1,4 +1,4 @@
-"""Scenarios that the engine cannot run, refused by key in one line."""
+"""Checks that the engine can run a scenario; errors name the key in one line."""
 
 from collections.abc import Iterator
 
@@ -27,10 +27,10 @@ def check_by_hand(fleet: Fleet) -> None:
 
 
 def _reasons(fleet: Fleet) -> Iterator[str]:
-    for side, given in (("drafters", fleet.drafters), ("verifiers", fleet.verifiers)):
-        if given.kind == "replayed" and given.device:
+    for side, station in (("drafters", fleet.drafters), ("verifiers", fleet.verifiers)):
+        if station.kind == "replayed" and station.device:
             yield (
-                f"{side}.device = {given.device!r} with {side}.kind = 'replayed': a replayed station has its own "
+                f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
     if fleet.workload.conversations and not _drawn(fleet):
@@ -56,7 +56,7 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
     shared = fleet.devices.get(verifiers.device)
     if shared is None or shared.sharing != "one-process":
         return
-    asked = {
+    keys = {
         "drafters.device": drafters.count > 0 and drafters.device != verifiers.device,
         "drafters.count": drafters.count > 1,
         "drafters.limits_per_s": any(drafters.limits_per_s),
@@ -69,7 +69,7 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
         "drafters.lease_s": drafters.lease_s > 0,
         "verifiers.patience_s": verifiers.patience.patience_s > 0,
     }
-    for key in [key for key, is_asked in asked.items() if is_asked]:
+    for key in [key for key, is_set in keys.items() if is_set]:
         device = f"devices.{verifiers.device}.sharing = 'one-process'"
         yield f"{key} does not go with {device}; allowed: 'turns', 'contended'"
 
@@ -79,13 +79,13 @@ def _of_continuations(fleet: Fleet) -> Iterator[str]:
     if fleet.verifiers.kind != "replayed" or _drawn(fleet):
         return
     workload = fleet.workload
-    asked = {
+    keys = {
         "workload.lengths": workload.lengths != "",
         "workload.arrivals": isinstance(workload.arrivals, Trace),
         "workload.prompt_tokens": not isinstance(workload.prompt_tokens, int),
         "workload.new_tokens": not isinstance(workload.new_tokens, int),
     }
-    for key in [key for key, is_asked in asked.items() if is_asked]:
+    for key in [key for key, is_set in keys.items() if is_set]:
         yield (
             f"{key}: the recorded texts of verifiers.kind = 'replayed' are equally long; allowed: one length for all, "
             "verifiers.kind = 'real', or drafters.kind = 'replayed'"
@@ -110,10 +110,10 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
     if fleet.routed and not fleet.in_turn:
         yield "drafters.overlap = 'ahead': allowed with it: drafters.route = 'affinity', or drafters.kind = 'replayed'"
     if drafters.kind != "model":
-        asked = {
+        keys = {
             "drafters.overlap": not fleet.in_turn,
             "drafters.route": fleet.routed and drafters.kind == "eagle",
             "memory": drafters.cache_tokens > 0 and drafters.kind == "eagle",
         }
-        for key in [key for key, is_asked in asked.items() if is_asked]:
+        for key in [key for key, is_set in keys.items() if is_set]:
             yield f"{key} needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.launch.status_cache import StatusCache
 from engine.launch.watched import Watch, Watched
-from engine.node.metering import Sampler, metered
+from engine.node.metering import PowerSampler, metered
 from engine.node.node import Node
 from engine.node.observer import observed
 from engine.node.power import Device, meter_of
@@ -16,8 +16,8 @@ from engine.replayed.targets import ReplayedFleet
 from fleet.records.power import curves_of, energy_line, write_samples
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """How a node is shown. `watch`: is called with its counters; `power`: a file for samples of its device."""
+class ShowOptions(msgspec.Struct, frozen=True):
+    """How a node is shown. `watch` is called with its counters; `power` is a file for samples of its device."""
 
     watch: Watch | None = None
     power: Path | None = None
@@ -25,14 +25,14 @@ class Asked(msgspec.Struct, frozen=True):
 
 @contextmanager
 def on_show(
-    node: Node | ReplayedFleet, zero_s: float, asked: Asked, device: Device | None, say: Callable[[str], None]
+    node: Node | ReplayedFleet, zero_s: float, options: ShowOptions, device: Device | None, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Show a node while it serves. `device`: that its model runs on; None for a replayed one."""
+    """Show a node while it serves. `device`: the device of its model; None for a replayed one."""
     name = "".join(worker.recorded.station.name for worker in node.workers)
-    watched = Watched(node.fleet, asked.watch)
+    watched = Watched(node.fleet, options.watch)
     if node.server is not None:
         node.server.status = StatusCache(watched.counters, name).page
-    sampler = _sampler(asked, device, zero_s, say)
+    sampler = _sampler(options, device, zero_s, say)
     if sampler is not None:
         for worker in node.workers:
             worker.before = sampler.before(name)
@@ -40,17 +40,19 @@ def on_show(
     with observed(node.stations, zero_s, report), metered(sampler):
         yield
     watched.end()
-    if sampler is not None and asked.power is not None:
-        write_samples(sampler.samples, asked.power)
+    if sampler is not None and options.power is not None:
+        write_samples(sampler.samples, options.power)
         curves = curves_of(sampler.samples)
         committed = watched.counters.committed
         say(energy_line(curves, committed) if curves else "its device tells neither energy nor power")
-        say(f"samples of its device: {asked.power}")
+        say(f"samples of its device: {options.power}")
 
 
-def _sampler(asked: Asked, device: Device | None, zero_s: float, say: Callable[[str], None]) -> Sampler | None:
-    """Return the sampler that was asked for; say in one line why there is none."""
-    if asked.power is None:
+def _sampler(
+    options: ShowOptions, device: Device | None, zero_s: float, say: Callable[[str], None]
+) -> PowerSampler | None:
+    """Return the sampler for `power`, or None with the reason in one line."""
+    if options.power is None:
         return None
     if device is None:
         say("replayed, on no device: energy was not measured")
@@ -59,4 +61,4 @@ def _sampler(asked: Asked, device: Device | None, zero_s: float, say: Callable[[
     if meter is None:
         say(reason)
         return None
-    return Sampler(meter, zero_s)
+    return PowerSampler(meter, zero_s)

@@ -1,4 +1,4 @@
-"""Latest status of a node, for `specfleet top`. The observer counts; the status endpoint asks."""
+"""Latest status of a node, for `specfleet top`. The observer thread writes it; the status endpoint reads it."""
 
 import math
 
@@ -32,10 +32,10 @@ class StatusCache:
         of_all, *metrics = counters.recent_metrics(targets)
         rows = []
         for target, recent in zip(targets, metrics, strict=True):
-            known, own = counters.known.get(target), texts.get(target, [])
+            counts, own = counters.known.get(target), texts.get(target, [])
             rows.append(
                 StatusRow(
-                    target, len(own), sum(text.waits for text in own), known.rounds if known is not None else 0,
+                    target, len(own), sum(text.waits for text in own), counts.rounds if counts is not None else 0,
                     recent["throughput"], _known(recent["acceptance_rate"]), _known(recent["wait_p50_s"]),
                     _known(recent["wait_p90_s"]),
                 )

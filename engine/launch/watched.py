@@ -1,4 +1,4 @@
-"""Counts what the processes of a run, or a node by hand, have done, for those who watch it."""
+"""Counters of the processes of a run, or of a node started by hand, for a display."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S
 from fleet.records.metrics.counters import Counters
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.scenario.resolved import Fleet
 
 Watch = Callable[[Counters], None]
@@ -22,8 +22,8 @@ class Watched:
         self.watch = watch
         self.called_s = -LOOK_S
 
-    def take(self, report: Report) -> bool:
-        """Count a report."""
+    def take(self, report: ReportedRows) -> bool:
+        """Add a report to the counters."""
         self.counters.take(report)
         if self.watch is not None and now_s() - self.called_s >= LOOK_S:
             self.called_s = now_s()
@@ -31,13 +31,13 @@ class Watched:
         return True
 
     def end(self) -> None:
-        """Call `watch` with all that was reported."""
+        """Call `watch` with all counters."""
         if self.watch is not None:
             self.watch(self.counters)
 
 
 class Observing(msgspec.Struct, frozen=True):
-    """How a run is observed. `watched`: what takes the reports, if anything; `power`: the device that is measured."""
+    """How a run is observed. `watched`: the receiver of reports, if any; `power`: the measured device."""
 
     watched: Watched | None = None
     power: str = ""
@@ -48,6 +48,6 @@ class Observing(msgspec.Struct, frozen=True):
         return {"watch": watch, "power": self.power if measures else ""}
 
     def end(self) -> None:
-        """End the watching of a run that is over."""
+        """End the observation of a finished run."""
         if self.watched is not None:
             self.watched.end()

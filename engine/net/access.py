@@ -27,7 +27,7 @@ ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ's specification 27
 ZAP_DOMAIN = b"specfleet"
 BAN_S = 60.0  # how long the key of a peer that was cut is refused
 REREAD_S = 1.0  # least time between two readings of the folder of allowed keys
-MAX_LINES = 16  # different log lines that wait to be fetched
+MAX_LINES = 16  # distinct log lines that wait to be fetched
 MAX_STRANGERS = 128  # connections without an accepted peer; the oldest is closed for a newer one
 STRANGER_S = 10.0  # how long a connection may go without an accepted peer
 CUT_S = 0.2  # from the decision to cut a peer until its connection is closed, so that it can read the reason
@@ -44,7 +44,7 @@ class KeyAuth:
 
     - `keys`: with the folder of allowed keys.
     - `counts`: refusals are added here.
-    - `lines`: lines for the user of the node, with their number; whoever fetches them empties it.
+    - `lines`: lines for the user of the node, with their number; the reader empties it.
     """
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keys: Keys, counts: Counter[str]) -> None:
@@ -116,7 +116,7 @@ class ConnectionMonitor:
     - `keys`: if given, the socket accepts only allowed keys.
     - `max_bytes`: of one message.
     - `port`: TCP port of the socket, to be set when it is bound.
-    - `gone`: peers whose connections have ended; whoever fetches them empties it.
+    - `gone`: peers with closed connections; the reader empties it.
     - `counts`: what was refused or closed, and why.
     """
 
@@ -137,20 +137,20 @@ class ConnectionMonitor:
             server.curve_server = True
             server.curve_secretkey = keys.secret
             server.set(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-            server.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer nobody is admitted
+            server.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer no peer is admitted
         self.events = server.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
         watched = [self.events] if self.auth is None else [self.events, self.auth.socket]
         self.descriptors = [int(each.getsockopt(zmq.FD)) for each in watched]
 
-    def take_events(self, known: Container[bytes], now_s: float) -> None:
-        """Authenticate, and note connections that begin and end. `known`: the accepted peers."""
+    def take_events(self, accepted: Container[bytes], now_s: float) -> None:
+        """Authenticate, and note connections that begin and end. `accepted`: the accepted peers."""
         if self.auth is not None:
             self.auth.answer(now_s)
         while self.events.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             event = recv_monitor_message(self.events)
             fd = int(event["value"])
             if event["event"] == zmq.EVENT_ACCEPTED:
-                self._accepted(fd, known, now_s)
+                self._accepted(fd, accepted, now_s)
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 self._disconnected(fd)
             elif event["event"] != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # those are counted by KeyAuth
@@ -183,15 +183,15 @@ class ConnectionMonitor:
         for fd in self._connections_of(peer):
             self._close(fd)
 
-    def tidy(self, known: Container[bytes], now_s: float) -> Counter[str]:
+    def tidy(self, accepted: Container[bytes], now_s: float) -> Counter[str]:
         """Close what exceeds a limit; to be called several times a second.
 
-        - `known`: the accepted peers.
+        - `accepted`: the accepted peers.
         - Returns lines for the user of the node, with their number.
         """
-        self.take_events(known, now_s)
+        self.take_events(accepted, now_s)
         for fd, connection in list(self.open.items()):
-            if connection.peer in known:
+            if connection.peer in accepted:
                 connection.since_s = now_s
             if connection.close_at_s <= now_s:
                 self._close(fd)
@@ -214,13 +214,13 @@ class ConnectionMonitor:
         if user and self.auth is not None:
             self.auth.ban(user, now_s)
 
-    def _accepted(self, fd: int, known: Container[bytes], now_s: float) -> None:
+    def _accepted(self, fd: int, accepted: Container[bytes], now_s: float) -> None:
         """Note a new connection; with too many strangers, close the oldest one's."""
         with _duplicate(fd) as stream:
             address = _peer_address(stream, self.port)
         if address is None:  # it has ended already
             return
-        strangers = [each for each, connection in self.open.items() if connection.peer not in known]
+        strangers = [each for each, connection in self.open.items() if connection.peer not in accepted]
         if len(strangers) >= MAX_STRANGERS:
             self.counts["connections too many"] += 1
             self._close(min(strangers, key=lambda each: (self.open[each].peer != b"", self.open[each].since_s)))

@@ -1,4 +1,4 @@
-"""What a user writes to say whom a node connects to, and which targets it is: HOST:PORT,HOST:PORT and 1-4."""
+"""Addresses and targets as users write them: HOST:PORT,HOST:PORT and 1-4."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Asking a node how it is doing, at the server where its targets connect: what `specfleet top` does. Without torch."""
+"""The client of `specfleet top`: requests the status of a node at the server that its targets use. Without torch."""
 
 import re
 
@@ -13,8 +13,8 @@ from engine.net.sockets import Sockets
 from engine.net.status import Ask, Status
 from fleet.errors import InputError
 
-PATIENCE_S = 5.0  # for an answer
-AGAIN_S = 0.5  # between two questions that nobody has answered
+PATIENCE_S = 5.0  # timeout of the status
+AGAIN_S = 0.5  # between two requests without an answer
 
 
 class Asker:
@@ -31,7 +31,7 @@ class Asker:
         self.sockets.close()
 
     def status(self) -> Status:
-        """Ask for all targets, page by page; InputError where nobody answers, or says why not."""
+        """Return the status of all targets, page by page; InputError if the node does not answer or refuses."""
         whole = self._page(0)
         rows = list(whole.rows)
         while rows and len(rows) < whole.targets:
@@ -56,7 +56,7 @@ class Asker:
         raise InputError(f"{self.address}: no node of specfleet answered within {self.patience_s:g} s")
 
     def _read(self, frame: bytes) -> Status | None:
-        """Return what a frame tells; InputError where it says that nothing will be told."""
+        """Parse the status in a frame; InputError if the node refuses."""
         try:
             message, _ = parse(frame)
         except OtherVersionError as error:

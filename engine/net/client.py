@@ -55,7 +55,7 @@ class ClientEnd:
     - `vocabulary`: of the target's model; 0 if unknown.
     - `goes_on`: see `Hello`.
     - `open`: the request of each session that the server knows.
-    - `asked`: epoch and time of each request without a draft.
+    - `unanswered`: epoch and time of each request without a draft.
     - `unsent`: the newest request of each session, with its content, that waits for the connection.
     """
 
@@ -87,7 +87,7 @@ class ClientEnd:
         self.view_delay_s = fleet.drafters.view_delay_s
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
-        self.asked: dict[int, tuple[int, float]] = {}
+        self.unanswered: dict[int, tuple[int, float]] = {}
         self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
         self.peer_life = -1
         self.called_s = self.received_s = self.sent_s = -1e9
@@ -131,7 +131,7 @@ class ClientEnd:
             self.unsent[message.tag] = message, content
             return []
         if isinstance(message, DraftRequest):
-            self.open[message.tag], self.asked[message.tag] = message.request, (message.epoch, now_s)
+            self.open[message.tag], self.unanswered[message.tag] = message.request, (message.epoch, now_s)
         elif isinstance(message, Leave):
             self._forget(message.tag)
         local: WireMessage = msgspec.structs.replace(message, tag=self.seat.local(message.tag))
@@ -144,7 +144,7 @@ class ClientEnd:
         self.state = "calling"
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s, self.bad = now_s, 0  # a server that is gone does not answer at once
-        sessions, self.open, self.asked = self.open, {}, {}
+        sessions, self.open, self.unanswered = self.open, {}, {}
         lost = Lost(self.port, f"{self.name} {reason}")
         refused = {} if self.watched else sessions
         return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in refused.items())]
@@ -179,8 +179,8 @@ class ClientEnd:
         if not isinstance(message, Ping) and self.open.get(own) == message.request:
             if isinstance(message, Refusal):
                 self._forget(own)
-            elif isinstance(message, Draft) and self.asked.get(own, (-1,))[0] == message.epoch:  # no repeated one
-                del self.asked[own]
+            elif isinstance(message, Draft) and self.unanswered.get(own, (-1,))[0] == message.epoch:  # no repeated one
+                del self.unanswered[own]
         after_s = self.view_delay_s if isinstance(message, View) else 0.0
         return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes, after_s)]
 
@@ -210,7 +210,7 @@ class ClientEnd:
         followed: list[Action] = []
         if self.watched:
             return followed
-        for tag in [tag for tag, (_, asked_s) in self.asked.items() if now_s - asked_s > self.patience_s]:
+        for tag in [tag for tag, (_, since_s) in self.unanswered.items() if now_s - since_s > self.patience_s]:
             request = self.open[tag]
             followed += self.send(Leave(tag, request), NOTHING, now_s)
             followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
@@ -218,7 +218,7 @@ class ClientEnd:
 
     def _forget(self, tag: int) -> None:
         self.open.pop(tag, None)
-        self.asked.pop(tag, None)
+        self.unanswered.pop(tag, None)
 
     def _bad(self, now_s: float) -> list[Action]:
         self.bad += 1

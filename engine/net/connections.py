@@ -21,8 +21,8 @@ class ConnectionTable:
     - `client_of`: the client that sends a tag's messages to its drafter.
     - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
       answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
-    - `seen`: is called with each relayed draft.
-    - `links`: what delays messages, if the scenario describes links.
+    - `on_draft`: callback for each relayed draft.
+    - `links`: delays of messages, if the scenario describes links.
     """
 
     def __init__(
@@ -31,26 +31,26 @@ class ConnectionTable:
         clients: Mapping[int, ClientEnd] | None = None,
         client_of: Callable[[int], int] = lambda _tag: 0,
         relays: bool = False,
-        seen: Callable[[Draft, Content], None] = lambda _draft, _content: None,
+        on_draft: Callable[[Draft, Content], None] = lambda _draft, _content: None,
         links: StatedLinks | None = None,
     ) -> None:
         self.server = server
         self.clients = dict(clients or {})
         self.client_of = client_of
         self.relays = relays
-        self.seen = seen
+        self.on_draft = on_draft
         self.links = links
         self.serves = not relays
 
     def missing(self) -> str:
-        """Say whom this end calls and has not been welcomed by, in words; empty if there is nobody."""
+        """Return the servers that have not welcomed this node yet, in words; empty if there is none."""
         clients = [client for client in self.clients.values() if client.state != "open"]
         names = ", ".join(dict.fromkeys(client.name for client in clients))
-        whom = "a drafter" if len(names.split(", ")) == 1 else "drafters"
-        return f"{'the router' if clients[0].calls_router else whom} at {names}" if clients else ""
+        called = "a drafter" if len(names.split(", ")) == 1 else "drafters"
+        return f"{'the router' if clients[0].calls_router else called} at {names}" if clients else ""
 
     def receive(self, port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
-        """Take a frame that came in at a port."""
+        """Take a frame of a port."""
         if port == SERVER_PORT:
             assert self.server is not None
             actions = self.server.receive(peer, frame, now_s, user) if self.serves else []
@@ -60,7 +60,7 @@ class ConnectionTable:
         return self._followed(actions, now_s, 0.0 if self.links is None else due_of(frame))
 
     def post(self, message: Posted, content: Content, now_s: float, left_s: float | None = None) -> list[Action]:
-        """Send what the station, or the worker, wants to have sent. `left_s`: when it left the station, if not now."""
+        """Send a message. `left_s`: when it left its station, if not now."""
         actions = self._post(message, content, now_s)
         if self.links is not None:
             actions = self.links.stamp(actions, message, now_s if left_s is None else left_s)
@@ -75,20 +75,20 @@ class ConnectionTable:
         return self.server.send(message, content)
 
     def lost(self, port: int, peer: bytes, now_s: float) -> list[Action]:
-        """Note that a frame could not be sent."""
+        """Note that a frame could not be sent to a peer."""
         if port == SERVER_PORT:
             return self._followed([] if self.server is None else self.server.lost(peer), now_s)
         return self._followed(self.clients[port].lost(now_s), now_s)
 
     def tick(self, now_s: float) -> list[Action]:
-        """Do what is due by now."""
+        """Send and detect what is due; to be called several times a second."""
         due = [] if self.server is None else self.server.tick(now_s)
         for client in self.clients.values():
             due += client.tick(now_s)
         return self._followed(due, now_s)
 
     def close(self, now_s: float) -> list[Action]:
-        """Say goodbye to everybody."""
+        """Send Bye to all peers."""
         goodbyes = [] if self.server is None else self.server.close()
         return goodbyes + [action for client in self.clients.values() for action in client.close(now_s)]
 
@@ -113,7 +113,7 @@ class ConnectionTable:
         return others
 
     def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
-        """Relay what is to be relayed; keep the rest until it is due, where links are stated."""
+        """Relay drafts and refusals of a router; delay other deliveries until they are due."""
         if self.relays and self.server is not None:
             return self._relayed(self.server, actions, due_s)
         return actions if self.links is None else self.links.keep(actions, due_s, now_s)
@@ -123,7 +123,7 @@ class ConnectionTable:
         for action in actions:
             if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
                 if isinstance(action.event, Draft):
-                    self.seen(action.event, action.content)
+                    self.on_draft(action.event, action.content)
                 sent = server.send(action.event, action.content)
                 relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
             else:

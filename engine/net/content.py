@@ -1,4 +1,4 @@
-"""What travels beside a message, and the interface of the executors that produce and consume it. Without torch."""
+"""Content beside a message, and the interface of the executors that produce and consume it. Without torch."""
 
 from collections.abc import Sequence
 
@@ -8,17 +8,18 @@ from numpy.typing import NDArray
 
 LARGEST = float(np.finfo(np.float16).max)
 
-DRAWN = ("rejection", "without-replacement")  # rules that draw; a byte on the wire says which
+DRAWN = ("rejection", "without-replacement")  # rules with random draws; a byte on the wire gives the rule
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What travels beside a message.
+    """Content beside a message.
 
-    `tokens`: of a draft, of an opening prefix, or the target's own. `nodes`: of a draft, the parents of its nodes; of
-    an outcome, the accepted ones; None for a chain. `distributions`: when sampling, what the children of nodes 0, 1,
-    ... were drawn from, as float16 weights (inner nodes, vocabulary). `hidden`: the target's hidden states of what was
-    committed, float16 (tokens, numbers), for drafters that read them. `rule`: which one of DRAWN a draft was drawn
-    for; empty where nothing was drawn.
+    - `tokens`: of a draft, of an opening prefix, or the target's own.
+    - `nodes`: of a draft, the parents of its nodes; of an outcome, the accepted ones; None for a chain.
+    - `distributions`: with sampling, the float16 weights (inner nodes, vocabulary) from which the children of nodes 0,
+      1, ... were drawn.
+    - `hidden`: float16 hidden states of the target (tokens, numbers) for committed tokens, if the drafter reads them.
+    - `rule`: one of DRAWN, if the draft is sampled; else empty.
     """
 
     tokens: Sequence[int] = ()
@@ -32,13 +33,13 @@ NOTHING = Content()
 
 
 def path_sent(path: Sequence[int]) -> Sequence[int] | None:
-    """Accepted nodes as they are sent: None where they are the first ones in order, which the new length shows."""
+    """Return accepted nodes as they are sent: None for the first ones in order, which the new length implies."""
     return None if list(path) == list(range(1, len(path) + 1)) else path
 
 
 def states_sent(states: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return hidden states as they are sent, in float16: what a bfloat16 model has beyond its range is cut to it.
+    """Return hidden states as they are sent, in float16; values of a bfloat16 model are clipped to its range.
 
-    A head that reads them drafts a little worse; infinite ones no drafter would take.
+    Clipped states lower the acceptance a little. Infinite ones would break every drafter.
     """
     return np.clip(states, -LARGEST, LARGEST).astype(np.float16)

@@ -17,8 +17,8 @@ from engine.net.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
-VERSION = 3  # of frames and of what they may hold; both ends must have the same
-FLOAT16 = 1  # the only number format of weights so far; 0 where there are none
+VERSION = 3  # of frames and their content; both ends must have the same
+FLOAT16 = 1  # the only number format of weights so far; 0 without weights
 HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and
 # nodes (0: no tree; else one more than there are), rows and columns of distributions and of hidden states; when the
@@ -30,12 +30,12 @@ WireMessage = Message | Control | Ask | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
-_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can hold it
-_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which count the lives of a process, too
+_LARGEST = (1 << 31) - 1  # of the numbers in an envelope: no honest fleet reaches it, and every column can store it
+_LARGER = (1 << 62) - 1  # of epochs and of numbers of views, which also count the lives of a process
 
 
 class FrameError(ValueError):
-    """Bytes that are no message of this version, and why."""
+    """Bytes that are not a message of this version, with the reason."""
 
 
 class OtherVersionError(FrameError):
@@ -71,19 +71,19 @@ def parse(frame: bytes) -> tuple[WireMessage, Content]:
     """Return the message of a frame and its content; FrameError for any other bytes."""
     if len(frame) < HEADER.size:
         raise FrameError(f"{len(frame)} bytes are less than a header")
-    magic, version, rule, drawn, known, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
+    magic, version, rule, drawn, state_format, envelope, tokens, nodes, *shapes, _due_s = HEADER.unpack_from(frame)
     if magic != MAGIC:
         raise FrameError("not a frame of specfleet")
     if version != VERSION:
         raise OtherVersionError(version)
-    if rule > len(DRAWN) or (drawn, known) not in _FORMATS or envelope > MAX_ENVELOPE_BYTES:
+    if rule > len(DRAWN) or (drawn, state_format) not in _FORMATS or envelope > MAX_ENVELOPE_BYTES:
         raise FrameError("unknown rule or number format, or too large an envelope")
     rows, columns, states, width = shapes
     nodes_sent = max(nodes - 1, 0)
     bodies = 4 * (tokens + nodes_sent) + 2 * (rows * columns + states * width)
     if HEADER.size + bodies + envelope != len(frame):  # Python's integers: no product wraps around
         raise FrameError("sizes in the header and the size of the frame contradict each other")
-    if (drawn == 0) != (rows * columns == 0) or (known == 0) != (states * width == 0):
+    if (drawn == 0) != (rows * columns == 0) or (state_format == 0) != (states * width == 0):
         raise FrameError("weights without a format, or a format without weights")
     message = _message(frame[len(frame) - envelope :])
     if not bodies and not rule and not nodes:
@@ -95,7 +95,7 @@ def parse(frame: bytes) -> tuple[WireMessage, Content]:
     place += 4 * nodes_sent
     distributions = np.frombuffer(frame, "<f2", rows * columns, place).reshape(rows, columns) if drawn else None
     place += 2 * rows * columns
-    hidden = np.frombuffer(frame, "<f2", states * width, place).reshape(states, width) if known else None
+    hidden = np.frombuffer(frame, "<f2", states * width, place).reshape(states, width) if state_format else None
     return message, Content(ids, tree, distributions, hidden, DRAWN[rule - 1] if rule else "")
 
 
@@ -118,7 +118,7 @@ def payload_of(frame: bytes) -> int:
     return len(frame) - HEADER.size + (frame[3] != 0)
 
 
-_FORMATS = {(drawn, known) for drawn in (0, FLOAT16) for known in (0, FLOAT16)}
+_FORMATS = {(drawn, state_format) for drawn in (0, FLOAT16) for state_format in (0, FLOAT16)}
 
 
 def _message(envelope: bytes) -> WireMessage:

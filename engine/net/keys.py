@@ -20,7 +20,7 @@ from fleet.errors import InputError
 from fleet.files import write_file
 
 SECRET, PUBLIC = ".secret", ".public"
-ANY = ""  # stands for the address of every server that is not named
+ANY = ""  # the address of every server without a name
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY_CHARACTERS = 40  # of 32 bytes as Z85
 _MAX_FILE_BYTES = 4096
@@ -76,8 +76,8 @@ def client_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path 
     if allowed is not None:
         allowed_keys(allowed)
     files = {ANY: servers} if isinstance(servers, Path) else servers
-    known = {address: _key_in(file, PUBLIC) for address, file in files.items()}
-    return _own(secret, Keys("", b"", b"", allowed, known))
+    public_keys = {address: _key_in(file, PUBLIC) for address, file in files.items()}
+    return _own(secret, Keys("", b"", b"", allowed, public_keys))
 
 
 def allowed_keys(folder: Path) -> dict[bytes, str]:

@@ -22,25 +22,29 @@ from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, Routed, View
 from fleet.times.durations import one_way_s
 
-MAX_HELD_S = 3600.0  # a stamp that asks for more is not believed
+MAX_HELD_S = 3600.0  # a larger delay in a stamp is ignored
 
 
 class StatedLinks:
-    """When the messages of one node are due at the other end, and until when it keeps those that it received.
+    """Due times of the messages of one node, and of those that it delays.
 
-    `drafter`: the number of the drafter whose node it is; None for all others.
+    `drafter`: number of the node's drafter; None for all other nodes.
     """
 
     def __init__(self, fleet: Fleet, drafter: int | None = None) -> None:
         self.fleet = fleet
         self.drafter = drafter
         self.sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
-        self.ways_s: dict[tuple[Pair, bool], Callable[[int], float]] = {}  # by link, and whether it is the way down
-        self.last_s: dict[tuple[Pair, bool], float] = {}  # when the last message of a way is due: none overtakes it
-        self.kept_s: dict[int, float] = {}  # until when the last message of a stream is kept, by tag
+        self.ways_s: dict[tuple[Pair, bool], Callable[[int], float]] = {}  # by link and direction; True is the way down
+        # due time of the last message of a direction: none overtakes it
+        self.last_s: dict[tuple[Pair, bool], float] = {}
+        self.kept_s: dict[int, float] = {}  # due time of the last delayed message of a stream, by tag
 
     def due_s(self, message: Message | Routed | Ping, payload_bytes: int, left_s: float) -> float:
-        """Return when a message that leaves its station at `left_s` is due; 0 where nothing is stated of its way."""
+        """Return when a message that leaves its station at `left_s` is due.
+
+        0 if the scenario does not describe its link.
+        """
         if isinstance(message, View):
             return left_s + self.fleet.drafters.view_delay_s
         way = self._way(message)
@@ -58,7 +62,7 @@ class StatedLinks:
         return due_s
 
     def _way(self, message: Message | Routed | Ping) -> tuple[Pair, bool] | None:
-        """The link of a message, and whether it goes down it; None for one on no link: to a router, and news."""
+        """The link of a message and its direction (True: down); None without a link: to a router, and views."""
         fleet = self.fleet
         match message:
             case Routed():
@@ -70,7 +74,7 @@ class StatedLinks:
         return None
 
     def stamp(self, actions: list[Action], message: Message | Routed | Ping, left_s: float) -> list[Action]:
-        """Stamp the frame that carries a message with when it is due."""
+        """Stamp the frame of a message with its due time."""
         for place, action in enumerate(actions):
             if isinstance(action, Send):
                 due_s = self.due_s(message, payload_of(action.frame), left_s)
@@ -78,12 +82,12 @@ class StatedLinks:
         return actions
 
     def keep(self, actions: Sequence[Action], due_s: float, now_s: float) -> list[Action]:
-        """Let what is delivered be delivered when it is due, and nothing of a stream before what came earlier."""
+        """Delay deliveries until their due time; messages of a stream stay in order."""
         return [self._kept(action, due_s, now_s) if isinstance(action, Deliver) else action for action in actions]
 
     def _kept(self, deliver: Deliver, due_s: float, now_s: float) -> Deliver:
         due_s = due_s if due_s - now_s < MAX_HELD_S else 0.0
-        if isinstance(deliver.event, View | Ping):  # of no stream; how late news is meant to be is in its stamp
+        if isinstance(deliver.event, View | Ping):  # of no stream; its stamp has the intended delay
             return msgspec.structs.replace(deliver, after_s=max(due_s - now_s, 0.0)) if due_s else deliver
         tag = deliver.event.tag
         until_s = max(due_s, self.kept_s.pop(tag, 0.0))
@@ -94,19 +98,19 @@ class StatedLinks:
 
 
 def with_due(send: Send, due_s: float) -> Send:
-    """Return a frame to be sent that says when its message is due."""
+    """Return a frame with the due time of its message."""
     return msgspec.structs.replace(send, frame=stamped(send.frame, due_s)) if due_s else send
 
 
 def stated_links(fleet: Fleet, drafter: int | None = None) -> StatedLinks | None:
-    """Return what holds the messages of a node back; None where the fleet states neither links nor how old news is."""
+    """Return the emulated links of a node; None if the scenario describes neither links nor the age of views."""
     return StatedLinks(fleet, drafter) if holds_messages(fleet) else None
 
 
 class LossyLinks:
-    """The links of drafter number `drafter`, in life number `life` of its process, from the seeds of the simulation.
+    """The lossy links of drafter number `drafter` in life number `life` of its process, with the simulation's seeds.
 
-    `zero_s`: the run's time zero by the engine's clock, to be set before anything is sent.
+    `zero_s`: the run's time zero by the engine's clock, to be set before the first message.
     """
 
     def __init__(self, fleet: Fleet, drafter: int, life: int = 0) -> None:
@@ -115,10 +119,13 @@ class LossyLinks:
         self.life = life
         self.zero_s = 0.0
         self.faults: dict[tuple[int, Way], LinkFaults] = {}  # by target and direction
-        self.last_s: dict[tuple[int, Way], float] = {}  # when the last message arrives of those that keep their order
+        self.last_s: dict[tuple[int, Way], float] = {}  # arrival of the last message in order
 
     def arrivals_s(self, tag: int, way: Way, now_s: float) -> Iterator[float]:
-        """When a message of a session arrives that is sent now, by the engine's clock: once, never, or more often."""
+        """Return when a message of a session that is sent now arrives, by the engine's clock.
+
+        Once, never, or repeatedly.
+        """
         link = self.fleet.target_of(tag), way
         for late_s, in_order in self._of(*link).copies(now_s - self.zero_s):
             arrives_s = now_s + late_s
@@ -136,6 +143,6 @@ class LossyLinks:
 
 
 def lossy_links(fleet: Fleet, drafter: int, life: int = 0) -> LossyLinks | None:
-    """Return the links of a drafter where the scenario has faults of links."""
+    """Return the links of a drafter, if the scenario has link faults."""
     hit = any(isinstance(fault, LinkFault) for fault in fleet.faults)
     return LossyLinks(fleet, drafter, life) if hit else None

@@ -38,7 +38,7 @@ from fleet.stations.messages import DraftRequest, Leave, Message, View
 MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
 JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is assigned
-STRANGERS = 256  # whose useless frames are counted
+STRANGERS = 256  # strangers with counted useless frames
 MAX_WATCHERS = 8  # peers that ask for the status at a time
 MAX_LINES = 16  # log lines that wait to be fetched; more are dropped
 
@@ -64,8 +64,8 @@ class Peer:
     @property
     def name(self) -> str:
         """Its name in log lines."""
-        told = [self.address] * bool(self.address) + [f"key {self.user}"] * bool(self.user)
-        return name_of(*self.place) + (f" ({', '.join(told)})" if told else "")
+        names = [self.address] * bool(self.address) + [f"key {self.user}"] * bool(self.user)
+        return name_of(*self.place) + (f" ({', '.join(names)})" if names else "")
 
 
 class ServerEnd:
@@ -75,7 +75,7 @@ class ServerEnd:
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
     - `counts`: what was refused, dropped and cut, by reason.
-    - `log_lines`: peers that joined, left or were refused; whoever fetches them empties it.
+    - `log_lines`: peers that joined, left or were refused; the reader empties it.
     - `address_of`: returns HOST:PORT of a peer.
     - `status`: returns the node's status from a target on; None if it is not published.
     """
@@ -104,29 +104,29 @@ class ServerEnd:
         self.log_lines: list[str] = []
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
         self.status: Callable[[int], Status] | None = None
-        self.watchers: dict[bytes, float] = {}  # when each has asked for the status last
-        self.known: Container[bytes] = ChainMap(self.peers, self.watchers)  # type: ignore[arg-type]
+        self.watchers: dict[bytes, float] = {}  # last request of each for the status
+        self.accepted: Container[bytes] = ChainMap(self.peers, self.watchers)  # type: ignore[arg-type]
         self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame. `peer`: routing id of its connection; `user`: name of its key, if it has one."""
         if peer in self.were_cut.by_key:  # its connection is not closed yet
             return []
-        known, before = self.peers.get(peer), list[Action]()
-        if known is not None and known.user != user:  # a peer can claim a routing id, but no key
-            known, before = None, self.lost(peer, "its connection is another's")
-        return [*before, *self._take(peer, known, frame, now_s, user)]
+        sender, before = self.peers.get(peer), list[Action]()
+        if sender is not None and sender.user != user:  # a peer can claim a routing id, but no key
+            sender, before = None, self.lost(peer, "its connection is another's")
+        return [*before, *self._take(peer, sender, frame, now_s, user)]
 
-    def _take(self, peer: bytes, known: Peer | None, frame: bytes, now_s: float, user: str) -> list[Action]:
+    def _take(self, peer: bytes, sender: Peer | None, frame: bytes, now_s: float, user: str) -> list[Action]:
         try:
             message, content = parse(frame)
         except FrameError as error:
-            return [*_answer_to(peer, error), *self._bad(peer, known, "malformed")]
-        if known is not None and type(message) is not Hello:
-            known.received_s = now_s
-            self.bytes[known.place][0] += len(frame)
-            return self._take_message(peer, known, message, content, frame)
-        idle = self.strangers.of(peer, now_s) if known is None else known.idle
+            return [*_answer_to(peer, error), *self._bad(peer, sender, "malformed")]
+        if sender is not None and type(message) is not Hello:
+            sender.received_s = now_s
+            self.bytes[sender.place][0] += len(frame)
+            return self._take_message(peer, sender, message, content, frame)
+        idle = self.strangers.of(peer, now_s) if sender is None else sender.idle
         if not idle.spend(now_s):
             return self._too_much(peer)
         if type(message) is Hello:
@@ -137,48 +137,48 @@ class ServerEnd:
         return [] if type(message) is Bye else [Send(SERVER_PORT, peer, pack(Unknown()))]
 
     def _take_message(
-        self, peer: bytes, known: Peer, message: WireMessage, content: Content, frame: bytes
+        self, peer: bytes, sender: Peer, message: WireMessage, content: Content, frame: bytes
     ) -> list[Action]:
         """Take a message of an accepted peer."""
         if isinstance(message, DraftRequest | Leave | Ping):
-            return self._deliver(peer, known, message, content, payload_of(frame))
+            return self._deliver(peer, sender, message, content, payload_of(frame))
         if type(message) is Bye:
             return self.lost(peer, "it has ended")
         if type(message) is not Alive:
-            return self._bad(peer, known, "out of place")
-        return [Send(SERVER_PORT, peer, frame)] if known.idle.spend(known.received_s) else self._too_much(peer)
+            return self._bad(peer, sender, "out of place")
+        return [Send(SERVER_PORT, peer, frame)] if sender.idle.spend(sender.received_s) else self._too_much(peer)
 
     def send(self, message: Message | Ping, content: Content) -> list[Action]:
         """Send a message of the station to its peer, if that is connected."""
         if type(message) is View:
-            routers = [peer for peer, known in self.peers.items() if known.seat.role == "router"]
+            routers = [peer for peer, sender in self.peers.items() if sender.seat.role == "router"]
             return [Send(SERVER_PORT, peer, pack(message, content)) for peer in routers]
         peer = self.homes.get(message.tag)
         if peer is None:
             return []
-        known = self.peers[peer]
-        known.sessions.sent(message, content)
-        local = known.seat.local(message.tag)
+        sender = self.peers[peer]
+        sender.sessions.sent(message, content)
+        local = sender.seat.local(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
         frame = pack(sent, content)
-        self.bytes[known.place][1] += len(frame)
+        self.bytes[sender.place][1] += len(frame)
         return [Send(SERVER_PORT, peer, frame)]
 
     def lost(self, peer: bytes, why: str = "it cannot be reached") -> list[Action]:
         """Forget a peer; its sessions leave."""
-        known = self.peers.pop(peer, None)
-        if known is None:
+        sender = self.peers.pop(peer, None)
+        if sender is None:
             return []
-        self._log(f"{known.name} is gone: {why}")
-        self.seated.pop((known.seat.role, known.seat.number), None)
+        self._log(f"{sender.name} is gone: {why}")
+        self.seated.pop((sender.seat.role, sender.seat.number), None)
         self.homes = {tag: home for tag, home in self.homes.items() if home != peer}
-        return [Deliver(leave) for leave in known.sessions.leaves()]
+        return [Deliver(leave) for leave in sender.sessions.leaves()]
 
     def tick(self, now_s: float) -> list[Action]:
         """Forget peers that have sent nothing for LEASE_S; to be called now and then."""
         for peer in [peer for peer, asked_s in self.watchers.items() if now_s - asked_s > LEASE_S]:
             del self.watchers[peer]
-        silent = [peer for peer, known in self.peers.items() if now_s - known.received_s > LEASE_S]
+        silent = [peer for peer, sender in self.peers.items() if now_s - sender.received_s > LEASE_S]
         self.counts["silent"] += len(silent)
         return [action for peer in silent for action in self.lost(peer, f"it has said nothing for {LEASE_S:.0f} s")]
 
@@ -188,28 +188,28 @@ class ServerEnd:
         return [Send(SERVER_PORT, peer, frame) for peer in self.peers]
 
     def _deliver(
-        self, peer: bytes, known: Peer, message: DraftRequest | Leave | Ping, content: Content, payload_bytes: int
+        self, peer: bytes, sender: Peer, message: DraftRequest | Leave | Ping, content: Content, payload_bytes: int
     ) -> list[Action]:
         """Deliver a message to the station, under its tag of the fleet."""
-        own = known.seat.own(message.tag)
+        own = sender.seat.own(message.tag)
         if own is None:
-            return self._bad(peer, known, "out of place")
+            return self._bad(peer, sender, "out of place")
         message = msgspec.structs.replace(message, tag=own)
-        judgement, before = known.sessions.judge(message, content, known.received_s)
+        judgement, before = sender.sessions.judge(message, content, sender.received_s)
         if judgement == "inadmissible":
-            return self._bad(peer, known, judgement)
+            return self._bad(peer, sender, judgement)
         if judgement == "repeated":
             self.counts[judgement] += 1
-            return [] if known.idle.spend(known.received_s) else self._too_much(peer)
+            return [] if sender.idle.spend(sender.received_s) else self._too_much(peer)
         self.homes[own] = peer
         return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
 
-    def _bad(self, peer: bytes, known: Peer | None, what: str) -> list[Action]:
+    def _bad(self, peer: bytes, sender: Peer | None, what: str) -> list[Action]:
         """Count a bad frame. A stranger is cut at once, a peer after several."""
         self.counts[what] += 1
-        if known is not None:
-            known.bad += 1
-            if known.bad < MAX_BAD:
+        if sender is not None:
+            sender.bad += 1
+            if sender.bad < MAX_BAD:
                 return []
         return self._cut(peer, f"it is cut, for {MAX_BAD} bad frames, the last {what}")
 
@@ -250,9 +250,9 @@ class ServerEnd:
     def _hello(self, peer: bytes, hello: Hello, now_s: float, user: str) -> list[Action]:
         """Give a peer its seat, or deny it."""
         role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
-        known = self.peers.get(peer)
-        if known is not None and (known.seat.role, known.seat.number, known.life) == (role, number, life):
-            known.received_s = now_s  # it has not received the answer yet
+        sender = self.peers.get(peer)
+        if sender is not None and (sender.seat.role, sender.seat.number, sender.life) == (role, number, life):
+            sender.received_s = now_s  # it has not received the answer yet
             return [self._welcome(peer, hello)]
         reason, later = self._why_not(peer, hello, now_s, user)
         if reason:

@@ -12,14 +12,14 @@ from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable, Posted
 from engine.net.content import Content
 from engine.net.links import LossyLinks
-from engine.net.notices import Notices
+from engine.net.rate_limited_log import RateLimitedLog
 from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
 
 SAY_AFTER_S = 2.0  # of waiting for a drafter
-TICK_S = 0.25  # how often it looks what is due, if nothing else wakes it
-TOLD = {  # how counts are told that have a shorter name
+TICK_S = 0.25  # between two checks of what is due
+COUNT_NAMES = {  # of counts, in the last line of a node
     "malformed": "malformed frames", "out of place": "messages out of place", "inadmissible": "inadmissible messages",
     "repeated": "repeated messages", "of strangers": "messages of strangers", "denied": "denied Hellos",
     "silent": "peers that were silent", "cut": "peers cut", "too many": "peers that said too much",
@@ -28,7 +28,7 @@ TOLD = {  # how counts are told that have a shorter name
 
 
 class SocketThread(threading.Thread):
-    """Carries what comes in to `deliver`, and out what was posted. An error in it ends the node: `failed` is told."""
+    """Delivers events from the network, and sends posted messages. An error in it calls `failed`, and ends the node."""
 
     def __init__(
         self,
@@ -46,32 +46,33 @@ class SocketThread(threading.Thread):
         self.failed = failed
         self.say = say
         self.lossy = lossy
-        self.posted: deque[tuple[Posted, Content, float | None]] = deque()  # each with when it left the station
-        self.held: list[tuple[float, int, Posted, Content]] = []  # a heap of what is sent later, where links are lossy
+        # with the time at which each left its station
+        self.posted: deque[tuple[Posted, Content, float | None]] = deque()
+        self.delayed: list[tuple[float, int, Posted, Content]] = []  # a heap of messages that a link fault delays
         self.numbers = count()
-        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports that are welcomed, and errors
+        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports of welcomed clients, and errors
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
-        self.leaving: list[bytes] = []  # whose connections have ended; by the next tick all is read
-        self.notices = Notices(say, now_s())
+        self.leaving: list[bytes] = []  # peers with closed connections; at the next tick all their frames are read
+        self.log = RateLimitedLog(say, now_s())
         if connections.server is not None:
             connections.server.address_of = sockets.address_of
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
-        """Have a message sent that left its station at `left_s`, or now; whoever calls goes on at once."""
+        """Send a message that left its station at `left_s`, or now; without waiting."""
         self.posted.append((message, content, left_s))
         self.sockets.wake()
 
     def run(self) -> None:
-        """Carry until `end`."""
+        """Run until `end`."""
         try:
             while not self.ending:
                 self._turn()
             self._send_posted()
             self._carry_out(self.connections.close(now_s()), now_s())
-            self.say_what_was_refused()
-        except BaseException as error:  # noqa: BLE001  (whatever it is, the node must end, and `end` raise it)
+            self.say_counts()
+        except BaseException as error:  # noqa: BLE001  (`end` raises it)
             self.error = error
             self.news.put(RuntimeError("the node's connections failed"))
             self.failed()
@@ -79,7 +80,7 @@ class SocketThread(threading.Thread):
             self.sockets.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are open; InputError if one is turned away, or after `patience_s`."""
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
         waited_for = {client.port: client.name for client in self.connections.clients.values()}
         until_s, said = now_s() + patience_s, False
         while waited_for:
@@ -98,7 +99,7 @@ class SocketThread(threading.Thread):
             waited_for.pop(news, None)
 
     def end(self) -> None:
-        """Say goodbye and end the thread; raise what went wrong in it."""
+        """Send Bye and end the thread; raise its error, if any."""
         if self.is_alive():
             self.ending = True
             self.sockets.wake()
@@ -119,13 +120,13 @@ class SocketThread(threading.Thread):
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.sockets.gone()
-            for line, times in self.sockets.tidy(() if server is None else server.known).items():
-                self.notices.take(line, time_s, times)
+            for line, times in self.sockets.tidy(() if server is None else server.accepted).items():
+                self.log.log(line, time_s, times)
             if server is not None and server.log_lines:
-                told, server.log_lines = server.log_lines, []
-                for line in told:
-                    self.notices.take(line, time_s)
-            self.notices.tick(time_s)
+                lines, server.log_lines = server.log_lines, []
+                for line in lines:
+                    self.log.log(line, time_s)
+            self.log.tick(time_s)
 
     def _send_posted(self) -> None:
         while self.posted:
@@ -133,17 +134,17 @@ class SocketThread(threading.Thread):
             message, content, left_s = self.posted.popleft()
             if self.lossy is not None and isinstance(message, TO_VERIFIER):
                 for due_s in self.lossy.arrivals_s(message.tag, "down", left_s or time_s):
-                    heapq.heappush(self.held, (due_s, next(self.numbers), message, content))
+                    heapq.heappush(self.delayed, (due_s, next(self.numbers), message, content))
             else:
                 self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
-        while self.held and self.held[0][0] <= now_s():
+        while self.delayed and self.delayed[0][0] <= now_s():
             time_s = now_s()
-            left_s, _, message, content = heapq.heappop(self.held)
+            left_s, _, message, content = heapq.heappop(self.delayed)
             self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _pause_s(self) -> float:
-        """How long nothing is due but what wakes it."""
-        return min(TICK_S, max(self.held[0][0] - now_s(), 0.0)) if self.held else TICK_S
+        """Return the time until the next check, or the next delayed message."""
+        return min(TICK_S, max(self.delayed[0][0] - now_s(), 0.0)) if self.delayed else TICK_S
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):
@@ -156,22 +157,24 @@ class SocketThread(threading.Thread):
                 case Rejected():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self.notices.take(action.reason, time_s)
+                    self.log.log(action.reason, time_s)
 
     def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
-        """When an event reaches the station: once, but for what came over a faulty link."""
+        """Yield when an event reaches the station: once, unless a link fault drops or repeats it."""
         if self.lossy is not None and action.payload_bytes and isinstance(action.event, TO_DRAFTER):
             for at_s in self.lossy.arrivals_s(action.event.tag, "up", time_s):
                 yield at_s + action.after_s
         else:
             yield time_s + action.after_s
 
-    def say_what_was_refused(self) -> None:
-        """Say in one line what was refused, dropped and cut, if anything was."""
+    def say_counts(self) -> None:
+        """Print one line with the counts of what was refused, dropped and cut."""
         server = self.connections.server
         counts = self.sockets.counts + (Counter() if server is None else server.counts)
-        if self.notices.unsaid:
-            counts["lines like these that were not said"] = self.notices.unsaid
+        if self.log.dropped:
+            counts["lines that were not logged"] = self.log.dropped
         if any(counts.values()):
-            told = ", ".join(f"{count} {TOLD.get(what, what)}" for what, count in sorted(counts.items()) if count)
-            self.say(f"refused, dropped or cut: {told}")
+            counted = ", ".join(
+                f"{count} {COUNT_NAMES.get(what, what)}" for what, count in sorted(counts.items()) if count
+            )
+            self.say(f"refused, dropped or cut: {counted}")

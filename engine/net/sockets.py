@@ -64,7 +64,7 @@ class Sockets:
         self.unsent_s: dict[int, float] = {}  # since when a client cannot send
         self.client_monitors: dict[int, zmq.Socket[bytes]] = {}  # of clients with keys: why a greeting failed
         self.explained: set[tuple[int, int]] = set()
-        self.known: Container[bytes] = ()
+        self.accepted: Container[bytes] = ()
         self.waking, self.woken = os.pipe()
         os.set_blocking(self.waking, False)
         os.set_blocking(self.woken, False)
@@ -96,7 +96,7 @@ class Sockets:
         The timeout is exact to some microseconds, unlike that of ZeroMQ's poll.
         """
         if self.monitor is not None:
-            self.monitor.take_events(self.known, now_s())
+            self.monitor.take_events(self.accepted, now_s())
         arrived = self._read(self.pending)
         if arrived:
             return arrived
@@ -104,7 +104,7 @@ class Sockets:
         ready, _, _ = select.select([self.waking, *guarded, *self.ports], [], [], max(timeout_s, 0.0))
         if guarded and ready:
             assert self.monitor is not None
-            self.monitor.take_events(self.known, now_s())
+            self.monitor.take_events(self.accepted, now_s())
             ready = [each for each in ready if each not in guarded]
         if self.waking in ready:
             with contextlib.suppress(BlockingIOError):
@@ -148,29 +148,29 @@ class Sockets:
         return "" if self.monitor is None else self.monitor.address_of(peer)
 
     def cut(self, peer: bytes) -> None:
-        """Close the connection of a peer of the server, after a moment in which it can read why; ban its key."""
+        """Close the connection of a peer after CUT_S, so that it can read the reason, and ban its key."""
         if self.monitor is not None:
             self.monitor.cut(peer, now_s())
 
-    def tidy(self, known: Container[bytes]) -> Counter[str]:
+    def tidy(self, accepted: Container[bytes]) -> Counter[str]:
         """Close connections that exceed a limit, and reconnect; to be called several times a second.
 
-        - `known`: the accepted peers of the server.
+        - `accepted`: the accepted peers of the server.
         - Returns lines for the user of the node, with their number.
         """
         time_s = now_s()
-        self.known = known
+        self.accepted = accepted
         for port, since_s in list(self.unsent_s.items()):
             if port != SERVER_PORT and time_s - since_s > RECONNECT_S:  # ZeroMQ gives up if another protocol answers
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        lines = Counter[str]() if self.monitor is None else self.monitor.tidy(known, time_s)
+        lines = Counter[str]() if self.monitor is None else self.monitor.tidy(accepted, time_s)
         lines.update(line for port, monitor in self.client_monitors.items() for line in self._refusals(port, monitor))
         return lines
 
     def gone(self) -> list[bytes]:
-        """Return the peers of the server whose connections have ended since the last call."""
+        """Return the peers of the server that have disconnected since the last call."""
         if self.monitor is None:
             return []
         gone, self.monitor.gone = self.monitor.gone, []
@@ -217,17 +217,17 @@ class Sockets:
     def _refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
         """Return why a server refuses our key, or has another key than expected; once each."""
         assert self.keys is not None
-        told: list[str] = []
+        lines: list[str] = []
         while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
             if (port, event) in self.explained:
                 continue
             self.explained.add((port, event))
             if event == REFUSED:
-                told.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
+                lines.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
             else:
-                told.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
-        return told
+                lines.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
+        return lines
 
     def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)

@@ -1,4 +1,4 @@
-"""What a node tells whoever is let in and asks how it is doing: a question, and an answer in pages of bounded size."""
+"""The status of a node: a request of an accepted peer, and the answer in pages of bounded size."""
 
 from typing import Annotated
 
@@ -12,18 +12,19 @@ Seconds = Annotated[float, Meta(ge=0)] | None
 
 
 class Ask(msgspec.Struct, tag="ask", frozen=True):
-    """How is the node doing? Answered with targets from number `first` on, or not at all."""
+    """Request for the node's status. The answer has targets from number `first` on; some nodes do not answer."""
 
     first: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
 
 
 class StatusRow(msgspec.Struct, frozen=True, array_like=True):
-    """One target (from 0).
+    """One target (from 0). Values are None where they are unknown.
 
-    `sessions`, `waiting`: open, and in the buffer, now. `rounds`: so far. `tokens_per_s`, `acceptance`: lately; the
-    waits: percentiles of the last requests for a draft. Bytes: of frames to and from it since it was first connected.
-    `heard_s`: seconds since it has said something; None while it is not connected. Others are None where nothing is
-    known.
+    - `sessions`, `waiting`: open sessions, and requests in the buffer, now.
+    - `rounds`: so far. `tokens_per_s`, `acceptance`: recent values.
+    - Waits: percentiles of the last requests for a draft, in seconds.
+    - Bytes: of frames to and from it since its first connection.
+    - `heard_s`: age in seconds of its last frame; None while it is not connected.
     """
 
     target: Count
@@ -40,9 +41,9 @@ class StatusRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Status(msgspec.Struct, tag="status", frozen=True):
-    """How a node is doing, `time_s` after it began to serve: itself, and `rows` of its `targets` from `first` on.
+    """Status of a node `time_s` seconds after its start: the node, and `rows` of its `targets` from `first` on.
 
-    `load`: share of the last seconds in which it worked; `draft_s`: mean time of a draft step then.
+    `load`: busy share of the last seconds; `draft_s`: mean time of a draft step in them.
     """
 
     node: Annotated[str, Meta(max_length=64)]

@@ -26,7 +26,7 @@ from fleet.stations.build import batch_station, joins_of
 
 
 class Batched(msgspec.Struct, frozen=True):
-    """A batch's run, the new tokens of each request, and the signals of its drafted tokens, if they were recorded."""
+    """A batch's run, the new tokens of each request, and the recorded signals of its drafted tokens, if any."""
 
     run: Run
     outputs: dict[int, list[int]]

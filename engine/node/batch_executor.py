@@ -1,6 +1,6 @@
 """The executor of a batch station: drafter and target in one process, on the same device.
 
-The station decides who joins, who shares a round, when rows are realigned and how long each row's draft is; the
+The station decides which requests join and share a round, when rows are realigned, and how long each draft is; the
 executor runs that on both models. Rules that align their rows keep both caches padded (`aligned.py`); the others
 address slots.
 """
@@ -20,15 +20,14 @@ from fleet.stations.messages import Join, Message, StationEvent
 from fleet.times.step import Step
 
 Watch = Callable[[int, float], bool]
-"""Whether the draft of a tag stops after a token from a distribution of that entropy, in nats."""
+"""Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
 
 
 class BatchExecutor:
     """Runs a batch station's steps on both models; keeps outputs and signals by request.
 
-    `watch`: the length rule's test after every drafted token, None for rules that look at no single tokens. With
-    `signals`, acceptance probability, divergence and entropy of every drafted token are recorded, and reported in
-    outcomes.
+    - `watch`: the length rule's test after every drafted token; None for rules without such a test.
+    - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class BatchExecutor:
         self.watch, self.signals = watch, signals
         self.on_step: Callable[[Step], None] = lambda _step: None  # called before every step: calibration counts them
         self.joins: dict[int, Join] = {}
-        self.ballast: list[int] = []  # tags of finished rows that a fixed batch carries on
+        self.ballast: list[int] = []  # tags of finished rows that a fixed batch keeps
         self.drafts: Drafts | None = None
         self.hidden: dict[int, torch.Tensor] = {}  # of prompts that the drafter has yet to read
         self.outputs: dict[int, list[int]] = {}
@@ -65,7 +64,7 @@ class BatchExecutor:
         committed = self.target.committed(tag)
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         if self.rule.together:
-            if tag in self.hidden:  # complete with its first token: what is carried along is drafted for as well
+            if tag in self.hidden:  # complete with its first token: the drafter drafts for rows that stay as well
                 self._draft_prefill(tag)
             self.ballast.append(tag)
         else:
@@ -110,27 +109,27 @@ class BatchExecutor:
         self.drafter.release(tag)
 
     def _record(self, tag: int, verdict: Verdict) -> None:
-        """Note signals by the place of their token in the generated text, as far as that text was not rejected.
+        """Record signals by the place of their token in the generated text, up to the first rejection.
 
-        A place that nobody drafted, the first token's and that of a bonus token, counts as the one beside it.
+        A place without a draft (a first token or a bonus token) counts as the one beside it.
         """
         join = self.joins[tag]
         after = len(self.target.committed(tag)) - join.prompt_tokens
-        known = self.recorded.setdefault(join.request, [])
+        earlier = self.recorded.setdefault(join.request, [])
         signals = list(verdict.signals[: len(verdict.path) + 1])
         begin = after - len(verdict.path) - 1
-        gap = begin - len(known)
-        known += [known[-1] if known else signals[0]] * gap + signals
+        gap = begin - len(earlier)
+        earlier += [earlier[-1] if earlier else signals[0]] * gap + signals
 
     def _together(self, tags: Sequence[int]) -> list[int]:
-        """Return the rows of a step and the ballast beside them, in the order in which both models take them."""
+        """Return the rows of a step and its finished rows, in the order of both models."""
         return self.target.cache.in_order([*tags, *self.ballast])
 
     def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
         rows, watch = self._together(tags), self.watch
-        asked = dict(zip(tags, depths, strict=True))
-        stops = None if watch is None else lambda index, nats: rows[index] not in asked or watch(rows[index], nats)
-        lengths = [asked.get(tag, max(depths)) for tag in rows]
+        depth_of = dict(zip(tags, depths, strict=True))
+        stops = None if watch is None else lambda index, nats: rows[index] not in depth_of or watch(rows[index], nats)
+        lengths = [depth_of.get(tag, max(depths)) for tag in rows]
         self.drafts = self.drafter.draft(rows, lengths, stops, self.signals)
         drafted = dict(zip(rows, self.drafts.depths, strict=True))
         return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
@@ -143,7 +142,7 @@ class BatchExecutor:
         for tag, verdict in zip(rows, verdicts, strict=True):
             hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
             self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
-            if tag not in self.joins:  # ballast
+            if tag not in self.joins:  # a finished row that stays
                 continue
             outcome = Outcome(verdict.accepted)
             if verdict.signals:

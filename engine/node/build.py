@@ -1,4 +1,4 @@
-"""Drafters, targets, and how executors open streams on them, as a resolved fleet describes it."""
+"""Loads drafters and targets, and opens the streams of executors, as a resolved fleet describes them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,9 +25,10 @@ Side = Literal["drafter", "target"]
 
 
 class Streams(msgspec.Struct, frozen=True):
-    """How executors open streams: `prompts[i]` holds the token ids of request i.
+    """Opens the streams of executors.
 
-    `overshoot`: places that a row needs beyond its text, for what the last rounds draft too much.
+    - `prompts[i]`: token ids of request i.
+    - `overshoot`: places that a row needs beyond its text, for rejected tokens of the last rounds.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -36,7 +37,7 @@ class Streams(msgspec.Struct, frozen=True):
     overshoot: int = 0
 
     def open(self, model: Target | AnyDrafter, side: Side, join: Join) -> None:
-        """Open the stream of a request at a drafter or a target: its prompt, random numbers of its own, its room."""
+        """Open the stream of a request at a drafter or a target, with its prompt, random numbers and capacity."""
         prompt = list(self.prompts[join.request])[: join.prompt_tokens]
         room = join.prompt_tokens + join.new_tokens + self.overshoot
         model.open(join.tag, prompt, self.sampling, self.seed_of(join.request, side), room)
@@ -44,15 +45,15 @@ class Streams(msgspec.Struct, frozen=True):
     def seed_of(self, request: int, side: Side, epoch: int = 1) -> int:
         """Return the seed of one request's random numbers at the drafter or the target.
 
-        `epoch`: in which a drafter opens it. One that opens it again must not draw the same numbers again: what they
-        led to before is in the text, and a draft that depends on its text in that way is not one that rules expect.
+        `epoch`: in which the drafter opens it. A second opening must not repeat the random numbers: the text depends on
+        the first ones, and the rules assume that a draft does not depend on the text in that way.
         """
         entropy = [self.seed, request, 1 if side == "target" else 0, *([epoch] if epoch > 1 else [])]
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
-    """Return how the fleet's streams are opened. A drafter needs no prompts: its messages bring the prefixes."""
+    """Return a fleet's way to open streams. A drafter needs no prompts: its messages have the prefixes."""
     workload = fleet.workload
     sampling = Sampling(workload.temperature, workload.top_k, workload.top_p)
     return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot)
@@ -63,8 +64,9 @@ def new_drafter(
 ) -> AnyDrafter:
     """Load a drafter of the fleet.
 
-    `target`: where its model is loaded already, for an EAGLE head, which reads its embedding and language model head.
-    `rule`: of the batch that it drafts for, whose caches may have to be aligned; `room`: rows and tokens of the others.
+    - `target`: the loaded target, if an EAGLE head shares its embedding and language model head.
+    - `rule`: of the batch that it drafts for; some rules keep the caches aligned.
+    - `room`: rows and tokens of all other rules.
     """
     drafters = fleet.drafters
     shape, verified_by = drafters.shape, fleet.verifiers.rule
@@ -88,7 +90,7 @@ def head_folder(fleet: Fleet) -> Path:
 
 
 def head_taps(fleet: Fleet) -> tuple[int, ...]:
-    """Return the layers of the fleet's target whose inputs its head reads; none for other drafters and heads."""
+    """Return the layers of the target that the drafter's head reads as inputs; none for other drafters and heads."""
     if fleet.drafters.kind != "eagle" or not fleet.drafters.count:
         return ()
     config = AutoConfig.from_pretrained(folder_of(fleet.verifiers.model, "target"), local_files_only=True)

@@ -1,4 +1,4 @@
-"""Limits of the models and devices of this host: positions that models know, memory of caches, admission by memory."""
+"""Limits of the models and devices of this host: positions of models, memory of caches, admission by memory."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ from fleet.scenario.resolved import Fleet
 
 
 class Account(msgspec.Struct, frozen=True):
-    """What the caches of one station take: `rows` of `row_tokens`."""
+    """The cache of one station: `rows` of `row_tokens` tokens."""
 
     station: str
     token_bytes: int
@@ -29,17 +29,17 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def row_bytes(self) -> int:
-        """Of one row."""
+        """Bytes of one row."""
         return self.token_bytes * self.row_tokens
 
     @property
     def bytes(self) -> int:
-        """Of all rows."""
+        """Bytes of all rows."""
         return self.row_bytes * self.rows
 
 
 def accounts_of(fleet: Fleet) -> list[Account]:
-    """Return the accounts of a fleet's drafter and targets, each of the rows that it may hold at once."""
+    """Return the caches of a fleet's drafter and targets, each with its largest number of open rows."""
     tokens, drafters, verifiers = fleet.room.longest_row, fleet.drafters, fleet.verifiers
     rows = fleet.batch.rule.pool if fleet.batch is not None else max(fleet.streams, verifiers.count)
     accounts = []
@@ -52,13 +52,13 @@ def accounts_of(fleet: Fleet) -> list[Account]:
 
 
 def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
-    """Return how many streams a drafter begins with; one behind a router may come to have more, or fewer."""
+    """Return the number of streams at a drafter at the beginning; it may change behind a router."""
     streams = max(fleet.streams, fleet.verifiers.count)
     return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
 
 
 def draft_token_bytes(fleet: Fleet) -> int:
-    """Return the bytes that the drafter's cache takes for a token; 0 where nothing is cached."""
+    """Return the bytes of a token in the drafter's cache; 0 without a cache."""
     drafters = fleet.drafters
     if drafters.kind == "lookup":
         return 0
@@ -78,10 +78,10 @@ def bytes_per_token(shape: CacheShape, precision: str) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that a device could still give to this process."""
+    """Bytes of a device that are free for this process."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for nobody
-        return int(torch.cuda.mem_get_info(device)[0]) + held
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # reserved by torch, unused
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         return 1024 * int(lines["MemAvailable"].split()[0])
@@ -90,7 +90,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
-    """Return the fleet with the numbers that its drafter's admission needs, once the drafter's model is loaded."""
+    """Return the fleet with the limits of its drafter's admission, once the drafter's model is loaded."""
     admit = fleet.drafters.admit
     if not isinstance(admit, WithinMemory):
         return fleet
@@ -102,7 +102,7 @@ def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
 
 
 def check_room(fleet: Fleet, device: torch.device) -> None:
-    """Raise InputError where a batch's caches cannot fit, before anything is loaded: its rows are allocated at once."""
+    """Raise InputError if the caches of a batch do not fit. Called before loading: all rows are allocated at once."""
     if fleet.batch is None:
         return
     accounts, free = accounts_of(fleet), free_bytes(device)
@@ -117,7 +117,7 @@ def check_room(fleet: Fleet, device: torch.device) -> None:
 
 
 def account_line(account: Account) -> str:
-    """An account in one line for people."""
+    """Return an account as a line of text."""
     return (
         f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
         f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"
@@ -125,9 +125,9 @@ def account_line(account: Account) -> str:
 
 
 def with_positions(fleet: Fleet) -> Fleet:
-    """Return the fleet with the positions that its models know; those of a folder that is not here are unknown."""
+    """Return the fleet with the position limits of its models; those of a missing folder are unknown."""
     if fleet.drafters.kind == "replayed":
-        return fleet  # nobody runs a model
+        return fleet  # no model
     asked = [(fleet.verifiers.model, "target")]
     if fleet.drafters.kind == "model" and fleet.drafters.count:
         asked.append((fleet.drafters.model, "drafter"))
@@ -138,12 +138,12 @@ def with_positions(fleet: Fleet) -> Fleet:
 
 
 def positions_of(model: str, role: str) -> int:
-    """Return how many positions the model of a folder knows; 0 for any number, or where it is not here."""
+    """Return the maximum number of positions of a model; 0 if it is unlimited or unknown."""
     try:
         config = AutoConfig.from_pretrained(folder_of(model, role), local_files_only=True)
         if is_lean(config):
             return 0
-        with torch.device("meta"):  # its modules without its numbers
+        with torch.device("meta"):  # modules without weights
             return known_positions(AutoModelForCausalLM.from_config(config))
-    except Exception:  # noqa: BLE001  (what is wrong with a model, whoever loads it says in one line)
+    except Exception:  # noqa: BLE001  (loading the model reports the error)
         return 0

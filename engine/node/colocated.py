@@ -1,4 +1,4 @@
-"""Co-located serving: all stations in one process and one thread, by turns; messages are function calls."""
+"""Co-located serving: all stations take turns in one thread of one process; messages are function calls."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Colocated:
         self.fleet = fleet
 
     def serve(self, watched: Observed = unobserved) -> Log:
-        """Decode all requests. Stations that can start a step have their turns in the order in which they could."""
+        """Decode all requests. Stations run in the order in which they became ready."""
         workers = [*self.verifiers, *self.drafters]
         zero_s = now_s()
         for worker in workers:

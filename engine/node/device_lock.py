@@ -1,4 +1,4 @@
-"""Turns on a shared device: a lock that processes of one host hold around each step, one at a time."""
+"""Locks of a shared device: processes of one host hold one around each step, one at a time."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 DeviceLock = Callable[[], AbstractContextManager[None]]
-"""Returns a context in which the caller has the device for itself; entering it waits until the device is free."""
+"""Returns a context with exclusive use of the device; entering it waits until the device is free."""
 
 no_lock: DeviceLock = nullcontext
 """Never waits: for a device of one station, or of several that run concurrently."""

@@ -47,7 +47,7 @@ class DrafterNode(Node):
         drafter = new_drafter(fleet, room=(rows_at_drafter(fleet, number), fleet.room.longest_row))
         self.fleet = fleet = with_admission(fleet, drafter.device)
         executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
-        executor.drafter.warm_up(8)  # the first steps of a process are slow; they are nobody's
+        executor.drafter.warm_up(8)  # the first steps of a process are slow
         life.wait_until_back()
         vocabulary, state_numbers = _inputs(drafter)
         sockets = Sockets(f"{address}:{port}", max_bytes=max_bytes(fleet, vocabulary, state_numbers), keys=keys)
@@ -68,5 +68,5 @@ class DrafterNode(Node):
 
 
 def _inputs(drafter: AnyDrafter) -> tuple[int, int]:
-    """What a drafter can be told: token ids below a vocabulary, and numbers of a token's hidden states; 0 for any."""
+    """Return the vocabulary of a drafter's inputs, and the numbers of a token's hidden states; 0 for any."""
     return (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)

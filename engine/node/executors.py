@@ -1,7 +1,7 @@
 """Executors of drafter and verifier stations: they run a station's steps on its model.
 
-An executor takes the content that came with an accepted message, runs the steps that its station starts, and returns
-the content of the messages that its station sends. It decides nothing.
+An executor takes the content of each accepted message, runs the steps that its station starts, and returns the content
+of the messages that its station sends. It takes no decisions.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from fleet.times.step import Step
 class DraftExecutor:
     """Runs a drafter station's steps on a draft model.
 
-    `ahead`: whether it goes on while its targets verify. Then it takes each of its tokens for committed at once, and
-    goes back to what its target says at the next request.
+    `ahead`: whether it continues while its targets verify. Then it treats its own tokens as committed, and returns to
+    the target's text at the next request.
     """
 
     def __init__(self, drafter: AnyDrafter, streams: Streams, ahead: bool = False) -> None:
@@ -41,9 +41,9 @@ class DraftExecutor:
         if isinstance(event, DraftRequest):
             if event.opening:
                 sampling, seed = self.streams.sampling, 0
-                if sampling.temperature:  # else it draws nothing
+                if sampling.temperature:  # greedy drafts draw nothing
                     seed = self.streams.seed_of(event.request, "drafter", event.epoch)
-                self.release(event.tag)  # of what was left open of it, if anything was
+                self.release(event.tag)  # a stream of the tag that is still open
                 self.drafter.open(event.tag, list(content.tokens), sampling, seed)
                 self.prefix_hidden[event.tag] = self._hidden(content)
             elif self.ahead:
@@ -62,8 +62,8 @@ class DraftExecutor:
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
             self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
             for tag in tags:
-                content, known = self.drafts[tag], len(self.drafter.committed(tag))
-                check_draft(content.tokens, content.nodes, drafts.drafter, tag, known)
+                content, length = self.drafts[tag], len(self.drafter.committed(tag))
+                check_draft(content.tokens, content.nodes, drafts.drafter, tag, length)
                 if self.ahead:
                     self.drafter.advance(tag, [1], list(content.tokens))
         for member in step.members:
@@ -74,22 +74,22 @@ class DraftExecutor:
         return (Outcome(),) * len(step.members)
 
     def _prefill(self, tag: int) -> None:
-        """Bring a prefix into the cache; from its beginning where the station has evicted it."""
+        """Prefill a prefix; from its beginning if the station has evicted it."""
         if tag in self.prefilled:
             self.drafter.empty(tag)
         self.prefilled.add(tag)
         self.drafter.prefill(tag, hidden=self.prefix_hidden.pop(tag, None))
 
     def _hidden(self, content: Content) -> torch.Tensor | None:
-        """The target's hidden states that came along, in the drafter's precision: (tokens, hidden)."""
+        """The target's hidden states in the message, in the drafter's precision: (tokens, hidden)."""
         if content.hidden is None:
             return None
-        model = self.drafter.model  # type: ignore[union-attr]  # whoever reads hidden states has a model
+        model = self.drafter.model  # type: ignore[union-attr]  # a drafter that reads hidden states has a model
         states = torch.from_numpy(content.hidden.copy())
         return states.to(model.device, model.dtype)
 
     def _path(self, event: DraftRequest, content: Content) -> Sequence[int]:
-        """Nodes of the last draft that were accepted: sent along for a tree, given by the new length for a chain."""
+        """Accepted nodes of the last draft: part of the message for a tree, implied by the new length for a chain."""
         if content.nodes is not None:
             return content.nodes
         return range(1, event.base - len(self.drafter.committed(event.tag)))
@@ -111,9 +111,9 @@ class DraftExecutor:
 class VerifyExecutor:
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
-    `sends_hidden`: whether the drafter reads the target's hidden states. `signals`: whether outcomes tell of the
-    acceptance probabilities of draft tokens, which rules of lengths may learn from. `rejoins`: whether a drafter that
-    was given up may be asked again in the midst of a text; then hidden states are kept until that ends.
+    - `sends_hidden`: whether the drafter reads the target's hidden states.
+    - `signals`: whether outcomes have the acceptance probabilities of draft tokens, for length rules.
+    - `rejoins`: whether a lost drafter may get requests again within a text; then hidden states are kept until its end.
     """
 
     def __init__(
@@ -161,12 +161,12 @@ class VerifyExecutor:
         self.verdicts.update(zip(tags, verdicts, strict=True))
         if self.sends_hidden and self.rejoins:
             for tag, verdict in zip(tags, verdicts, strict=True):
-                whole = tag not in self.states  # a prefill's are those of the prompt
+                whole = tag not in self.states  # a prefill has those of the prompt
                 self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
         return tuple([self._outcome(tag) for tag in tags])
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
-        """Say where the drafter has gone on with just the token that the target chose."""
+        """Mark outcomes after which the drafter has already continued with the target's own token."""
         if step.kind != "verify":
             return outcomes
         return tuple(
@@ -182,7 +182,7 @@ class VerifyExecutor:
         return with_means(outcome, verdict.signals) if verdict.signals else outcome
 
     def content_of(self, message: Message) -> Content:
-        """Return the prefix of a request that opens, the target's own token and the accepted nodes of a later one."""
+        """Return the content of a request: the prefix if it opens, else the new token and the accepted nodes."""
         if not isinstance(message, DraftRequest):
             return NOTHING
         verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
@@ -195,14 +195,14 @@ class VerifyExecutor:
         if self.sends_hidden:
             states = self._states_before(message) if message.opening else verdict.committed_hidden
             hidden = states_sent(states.float().cpu().numpy())
-        if message.opening:  # a step that has just ended is not booked yet
+        if message.opening:  # a step that has just ended is not recorded yet
             return Content(committed[: message.base], hidden=hidden)
         if said > 1:
             return Content(committed[message.base - said : message.base])
         return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
 
     def _states_before(self, opening: DraftRequest) -> torch.Tensor:
-        """The hidden states of all but the last of the tokens that a session is opened with."""
+        """The hidden states of all tokens but the last that open a session."""
         if not self.rejoins:
             return self.verdicts[opening.tag].hidden
         return torch.cat(self.states[opening.tag])[: opening.base - 1]

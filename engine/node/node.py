@@ -1,7 +1,7 @@
-"""A node: one process around one station. Its worker runs in the thread that serves; its sockets have one of their own.
+"""A node: one station with a worker, which runs in the thread that serves, and a thread for its sockets.
 
-`post` leaves a message in a queue and wakes the socket thread, so inference never touches a socket and never waits for
-one. Any topology is such nodes: a drafter has a server, a target has lines to drafters or a router, a router has both.
+Posted messages wait in a queue for the socket thread, so inference never waits for a socket. A drafter has a server, a
+target has clients of its drafters or of the router, a router has both.
 """
 
 import time
@@ -34,9 +34,9 @@ class Node:
     - `opens_s`: the earliest time of a request, in seconds of the run; 0 if it is not listed.
     - `sockets`: belongs to `connections`. A node without both is not connected.
     - `say`: prints a line for the user of a node that was started by hand.
-    - `life`: of its process. `finished`: is called with each decoded request. `lossy`: faults of its links.
+    - `life`: of its process. `finished`: callback for each decoded request. `lossy`: faults of its links.
 
-    Nodes that a launcher starts know their `fleet`; `port` is that of their server.
+    Nodes of a launcher know their `fleet`; `port` is that of their server.
     """
 
     fleet: Fleet
@@ -69,12 +69,12 @@ class Node:
             self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, say, lossy)
 
     def open(self) -> None:
-        """Answer, and call, from now on."""
+        """Connect, and accept connections."""
         if self.socket_thread is not None:
             self.socket_thread.start()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all lines are welcomed; InputError if one is turned away, or after `patience_s`."""
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
         try:
             if self.socket_thread is not None:
                 self.socket_thread.wait_for_welcomes(patience_s)
@@ -83,7 +83,7 @@ class Node:
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Serve until there is nothing left to do; return the station's log, its times counted from `zero_s`."""
+        """Serve until nothing is left to do; return the station's log, with times from `zero_s`."""
         self.worker.zero_s = zero_s
         if self.lossy is not None:
             self.lossy.zero_s = zero_s
@@ -120,11 +120,11 @@ class Node:
         return [self.worker.recorded]
 
     def stop(self) -> None:
-        """Let `serve` end once nothing is left to do; from any thread, and from a signal's handler."""
+        """Let `serve` end once nothing is left to do; from any thread, and from a signal handler."""
         self.worker.inbox.put(Stop())
 
     def close(self) -> None:
-        """Say goodbye and close the connections; raise what went wrong in their thread."""
+        """Close the connections; raise the error of their thread, if any."""
         if self.socket_thread is not None:
             self.socket_thread.end()
 
@@ -143,4 +143,4 @@ class Node:
             self.finished(instruction.request)
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored) and self.socket_thread is not None:
-            self.socket_thread.post(instruction, content, self.worker.told_s)
+            self.socket_thread.post(instruction, content, self.worker.event_s)

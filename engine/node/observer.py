@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from engine.net.clock import now_s
 from engine.node.worker import Worker
-from fleet.records.recorder import RecordedStation, Report
+from fleet.records.recorder import RecordedStation, ReportedRows
 from fleet.records.schema import WIDTH
 
-LOOK_S = 0.5  # between two looks
+LOOK_S = 0.5  # between two reads of the logs
 PIECE = 32  # rows of a report: some 100 microseconds
 PAUSE_S = 0.0005  # between two reports
 
@@ -21,13 +21,13 @@ Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some m
 
 
 class Observer(threading.Thread):
-    """Reports what the stations of this process record, until `end`.
+    """Reports the new rows of this process's stations, until `end`.
 
     - `zero_s`: the run's time zero by this host's clock.
-    - `report`: takes a report; False if it could not, and is to get the rows again.
+    - `report`: takes a report; False if it failed, which repeats the rows.
     """
 
-    def __init__(self, stations: Stations, zero_s: float, report: Callable[[Report], bool]) -> None:
+    def __init__(self, stations: Stations, zero_s: float, report: Callable[[ReportedRows], bool]) -> None:
         super().__init__(name="observer", daemon=True)
         self.places: dict[int, int] = {}  # of the next value, by log
         self.stations = stations
@@ -36,12 +36,12 @@ class Observer(threading.Thread):
         self.ending = threading.Event()
 
     def run(self) -> None:
-        """Look, until it is to end."""
+        """Read the logs until `end`."""
         while not self.ending.wait(LOOK_S):
             self._look()
 
     def end(self) -> None:
-        """End, and report what is left."""
+        """End, and report the remaining rows."""
         self.ending.set()
         if self.is_alive():
             self.join()
@@ -53,23 +53,23 @@ class Observer(threading.Thread):
             end = len(log) // WIDTH * WIDTH  # a row may be half written
             for place in range(self.places.get(key, 0), end, PIECE * WIDTH):
                 rows = log[place : min(place + PIECE * WIDTH, end)]
-                if not self.report(Report(self._time_s(), rows)):
+                if not self.report(ReportedRows(self._time_s(), rows)):
                     return
                 self.places[key] = place + len(rows)
                 time.sleep(PAUSE_S)
-        self.report(Report(self._time_s(), []))
+        self.report(ReportedRows(self._time_s(), []))
 
     def _time_s(self) -> float:
         return max(now_s() - self.zero_s, 0.0)
 
 
-# As `observed`, if the run is watched; then the workers whose device may be sampled before each draft.
+# As `observed` for a watched run; also gets the workers with devices to sample before each draft.
 Observed = Callable[[Stations, float, Sequence[Worker]], AbstractContextManager[None]]
 
 
 @contextmanager
-def observed(stations: Stations, zero_s: float, report: Callable[[Report], bool] | None) -> Iterator[None]:
-    """Report twice a second, and at the end, what the stations record; do nothing without `report`."""
+def observed(stations: Stations, zero_s: float, report: Callable[[ReportedRows], bool] | None) -> Iterator[None]:
+    """Report the new rows of stations twice a second, and at the end; do nothing without `report`."""
     if report is None:
         yield
         return

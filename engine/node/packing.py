@@ -1,4 +1,4 @@
-"""Between drafts as tensors of a batch and drafts as contents of messages, one a stream."""
+"""Converts drafts between tensors of a batch and contents of messages, one for each stream."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def contents_of(drafts: Drafts) -> list[Content]:
 def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
     """Put the contents of messages together as one batch, for verification.
 
-    InputError where drafts were drawn for different rules, which no target can verify together.
+    InputError if drafts were drawn for different rules, which no target can verify together.
     """
     rules = {content.rule for content in contents if content.tokens}
     if len(rules) > 1:
@@ -46,7 +46,7 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
         rows = [list(range(len(c.tokens))) if c.nodes is None else list(c.nodes) for c in contents]
         depths = [max(depths_of(row), default=0) for row in rows]
         fans = [int(np.bincount(row).max()) if row else 1 for row in rows]
-        # Shorter rows are filled up with a chain below their last node, whose tokens, -1, are never accepted.
+        # Shorter rows get a chain below their last node; its tokens are -1 and never accepted.
         parents = np.array([[*row, *range(len(row), n)] for row in rows])
         tree = tree_of(placed(parents, device), max(depths), max(fans))
     q = _stacked([content.distributions for content in contents if content.tokens], counts, device)
@@ -55,14 +55,14 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
 
 
 def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device: torch.device) -> torch.Tensor | None:
-    """Stack distributions (inner nodes, V) of rows with a draft, the shorter ones filled up; None if none were sent.
+    """Stack distributions (inner nodes, V) of rows with a draft, padded to the longest; None without distributions.
 
-    `counts`: nodes of all rows; those without a draft have no distribution, and get zeros.
+    `counts`: nodes of all rows; rows without a draft get zeros.
     """
-    known = [rows for rows in weights if rows is not None]
-    if not known:
+    present = [rows for rows in weights if rows is not None]
+    if not present:
         return None
-    inner, own = max(len(rows) for rows in known), iter(known)
-    nothing = np.zeros((0, known[0].shape[1]), dtype=known[0].dtype)
+    inner, own = max(len(rows) for rows in present), iter(present)
+    nothing = np.zeros((0, present[0].shape[1]), dtype=present[0].dtype)
     every = [next(own) if count else nothing for count in counts]
     return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in every]), device)

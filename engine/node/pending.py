@@ -1,4 +1,4 @@
-"""What a target keeps of its drafters: drafts that it has not verified yet, and requests that may have been lost."""
+"""State of a target about its drafters: drafts that it has not verified yet, and requests that may be lost."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ class PendingDrafts:
     """Drafts that are not verified yet, by tag, in order; several of a tag while its drafter drafts ahead.
 
     A verification takes all drafts of a tag. Drafts that arrive during it are the next ones. So executor and station
-    agree: both know the same drafts when the verification begins, and when it ends.
+    agree on the drafts, both when the verification begins and when it ends.
     """
 
     def __init__(self) -> None:
@@ -64,27 +64,27 @@ class Retransmit:
     """
 
     def __init__(self, fleet: Fleet) -> None:
-        self.asked: dict[int, dict[int, int]] = {}  # base of each request by epoch, by tag
+        self.unanswered: dict[int, dict[int, int]] = {}  # base of each request by epoch, by tag
         overlap = fleet.verifiers.overlap
         self.active = bool(getattr(overlap, "busy", False)) and fleet.verifiers.patience.patience_s > 0
 
     def tokens(self, tag: int, epoch: int, base: int, opening: bool) -> int:
         """Return how many of the last committed tokens a request contains; all if it opens its session."""
         if opening:
-            self.asked[tag] = {epoch: base}
+            self.unanswered[tag] = {epoch: base}
             return base
         if not self.active:
             return 1
-        asked = self.asked.setdefault(tag, {})
-        since = min(asked.values(), default=base - 1)
-        asked[epoch] = base
+        unanswered = self.unanswered.setdefault(tag, {})
+        since = min(unanswered.values(), default=base - 1)
+        unanswered[epoch] = base
         return base - since
 
     def acknowledge(self, tag: int, epoch: int) -> None:
         """Note a draft that answers the request of that epoch."""
-        if self.active and tag in self.asked:
-            self.asked[tag] = {other: base for other, base in self.asked[tag].items() if other >= epoch}
+        if self.active and tag in self.unanswered:
+            self.unanswered[tag] = {other: base for other, base in self.unanswered[tag].items() if other >= epoch}
 
     def forget(self, tag: int) -> None:
         """Drop a session."""
-        self.asked.pop(tag, None)
+        self.unanswered.pop(tag, None)

@@ -1,4 +1,4 @@
-"""What a device draws: NVML for a GPU, RAPL for the processor; what is not there is said, never made up. No torch."""
+"""Power and energy of a device: NVML for a GPU, RAPL for the processor. Missing values are NaN. Without torch."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple, Protocol
 from engine.net.clock import now_s
 
 RAPL = Path("/sys/class/powercap")
-PACKAGE = re.compile(r"intel-rapl:\d+")  # a whole package, which its parts (intel-rapl:0:1) are counted in
+PACKAGE = re.compile(r"intel-rapl:\d+")  # a whole package, which includes its parts (intel-rapl:0:1)
 UNKNOWN = float("nan")
 
 Device = Literal["gpu", "cpu"]
 
 
 class Reading(NamedTuple):
-    """What a device tells just now: `energy_j` by a counter that only grows; NaN where it does not tell."""
+    """Power and energy of a device now: `energy_j` is a counter that only grows. Missing values are NaN."""
 
     device: str
     graphics_clock_mhz: float = UNKNOWN
@@ -30,13 +30,13 @@ class Meter(Protocol):
     """Devices that can be read, from any thread."""
 
     def read(self) -> list[Reading]:
-        """Return what each device tells just now."""
+        """Return the current reading of each device."""
 
 
 class NvmlMeter:
-    """The GPU that torch uses first, named with its number where the environment chooses.
+    """The GPU that torch uses first, with its number if the environment chooses it.
 
-    `nvml`: the module pynvml; it raises its NVMLError where there is no such GPU.
+    `nvml`: the module pynvml; it raises its NVMLError without such a GPU.
     """
 
     def __init__(self, nvml: Any, environment: Mapping[str, str] = os.environ) -> None:
@@ -51,7 +51,7 @@ class NvmlMeter:
         self.device = f"{_text(nvml.nvmlDeviceGetName(self.gpu))}{f' {chosen}' if chosen else ''} (NVML)"
 
     def read(self) -> list[Reading]:
-        """As `Meter.read`; about as quick as the driver is."""
+        """As `Meter.read`; the driver decides how long it takes."""
         nvml = self.nvml
         return [
             Reading(
@@ -66,12 +66,12 @@ class NvmlMeter:
     def _told(self, ask: Any) -> float:
         try:
             return float(ask())
-        except self.nvml.NVMLError:  # this device does not tell that
+        except self.nvml.NVMLError:  # the device does not support this reading
             return UNKNOWN
 
 
 class RaplMeter:
-    """The packages of this host's processor, whoever works on them. OSError where their counters cannot be read."""
+    """The packages of this host's processor, with their whole load. OSError if their counters cannot be read."""
 
     def __init__(self, folder: Path = RAPL) -> None:
         self.lock = threading.Lock()
@@ -87,7 +87,7 @@ class RaplMeter:
 
 
 class Zone:
-    """A package: its counter of microjoules, which begins again at a limit."""
+    """A processor package: its counter of microjoules, which starts again at a limit."""
 
     def __init__(self, folder: Path) -> None:
         self.device = f"{(folder / 'name').read_text().strip()} (RAPL)"
@@ -110,9 +110,9 @@ class Zone:
 
 
 def meter_of(device: Device, rapl: Path = RAPL, nvml: Any = None) -> tuple[Meter | None, str]:
-    """Return what reads the device that models run on; or None, and a line that says why nothing was measured.
+    """Return the meter of the models' device; or None, with a line that says why nothing is measured.
 
-    `nvml`: what stands for the module pynvml, which is imported where nothing does.
+    `nvml`: replaces the module pynvml; None imports it.
     """
     if device == "gpu":
         reason, found = _nvml_meter(nvml)

@@ -26,8 +26,8 @@ Text = Annotated[str, Meta(min_length=1)]
 TokenId = Annotated[int, Meta(ge=0)]
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A line of a file of prompts: token ids, a text, or the turns of a conversation; other fields are left alone."""
+class PromptLine(msgspec.Struct, frozen=True):
+    """A line of a file of prompts: token ids, a text, or the turns of a conversation; other fields are ignored."""
 
     prompt_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
     prompt: Text | None = None
@@ -35,10 +35,10 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def prompts_of(fleet: Fleet) -> list[list[int]]:
-    """Return one prompt of (at most, where lengths differ) `workload.prompt_tokens` token ids for each request.
+    """Return one prompt for each request, of `workload.prompt_tokens` token ids (at most, if lengths differ).
 
-    Prompts longer than that are cut; if there are fewer than requests, they repeat. Raises InputError if a file cannot
-    be read or no prompt is long enough.
+    Longer prompts are cut; if there are fewer than requests, they repeat. InputError if a file cannot be read or no
+    prompt is long enough.
     """
     workload = fleet.workload
     source, most = workload.prompts, _longest_prompt(fleet)
@@ -57,12 +57,12 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
 
 
 def _longest_prompt(fleet: Fleet) -> int:
-    """The tokens of the longest prompt that a request may ask for."""
-    workload, asked = fleet.workload, fleet.workload.prompt_tokens
-    drawn = isinstance(asked, Between) and asked.mean is not None  # whose longest hardly ever comes
-    if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # a file tells them
+    """Tokens of the longest prompt of a request."""
+    workload, wanted = fleet.workload, fleet.workload.prompt_tokens
+    drawn = isinstance(wanted, Between) and wanted.mean is not None  # its maximum is rare
+    if drawn or workload.lengths or isinstance(workload.arrivals, Trace):  # lengths are in a file
         return max(request.prompt_tokens for requests in streams_of(fleet).values() for request in requests)
-    return asked if isinstance(asked, int) else asked.high
+    return wanted if isinstance(wanted, int) else wanted.high
 
 
 def _read_lines(path: Path, model: str) -> list[list[int]]:
@@ -71,7 +71,7 @@ def _read_lines(path: Path, model: str) -> list[list[int]]:
     prompts = []
     for number, content in read_json_lines(path, "workload.prompts"):
         origin = f"workload.prompts {path}, line {number}"
-        line = convert(content, Line, origin)
+        line = convert(content, PromptLine, origin)
         # `turns` is the field of Spec-Bench's question files; the first turn is the prompt.
         text = line.prompt if line.prompt is not None else next(iter(line.turns), None)
         if line.prompt_ids is not None:

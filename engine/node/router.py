@@ -1,6 +1,6 @@
 """The router: it sends each round of a session to one of several drafters.
 
-It is a node of its own (`RouterNode`), or stands in the process of all replayed targets (`InnerRouter`).
+It is a node of its own (`RouterNode`), or part of the process of all replayed targets (`InnerRouter`).
 """
 
 import time
@@ -38,8 +38,8 @@ class RelayedDraft(msgspec.Struct, frozen=True):
 class RouteExecutor:
     """Keeps the committed tokens of each session, to open it at another drafter.
 
-    Targets send only their own token. The accepted ones are known from the draft, which `relayed` takes in the socket
-    thread before its target gets it.
+    Targets send only their own token. The accepted ones are known from the draft; `relayed` takes it in the socket
+    thread before its target does.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class RouteExecutor:
 
     def relayed(self, draft: Draft, content: Content) -> None:
         """Note a draft on its way to a target."""
-        known = self.drafts.get(draft.tag)
-        if known is None or (known.request, known.epoch) < (draft.request, draft.epoch):
+        newest = self.drafts.get(draft.tag)
+        if newest is None or (newest.request, newest.epoch) < (draft.request, draft.epoch):
             self.drafts[draft.tag] = RelayedDraft(draft.request, draft.epoch, list(content.tokens))
 
     def receive(self, event: StationEvent, content: Content) -> None:
@@ -113,7 +113,7 @@ class RouterNode(Node):
         super().__init__(
             RecordedStation(router_station(fleet), "real"),
             executor,
-            ConnectionTable(server, clients, relays=True, seen=executor.relayed, links=stated_links(fleet)),
+            ConnectionTable(server, clients, relays=True, on_draft=executor.relayed, links=stated_links(fleet)),
             sockets,
             say=say,
             life=life,

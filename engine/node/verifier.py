@@ -46,7 +46,7 @@ class VerifierNode(Node):
         self.fleet = fleet
         model = load_target(fleet)
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        rows = len(streams) if fleet.streams else 1  # of a stream a request, nobody knows how many are open at a time
+        rows = len(streams) if fleet.streams else 1  # with arrivals, the number of open ones is unknown
         self.executor = VerifyExecutor(
             new_target(fleet, model, room=(max(rows, 1), fleet.room.longest_row)),
             new_streams(fleet, prompts),

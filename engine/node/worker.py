@@ -1,7 +1,7 @@
-"""A worker drives one station with real time: an inbox of events, a device, an executor. Without torch.
+"""A worker runs one station in real time: an inbox of events, a device, an executor. Without torch.
 
-It owns station and executor, and nothing of the network: what arrives comes through its inbox, what it posts is taken
-from it at once. So input never waits for inference, and inference never for the network.
+It owns the station and the executor, and nothing of the network. Events arrive through its inbox; its messages are
+posted at once. So input never waits for inference, and inference never for the network.
 """
 
 import contextlib
@@ -37,21 +37,21 @@ from fleet.stations.messages import (
 from fleet.stations.station import Start, Wait
 from fleet.times.step import Step
 
-STILL_S = 0.05  # a wait that ends so much too late: this process stood still
-READ_S = 0.05  # after which what came meanwhile has been read
+STILL_S = 0.05  # a wait that ends later by more: this process was stopped
+READ_S = 0.05  # without an event for so long, the inbox counts as read
 TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
 
 
 @runtime_checkable
 class Following(Protocol):
-    """An executor whose outcomes depend on what arrived while the step ran."""
+    """An executor with outcomes that depend on arrivals during the step."""
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
-        """Return the outcomes of a step that has just ended, once everything that arrived before its end is known."""
+        """Return the outcomes of a finished step, after all arrivals before its end."""
 
 
 class Executor(Protocol):
-    """Runs the steps of one station on its models, and holds what its messages carry."""
+    """Runs the steps of one station on its models, and keeps the content of its messages."""
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Take the content of an event that the station accepted."""
@@ -60,14 +60,14 @@ class Executor(Protocol):
         """Run a step; return one outcome a member."""
 
     def content_of(self, message: Message) -> Content:
-        """Return the content that belongs to a message of the station."""
+        """Return the content of a message of the station."""
 
     def release(self, tag: int) -> None:
         """Forget a finished request of `tag`."""
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Nothing more will come."""
+    """The last event of an inbox."""
 
 
 Item = Arrival | Stop
@@ -86,7 +86,8 @@ def by_the_clock(work: Callable[[], Outcomes]) -> tuple[Outcomes, float]:
 class Worker:
     """One station, its executor and its device, in the thread that calls `run`.
 
-    `post(instruction, content)` carries out what the station asks for. `zero_s` is the run's time zero on this host.
+    - `post(instruction, content)`: carries out an instruction of the station.
+    - `zero_s`: the run's time zero on this host.
     """
 
     def __init__(
@@ -106,15 +107,15 @@ class Worker:
         self.lock = lock
         self.zero_s = zero_s
         self.resolved = executor.resolved if isinstance(executor, Following) else _as_they_are
-        self.later: list[tuple[float, int, Arrival]] = []  # a heap: what is to be handed over at a time
+        self.later: list[tuple[float, int, Arrival]] = []  # a heap of events with a later delivery time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.waiter = Waiter()
-        self.told_s = 0.0  # when what the station was told last had happened
+        self.event_s = 0.0  # of the last event
 
     def run(self) -> None:
-        """Serve until a Stop came and nothing is left to do."""
+        """Serve until a Stop has arrived and all work is done."""
         stopping = False
         while True:
             wait_s = None
@@ -122,7 +123,7 @@ class Worker:
                 stop, wait_s = self.step()
                 stopping |= stop
                 if wait_s is None:
-                    stopping |= self._ring(self.told_s)
+                    stopping |= self._ring(self.event_s)
                     continue
             elif stopping:
                 return
@@ -131,11 +132,10 @@ class Worker:
     def step(self) -> tuple[bool, float | None]:
         """Run the next step of the station.
 
-        Returns whether the inbox held the end of the run, and how long the station wants to wait where it does not
-        start anything yet.
+        Returns whether the inbox had a Stop, and how long the station wants to wait if it starts no step.
         """
         with self.lock():
-            stop = self._drain()  # what came in while waiting for the device is still considered for the step
+            stop = self._drain()  # events during the wait for the device still count for the step
             asked_s = now_s()
             plan = self.recorded.plan(asked_s - self.zero_s)
             if not isinstance(plan, Start):
@@ -143,24 +143,24 @@ class Worker:
             self.before(plan.step)
             outcomes, duration_s = self.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
-            stop |= self._drain(by_s=ended_s)  # arrivals during the step happened before its end, later ones after it
+            stop |= self._drain(by_s=ended_s)  # arrivals during the step precede its end, later ones follow it
             outcomes = self.resolved(plan.step, outcomes)
-            # Results go out before the device does: whoever has it next may take the core that would send them.
+            # Results leave before the device is released: its next user may take the core of the sending thread.
             self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:
                 self._take_due()
         return stop, None
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
-        """Hand an event to the station; let the executor take its content if the station accepted it."""
-        self.told_s = time_s
+        """Apply an event to the station; the executor takes its content if the station accepts it."""
+        self.event_s = time_s
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if TURNED_DOWN.isdisjoint(map(type, instructions)):
             self.executor.receive(event, content)
         self.obey(instructions)
 
     def obey(self, instructions: list[Instruction]) -> None:
-        """Carry out what the station asks for."""
+        """Carry out instructions of the station."""
         for instruction in instructions:
             if isinstance(instruction, Released):
                 self.executor.release(instruction.tag)
@@ -172,9 +172,9 @@ class Worker:
                 self.post(instruction, NOTHING)
 
     def wait_until(self, due_s: float) -> None:
-        """Wait as long as a step that needs no thread; what comes meanwhile is handed over at once, as in a simulation.
+        """Wait for the end of a step without a thread; events of the meantime are applied at once, as in a simulation.
 
-        Else news of it would wait for the end of the step.
+        Else they would wait for the end of the step.
         """
         stop = False
         while (left_s := due_s - MAX_MARGIN_S - now_s()) > 0:
@@ -184,7 +184,7 @@ class Worker:
         self.waiter.until(due_s)
 
     def _take_next(self, wait_s: float | None) -> bool:
-        """Take what comes next, or nothing within `wait_s`; return whether it was the end of the run."""
+        """Apply the next event, or none within `wait_s`; return whether it is a Stop."""
         time_s = now_s()
         if self.later and self.later[0][0] <= time_s:
             stop = self._drain()
@@ -203,7 +203,7 @@ class Worker:
         return self._ring(now_s()) or stop
 
     def _drain(self, by_s: float = math.inf) -> bool:
-        """Take all that has come; return whether the end of the run did. What came after `by_s` is kept for later."""
+        """Apply all events up to `by_s`, and keep later ones; return whether one is a Stop."""
         stop, inbox = False, self.inbox
         while not inbox.empty():
             stop |= self._take(inbox.get(), by_s)
@@ -212,7 +212,7 @@ class Worker:
         return stop
 
     def _read_all(self) -> bool:
-        """Take what comes until nothing has for READ_S; return as `_drain`."""
+        """Apply events until none arrives for READ_S; return as `_drain`."""
         stop = False
         with contextlib.suppress(queue.Empty):
             while True:
@@ -220,11 +220,11 @@ class Worker:
         return stop
 
     def _alarm_s(self) -> float:
-        """When silence will mean something to the station."""
+        """Return the time of the station's next timeout."""
         return self.station.alarm_s() + self.zero_s
 
     def _ring(self, by_s: float) -> bool:
-        """Tell the station what silence amounts to, if it does by then, after all that has come; return as `_drain`."""
+        """Apply the station's timeout if it is due by then, after all events; return as `_drain`."""
         if self._alarm_s() > by_s:
             return False
         stop = self._drain()
@@ -234,7 +234,7 @@ class Worker:
         return stop
 
     def _take_due(self, by_s: float = math.inf) -> None:
-        """Take what was kept for a time that has come."""
+        """Apply events with a delivery time that has come."""
         while self.later and self.later[0][0] <= min(by_s, now_s()):
             self._hand_over(heapq.heappop(self.later)[2])
 
@@ -245,7 +245,7 @@ class Worker:
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
         elif not self.later and self.inbox.empty() and item.time_s <= min(by_s, now_s()):
             self._hand_over(item)
-        else:  # what was kept until a time before comes first
+        else:  # delayed events of an earlier time come first
             heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
         return False
 
@@ -254,10 +254,10 @@ class Worker:
 
 
 def _as_they_are(_step: Step, outcomes: Outcomes) -> Outcomes:
-    """The outcomes of executors that nothing can surprise."""
+    """The outcomes of executors without `resolved`."""
     return outcomes
 
 
 def _pause_s(wait: Wait, time_s: float) -> float | None:
-    """How long a station waits for a time, not only for events; None where events alone can move it."""
+    """How long a station waits for a time; None if only events can start its next step."""
     return None if wait.until_s is None else max(wait.until_s - time_s, 0.0)

@@ -15,14 +15,14 @@ from fleet.scenario.workload import Request
 from fleet.stations.station import Station
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=lambda number: number.item())  # of numpy
-_SIZE = struct.Struct("<I")  # of an entry, which stands before it
+_SIZE = struct.Struct("<I")  # of an entry; it precedes the entry
 
 
 class Life(msgspec.Struct, frozen=True):
     """One life of a node's process.
 
     - `number`: how often it was killed before. `written`: rows of its earlier lives.
-    - `port`: of its server, 0 for any. `finished`: requests whose users have their texts.
+    - `port`: of its server, 0 for any. `finished`: requests with delivered texts.
     - `wal`: file of its write-ahead log, if a fault kills it.
     - `back_s`: when it is reachable again, by the engine's clock.
     """
@@ -50,7 +50,7 @@ class Recovered(msgspec.Struct):
 
 
 class WriteAheadLog(list[Any]):
-    """A log of one life whose additions (`+=`) are in its file when they return."""
+    """A log of one life; additions (`+=`) are in its file when they return."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Replayed stations: they take the times of hardware that is not there, and have no model.
+"""Replayed stations: they take the times of other hardware, and have no model.
 
 - `targets.py`: all replayed targets of a process; `target.py`: one of them.
-- `answers.py`: what they accept; `continuations.py`: texts that a real target has decoded before.
+- `answers.py`: their acceptance; `continuations.py`: texts that a real target has decoded before.
 - `drafter.py`: a replayed drafter.
 """

@@ -16,10 +16,10 @@ from fleet.times.step import Member, Step
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """The target's greedy continuation of a prompt, as token ids; longer than any request asks for, by one round.
+    """The target's greedy continuation of a prompt, as token ids; one round longer than the longest request.
 
     `hidden` (prompt + tokens - 1, hidden): the target's last hidden states at all tokens but the last, prompt included,
-    as float16; None where no drafter reads them.
+    as float16; None unless a drafter reads them.
     """
 
     prompt: list[int]
@@ -27,11 +27,11 @@ class Continuation(msgspec.Struct, frozen=True):
     hidden: np.ndarray | None = None
 
 
-class Answers(Protocol):
+class ReplayedOutcomes(Protocol):
     """Outcomes of one target's steps, and the content of its requests."""
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
-        """Return the outcome of each member of a finished step; `drafts`: what it verifies."""
+        """Return the outcome of each member of a finished step; `drafts`: their drafts."""
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return the content of a request."""
@@ -50,7 +50,7 @@ class Continued:
 
     def _outcome(self, step: Step, member: Member, draft: Content) -> Outcome:
         continuation, accepted = self.continuations[member.request], 0
-        position = (member.base or member.tokens) - len(continuation.prompt)  # a prefill's tokens are the prompt
+        position = (member.base or member.tokens) - len(continuation.prompt)  # the tokens of a prefill are the prompt
         if step.kind == "verify":
             path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
             self.paths[member.tag], accepted = path, len(path)
@@ -61,8 +61,8 @@ class Continued:
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
         path = self.paths.get(request.tag, [])
-        known = 1 if request.opening else base - len(path) - 1  # of each token known, the state before the next
-        hidden = None if continuation.hidden is None else continuation.hidden[known - 1 : base - 1]
+        count = 1 if request.opening else base - len(path) - 1  # of each new token, the state before it
+        hidden = None if continuation.hidden is None else continuation.hidden[count - 1 : base - 1]
         if request.opening:
             return Content(text, hidden=hidden)
         return Content(text[-1:], path_sent(path), hidden=hidden)
@@ -78,7 +78,7 @@ class Drawn:
         self.draw: Callable[[Step], tuple[Outcome, ...]] = outcomes.at(station)
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
-        """Draw outcomes; the drafts do not matter."""
+        """Draw outcomes; the content of drafts is not used."""
         return self.draw(step)
 
     def content_of(self, request: DraftRequest) -> Content:

@@ -24,11 +24,10 @@ BATCH = 16  # prompts decoded side by side
 
 
 def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
-    """Return the greedy continuation of every request's prompt, long enough for the last round to overshoot.
+    """Return the greedy continuation of every request's prompt, long enough for the last round.
 
-    They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision; with the target's hidden
-    states where the drafter reads them, and then by the layers that these are of. InputError for a
-    scenario that samples.
+    They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. If the drafter reads
+    hidden states, these are included, and their layers are part of the digest. InputError for a scenario that samples.
     """
     if fleet.workload.temperature > 0:
         raise InputError(
@@ -70,7 +69,7 @@ def continue_greedily(
     """Return `continuations` (prompts, tokens): greedy token ids after each of the equally long `prompts`.
 
     `with_hidden`: also `hidden` (prompts, prompt and continuation tokens - 1, hidden), float16 last hidden states, or
-    what enters the layers `taps`.
+    inputs of the layers `taps`.
     """
     continuations, hidden = [], []
     for start in range(0, len(prompts), BATCH):
@@ -82,7 +81,7 @@ def continue_greedily(
         rounds = [target.decode(tags) for _ in range(tokens)]
         continuations += [target.committed(tag)[len(batch[tag]) :] for tag in tags]
         if with_hidden:
-            of_rows = zip(*rounds, strict=True)  # a row's verdicts, one after the other
+            of_rows = zip(*rounds, strict=True)  # a row's verdicts in order
             hidden += [
                 states_sent(torch.cat([verdict.hidden for verdict in row]).float().cpu().numpy()) for row in of_rows
             ]

@@ -1,4 +1,4 @@
-"""What stands for a drafter whose accelerator is not there: it waits as long as drafting would take. Without torch."""
+"""A replayed drafter: it waits as long as drafting takes on other hardware. Without torch."""
 
 import time
 from collections.abc import Callable
@@ -26,10 +26,10 @@ from fleet.times.step import Step
 
 
 class ReplayedDraftExecutor:
-    """Waits for a drafter's steps, and hands out drafts that say nothing, as large as those of a small model.
+    """Waits for a drafter's steps, and returns placeholder drafts of the size of a small model's.
 
-    Times are drawn from the fleet's as the simulation draws them, one after the other from the same random numbers.
-    InputError where the fleet has no times of drafters.
+    Step times are drawn as in the simulation, in order, from the same random numbers. InputError if the fleet has no
+    times of drafters.
     """
 
     def __init__(self, fleet: Fleet, drafter: int = 0) -> None:
@@ -40,7 +40,7 @@ class ReplayedDraftExecutor:
         self.wait_until = Waiter().until
 
     def receive(self, event: StationEvent, content: Content) -> None:
-        """Take nothing: no text is drafted from."""
+        """Do nothing: drafts do not depend on a text."""
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Wait as long as the step takes."""
@@ -48,15 +48,15 @@ class ReplayedDraftExecutor:
         return (Outcome(),) * len(step.members)
 
     def content_of(self, message: Message) -> Content:
-        """Return a draft of the size that a real one would have; nothing for other messages."""
+        """Return a draft of realistic size; nothing for other messages."""
         return empty_draft(self.fleet, message.tokens) if isinstance(message, Draft) else NOTHING
 
     def release(self, tag: int) -> None:
-        """Forget nothing: nothing was kept."""
+        """Do nothing: there is no cache."""
 
 
 def empty_draft(fleet: Fleet, depth: int) -> Content:
-    """Return a draft of `depth` levels that says nothing, in the shape and the size of a small model's."""
+    """Return a placeholder draft of `depth` levels, with the shape and the size of a small model's."""
     shape, vocabulary = fleet.drafters.shape, fleet.vocabulary
     count = shape.nodes(depth)
     match shape.kind:
@@ -65,7 +65,7 @@ def empty_draft(fleet: Fleet, depth: int) -> Content:
         case "tree":
             nodes = parents(shape.children(depth))
             inner = max(nodes, default=-1) + 1
-        case "dynamic":  # whatever its form would be: best children first, level by level
+        case "dynamic":  # for any form: best children first, level by level
             nodes, inner = [node // shape.width for node in range(count)], 0
     rule = fleet.verifiers.rule
     if not fleet.workload.temperature or rule not in DRAWN or not inner or not vocabulary:
@@ -100,5 +100,5 @@ class ReplayedDrafterNode(Node):
             life=life,
             lossy=lossy_links(fleet, number, life.number),
         )
-        if fleet.routed:  # a router wants to know at once who waits here
+        if fleet.routed:  # the router needs its load at once
             executor.wait_until = self.worker.wait_until

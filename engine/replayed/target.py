@@ -1,6 +1,5 @@
-"""One replayed target: its station, its users, and when its running step ends. Without sockets and without torch."""
+"""One replayed target: its station, its users, and the end of its running step. Without sockets and torch."""
 
-import heapq
 import math
 from collections.abc import Callable
 
@@ -8,11 +7,11 @@ from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.pending import PendingDrafts, Retransmit
 from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
-from engine.replayed.answers import Answers
+from engine.replayed.answers import ReplayedOutcomes
 from fleet.acceptance.sources import sources_of
 from fleet.records.recorder import Log
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request, streams_of
+from fleet.scenario.workload import streams_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import (
     Draft,
@@ -20,6 +19,7 @@ from fleet.stations.messages import (
     Finished,
     Ignored,
     Instruction,
+    Join,
     Leave,
     Message,
     Overdue,
@@ -34,17 +34,21 @@ from fleet.times.step import Step
 
 
 class ReplayedTarget:
-    """Target number `target`: its station, its users; `due_s` holds its running step and when it ends.
+    """Target number `target`, its station and its users.
 
-    `opening`: requests that are not to be sent yet, by when they are, a heap. `life`: of its process.
+    - `post(message, content, time_s)`: sends a message to its drafter.
+    - `join(join, time_s)`: delivers the next request of a user at that time, by the engine's clock.
+    - `zero_s`: time zero of the run. `life`: of its process.
+    - `running`, `due_s`: its running step, and when that ends.
     """
 
     def __init__(
         self,
         fleet: Fleet,
         target: int,
-        answers: Callable[[Station], Answers],
+        answers: Callable[[Station], ReplayedOutcomes],
         post: Callable[[Message, Content, float], None],
+        join: Callable[[Join, float], None],
         zero_s: float,
         log: Log,
         life: Life = FIRST,
@@ -52,6 +56,7 @@ class ReplayedTarget:
         self.fleet = fleet
         self.target = target
         self.post = post
+        self.join = join
         self.zero_s = zero_s
         self.life = life
         self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", log)
@@ -63,55 +68,43 @@ class ReplayedTarget:
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
         self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
-        self.opening: list[tuple[float, int, Request]] = []
         self.answers = answers(self.recorded.station)
         self.pending = PendingDrafts()
-        self.taken: list[Content] = []  # what the running step verifies
+        self.taken: list[Content] = []  # the drafts that the running step verifies
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
 
     @property
     def finished(self) -> bool:
-        """Whether all its users have all their texts."""
+        """Whether all requests of its users are decoded."""
         return not self.requests
 
     def begin(self) -> None:
-        """Let all users send their first request, or the next one after those that they have."""
+        """Send the first unfinished request of each user."""
         if self.life.number:
             self.deliver(Restarted(self.life.number), NOTHING, now_s())
         for tag in list(self.requests):
             self._next_request(tag)
 
     def alarm_s(self) -> float:
-        """When silence will mean something to the station, by the engine's clock; infinite while a step runs."""
+        """Return the next timeout of the station, by the engine's clock; infinite while a step runs."""
         return math.inf if self.running is not None else self.recorded.station.alarm_s() + self.zero_s
 
     def ring(self, time_s: float) -> None:
-        """Tell the station what silence amounts to by now."""
+        """Deliver the timeouts of the station that are due."""
         if self.recorded.station.alarm_s() + self.zero_s <= time_s:
             for event in self.recorded.station.due(time_s - self.zero_s):
                 self.deliver(event, NOTHING, time_s)
-
-    def open_due(self, time_s: float) -> None:
-        """Let those requests be sent whose time has come."""
-        while self.opening and self.opening[0][0] <= time_s:
-            opens_s, tag, request = heapq.heappop(self.opening)
-            self._open(tag, request, opens_s)
 
     def _next_request(self, tag: int) -> None:
         request = next(self.requests[tag], None)
         if request is None:
             del self.requests[tag]
-        elif (opens_s := self.zero_s + request.not_before_s) > now_s():
-            heapq.heappush(self.opening, (opens_s, tag, request))
         else:
-            self._open(tag, request, now_s())
-
-    def _open(self, tag: int, request: Request, time_s: float) -> None:
-        self.deliver(join_of(self.fleet, tag, request), NOTHING, time_s)
+            self.join(join_of(self.fleet, tag, request), max(now_s(), self.zero_s + request.not_before_s))
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
-        """Hand an event to the station, carry out its instructions, and start what it plans."""
+        """Deliver an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
         if isinstance(event, Overdue):
             self.pending.forget(event.tag)
@@ -148,7 +141,7 @@ class ReplayedTarget:
                 assert isinstance(instruction, Released | Ignored), instruction
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return what is sent with a request: more than the target's own token where news may have been lost."""
-        said = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
+        """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
+        count = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
         content = self.answers.content_of(request)
-        return Content([0] * said) if said > len(content.tokens) else content
+        return Content([0] * count) if count > len(content.tokens) else content

@@ -1,7 +1,8 @@
-"""Replayed targets: many of them in one light process without a model, for hardware that this machine does not have.
+"""Replayed targets: many in one light process without a model, for other hardware than this machine's.
 
-A verification takes the time that the scenario states for such a target; what it accepts, `answers.py` says. Transport
-and queueing stay real; so do drafting and acceptance, where a real drafter's tokens are compared with real text.
+A verification takes the time that the scenario gives for such a target; `answers.py` decides acceptance. Transport and
+queueing are real. With a real drafter, drafting and acceptance are real too: its tokens are compared with recorded
+text.
 """
 
 import heapq
@@ -25,7 +26,7 @@ from engine.net.sockets import Sockets
 from engine.node.router import InnerRouter
 from engine.node.worker import READ_S, STILL_S, Worker
 from engine.node.write_ahead_log import FIRST, Life, open_log
-from engine.replayed.answers import Answers, Continuation, Continued, Drawn
+from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
 from engine.replayed.target import ReplayedTarget
 from fleet.errors import InputError
 from fleet.records.recorder import Log, RecordedStation
@@ -33,6 +34,7 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.messages import (
     DraftRequest,
+    Join,
     Leave,
     Message,
     Routed,
@@ -71,7 +73,7 @@ class ReplayedFleet:
         life.wait_until_back()
         self.fleet = fleet
         self.life = life
-        self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
+        self.answers: Callable[[Station], ReplayedOutcomes] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
         self.say = say
@@ -104,8 +106,8 @@ class ReplayedFleet:
         self.targets: dict[int, ReplayedTarget] = {}
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
-        self.later: list[tuple[float, int, Deliver]] = []  # a heap: what is kept until a time
-        self.kept = count()
+        self.later: list[tuple[float, int, Deliver]] = []  # a heap of events by their time
+        self.order = count()
         self.watched = fleet.verifiers.patience.patience_s > 0
         self.due_s = 0.0
         self.margin = Margin()
@@ -114,14 +116,14 @@ class ReplayedFleet:
         self.workers: list[Worker] = []
 
     def open(self) -> None:
-        """Do nothing: it connects while it waits for welcomes, or serves."""
+        """Do nothing: `wait_for_welcomes` and `serve` connect."""
 
     def stop(self) -> None:
-        """End after what is under way now; from any thread, and from a signal handler."""
+        """End after the running step; from any thread, and from a signal handler."""
         self.stopping = True
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all are served; InputError if one is turned away, or after `patience_s`."""
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
         until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
         try:
             while any(client.state != "open" for client in self.connections.clients.values()):
@@ -137,9 +139,11 @@ class ReplayedFleet:
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Decode all requests of all targets; return the stations' log, its times counted from `zero_s`."""
+        """Decode all requests of all targets; return the stations' log, with times from `zero_s`."""
         self.targets = {
-            number: ReplayedTarget(self.fleet, number, self.answers, self._post, zero_s, self.log, self.life)
+            number: ReplayedTarget(
+                self.fleet, number, self.answers, self._post, self._join, zero_s, self.log, self.life
+            )
             for number in self.numbers
         }
         if self.routes:
@@ -170,7 +174,7 @@ class ReplayedFleet:
             self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _route(self, routed: Routed, left_s: float) -> None:
-        """Send a request where the router wants it, with what its target says then: all of it where it opens."""
+        """Send a routed request, with its current content: the whole prefix if it opens its session."""
         message, content = routed.message, NOTHING
         if isinstance(message, DraftRequest):
             content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
@@ -180,15 +184,15 @@ class ReplayedFleet:
     def _finish_due(self) -> None:
         time_s = now_s()
         for target in self.targets.values():
-            target.open_due(time_s)
             target.ring(time_s)
         due = [target for target in self.targets.values() if target.running is not None and target.due_s <= time_s]
         for target in sorted(due, key=lambda target: target.due_s):
-            self._turn(0.0)  # what came before the end of a step is told before it
+            self._turn(0.0)  # events before the end of a step go first
             target.finish()
+        self._hand_over()
 
     def _turn(self, wait_s: float) -> bool:
-        """Take what has arrived, or wait for it; say what is due. Return whether anything has arrived."""
+        """Receive frames, or wait for one; send what is due. Return whether any has arrived."""
         frames = self.sockets.poll(wait_s)
         for frame in frames:
             self._carry_out(self.connections.receive(frame.port, frame.peer, frame.frame, frame.time_s), frame.time_s)
@@ -202,18 +206,17 @@ class ReplayedFleet:
         return bool(frames)
 
     def _hand_over(self) -> None:
-        """Hand over what has come in, and what was kept until now."""
-        while self.later and self.later[0][0] <= now_s():
-            time_s, _, kept = heapq.heappop(self.later)
-            if isinstance(kept.event, View):
-                if self.router is not None:
-                    self.router.deliver(kept.event, time_s, kept.payload_bytes)
+        """Deliver all events that are due."""
+        while self.inbox or (self.later and self.later[0][0] <= now_s()):
+            if self.inbox:
+                action, time_s = self.inbox.popleft()
             else:
-                self.inbox.append((kept, time_s))
-        while self.inbox:
-            came, time_s = self.inbox.popleft()
-            target = self.targets[self.fleet.target_of(came.event.tag)]
-            target.deliver(came.event, came.content, time_s, came.payload_bytes)
+                time_s, _, action = heapq.heappop(self.later)
+            if not isinstance(action.event, View):
+                target = self.targets[self.fleet.target_of(action.event.tag)]
+                target.deliver(action.event, action.content, time_s, action.payload_bytes)
+            elif self.router is not None:
+                self.router.deliver(action.event, time_s, action.payload_bytes)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):
@@ -222,14 +225,19 @@ class ReplayedFleet:
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):
                 continue
             if action.after_s or isinstance(action.event, View):
-                heapq.heappush(self.later, (time_s + action.after_s, next(self.kept), action))
-            else:  # it may follow from what a target posts just now
+                self._later(action, time_s + action.after_s)
+            else:  # not at once: a target may be posting now
                 self.inbox.append((action, time_s))
 
+    def _join(self, join: Join, time_s: float) -> None:
+        self._later(Deliver(join), time_s)
+
+    def _later(self, action: Deliver, time_s: float) -> None:
+        heapq.heappush(self.later, (time_s, next(self.order), action))
+
     def _wait(self) -> None:
-        """Take what arrives until shortly before the next end of a step, or the next tick."""
+        """Receive frames until shortly before the next event or tick."""
         dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
-        dues_s += [target.opening[0][0] for target in self.targets.values() if target.opening]
         dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
         due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]], default=None)
         before_s = now_s()
@@ -237,12 +245,12 @@ class ReplayedFleet:
         if not self._turn(wait_s) and wait_s > 0:
             late_s = now_s() - before_s - wait_s
             self.margin.slept(late_s)
-            if late_s > STILL_S:  # this process stood still: what came meanwhile goes first
+            if late_s > STILL_S:  # this process was stopped: earlier frames go first
                 self._turn(READ_S)
 
 
 def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return pairs of target and drafter that are connected; with a router each target and 0."""
+    """Return the connected pairs of target and drafter; with a router each target and 0."""
     M = fleet.drafters.count
     if fleet.routed:
         return [(target, 0) for target in numbers]

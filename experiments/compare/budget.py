@@ -1,4 +1,4 @@
-"""How much of a prediction's error goes with each part of the measured run: an error budget."""
+"""Error budget: the share of a prediction's error that disappears when a part of the measured run is played back."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ STEPS: tuple[tuple[Part, ...], ...] = (
 def error_budget(scenario: Scenario, runs: Sequence[Run]) -> list[BudgetRow]:
     """Return the errors of a scenario's prediction for its engine runs, by what is played back.
 
-    Raises InputError for a run whose log is not one of its scenario.
+    Raises InputError if a run's log is not from its scenario.
     """
     measured = [measure(run) for run in runs]
     rows = []

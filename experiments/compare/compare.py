@@ -1,8 +1,8 @@
-"""Hold predictions against measured runs, quantity by quantity, and say where their errors come from.
+"""Compares predictions with measured runs, quantity by quantity, and splits their errors by cause.
 
-An engine's run is not what a simulation said for three reasons: what happens between its steps goes by other rules
-(the mechanism), the steps took or yielded something else than the profile says (the parameters), or the host was not
-what it was before (the host: the engine against itself).
+A prediction differs from an engine's run for three reasons. Between steps other rules apply (the mechanism). Steps
+have other times or accepted lengths than in the profile (the parameters). The host has changed since calibration (the
+host: one engine run against another).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,14 +33,14 @@ Floats = NDArray[np.float64]
 STEADY = 0.01  # reruns that agree as well as this are steady, however good the prediction is
 
 
-class Error(msgspec.Struct, frozen=True):
-    """How far predictions of a quantity are off, relative to the measured value.
+class PredictionError(msgspec.Struct, frozen=True):
+    """Error of the predictions of a quantity, relative to the measured value.
 
     Keys:
         value: The mean over the engine's runs of (prediction - run) / run; of the host, as `absolute`.
         low: Lower end of its 95 % interval; NaN where there is none.
         high: Upper end of its 95 % interval; NaN where there is none.
-        absolute: The mean over the engine's runs of the absolute value: what one run is off by.
+        absolute: The mean over the engine's runs of the absolute error of one run.
     """
 
     value: float
@@ -49,11 +49,11 @@ class Error(msgspec.Struct, frozen=True):
     absolute: float
 
 
-class Row(msgspec.Struct, frozen=True):
+class ComparedQuantity(msgspec.Struct, frozen=True):
     """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
 
     Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
-    values of the engine's runs, where there are several. `mechanism`: what is left where `MECHANISM` of them is
+    values of the engine's runs, where there are several. `mechanism`: the remaining error where `MECHANISM` of them is
     played back; `parameters`: the error of `sim`; `host`: the runs by each other.
     """
 
@@ -65,34 +65,34 @@ class Row(msgspec.Struct, frozen=True):
     sim_interval: tuple[float, float]
     engine_interval: tuple[float, float]
     runs: tuple[float, ...] = ()
-    parameters: Error | None = None
-    mechanism: Error | None = None
-    host: Error | None = None
+    parameters: PredictionError | None = None
+    mechanism: PredictionError | None = None
+    host: PredictionError | None = None
 
     @property
     def steady(self) -> bool | None:
-        """Whether the reruns agree well enough to tell the prediction's error; None where nothing was rerun."""
+        """Whether the reruns agree well enough to measure the prediction's error; None without reruns."""
         if self.host is None or self.parameters is None:
             return None
         return self.host.absolute <= max(self.parameters.absolute, STEADY)
 
 
 class BudgetRow(msgspec.Struct, frozen=True):
-    """What a quantity is still off by where these parts of the runs are played back, and all else is drawn."""
+    """Remaining error of a quantity where these parts of the runs are played back, and all else is drawn."""
 
     quantity: str
     played: tuple[Part, ...]
-    error: Error
+    error: PredictionError
 
 
 class Comparison(Shown, msgspec.Struct, frozen=True):
-    """All rows, and the mean absolute relative error of each quantity. `profile_digest` names what predicted.
+    """All rows, and the mean absolute relative error of each quantity. `profile_digest` names the predicting profile.
 
-    `differences`: what the two runs did not share, a line each, to be read before their errors. `notes`: what else
-    could not be told, and why. `budget`: how much of the error each part of the run makes, where that was asked for.
+    `differences`: what the two runs did not share, a line each; read it before the errors. `notes`: errors that could
+    not be computed, and why. `budget`: each part's share of the error, if `--budget` is set.
     """
 
-    rows: list[Row]
+    rows: list[ComparedQuantity]
     mape: dict[str, float]
     profile_digest: str = ""
     differences: list[str] = []
@@ -100,7 +100,7 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
     budget: list[BudgetRow] = []
 
     def line(self) -> str:
-        """Say what the two did not share, and how far off the simulation is."""
+        """Write the differences of the two runs, and the simulation's errors."""
         unlike = "".join(f"not shared: {difference}; " for difference in self.differences)
         return f"{unlike}mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in self.mape.items())
 
@@ -110,20 +110,22 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **values} for row, values in rows])
 
 
-def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]) -> list[Row]:
+def compare_metrics(
+    case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]
+) -> list[ComparedQuantity]:
     """Return the rows of one case, for every compared quantity that both worlds have."""
     sim, engine = with_percentiles(sim), with_percentiles(engine)
     return [_row(quantity, case, sim, [engine]) for quantity in COMPARED if quantity in sim and quantity in engine]
 
 
-def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[Row]:
+def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[ComparedQuantity]:
     """Return the rows of one case with their three errors, for every compared quantity that both worlds have."""
     sim = with_percentiles(sim)
-    known = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
-    return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in known]
+    names = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
+    return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in names]
 
 
-def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
+def _with_errors(row: ComparedQuantity, sim: Metric, reruns: Reruns) -> ComparedQuantity:
     """Add the three errors to a row; where the engine's quantity is zero there are none."""
     of_runs = [run[row.quantity] for run in reruns.engine]
     values = np.array([metric.value for metric in of_runs])
@@ -140,7 +142,7 @@ def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
 
 def _row(
     quantity: str, case: Mapping[str, Any], sim: Mapping[str, Metric], runs: Sequence[Mapping[str, Metric]]
-) -> Row:
+) -> ComparedQuantity:
     ours, measured = sim[quantity], [run[quantity] for run in runs]
     engine = float(np.median([metric.value for metric in measured]))
     if len(measured) == 1:
@@ -148,10 +150,10 @@ def _row(
     else:
         interval = student_t_interval([metric.value for metric in measured])
     error = (ours.value - engine) / engine if engine else float("nan")
-    return Row(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
+    return ComparedQuantity(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
 
 
-def _parameters(sim: Metric, runs: Sequence[Metric]) -> Error:
+def _parameters(sim: Metric, runs: Sequence[Metric]) -> PredictionError:
     """The error of one prediction for all runs; a single run has the interval of both their own ones."""
     errors = np.array([sim.value / run.value - 1 for run in runs])
     if len(runs) > 1:
@@ -160,7 +162,9 @@ def _parameters(sim: Metric, runs: Sequence[Metric]) -> Error:
     else:
         half = (1 + errors[0]) * _half(runs[0])
     half = float(np.hypot(half, (1 + errors.mean()) * _half(sim)))
-    return Error(float(errors.mean()), float(errors.mean() - half), float(errors.mean() + half), _absolute(errors))
+    return PredictionError(
+        float(errors.mean()), float(errors.mean() - half), float(errors.mean() + half), _absolute(errors)
+    )
 
 
 def _half(metric: Metric) -> float:
@@ -168,23 +172,23 @@ def _half(metric: Metric) -> float:
     return (metric.high - metric.low) / 2 / metric.value if metric.value else float("nan")
 
 
-def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> Error | None:
+def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> PredictionError | None:
     """Return the error of predictions that were made for each run by itself; None where one is missing, or zero."""
-    measured, known = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
-    if len(known) != len(measured) or not np.all(measured):
+    measured, values_sim = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
+    if len(values_sim) != len(measured) or not np.all(measured):
         return None
-    errors = np.array(known) / measured - 1
-    return Error(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
+    errors = np.array(values_sim) / measured - 1
+    return PredictionError(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
 
 
-def _host(values: Floats) -> Error | None:
-    """How far a run is off another one; the interval is that of the runs' standard deviation."""
+def _host(values: Floats) -> PredictionError | None:
+    """Difference of one run from another; the interval is that of the runs' standard deviation."""
     if len(values) < 2:
         return None
     off = _absolute(np.array([one / other - 1 for one, other in permutations(values, 2)]))
     freedom, outside = len(values) - 1, (1 - CONFIDENCE) / 2
     low, high = (off * np.sqrt(freedom / stats.chi2.ppf(level, freedom)) for level in (1 - outside, outside))
-    return Error(off, float(low), float(high), off)
+    return PredictionError(off, float(low), float(high), off)
 
 
 def _absolute(errors: Floats) -> float:
@@ -192,7 +196,10 @@ def _absolute(errors: Floats) -> float:
 
 
 def summarise(
-    rows: Iterable[Row], profile_digest: str = "", differences: Sequence[str] = (), notes: Sequence[str] = ()
+    rows: Iterable[ComparedQuantity],
+    profile_digest: str = "",
+    differences: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Collect rows into a comparison with the mean absolute error of each quantity."""
     listed = list(rows)

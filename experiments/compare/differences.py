@@ -1,4 +1,4 @@
-"""What two runs did not share, in lines: said before how far they are apart, because it explains most of it."""
+"""Differences in the setup of two runs, in lines. They explain most of the error, so they are printed before it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,14 +21,14 @@ from fleet.scenario.sides import without_profiles
 from fleet.times.profile import HardwareProfile
 
 BUSY = 0.05  # share of steps that start late on a busy host
-STATIONS = ("stations", "replayed")  # in the provenance of a profile whose delays are those of replayed stations
+STATIONS = ("stations", "replayed")  # in the provenance of a profile with the delays of replayed stations
 OF_ITS_OWN = "a device of its own for every station"
 SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
-MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: its profile says whose times it has
+MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: the source of the times is in its profile
 
 
 def differences(first: Run, second: Run) -> list[str]:
-    """Return what the two runs did not share: profile, acceptance, devices, prompts and other keys.
+    """Return the differences of two runs: profile, acceptance, devices, prompts and other keys.
 
     The second is a measured one, where there is one.
     """
@@ -41,7 +41,7 @@ def differences(first: Run, second: Run) -> list[str]:
 
 
 def _profile(first: Run, second: Run) -> Iterator[str]:
-    """Whose times a simulation had, and whether they are those of the measured models."""
+    """Yield the source of a simulation's step times, and whether it is the measured models."""
     profile, ran = first.header.scenario.profile, second.header.scenario
     if first.header.world != "sim" or not isinstance(profile, HardwareProfile):
         return
@@ -54,25 +54,25 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
     elif "drafters" not in second.header.replayed:
         yield from _models(profile, ran)
     elif STATIONS not in profile.provenance.items():
-        held = holds_links(second.header.fleet)
+        delayed = holds_links(second.header.fleet)
         yield (
-            f"{'delays' if held else 'links and delays'}: replayed stations have those of their own host's processes, "
+            f"{'delays' if delayed else 'links and delays'}: replayed stations have their own host's, "
             f"and the simulation had those of profile {profile.name}, or the scenario's"
-            + ("; links were held back as stated" if held else "")
+            + ("; links were held back as stated" if delayed else "")
         )
 
 
 def _models(profile: HardwareProfile, ran: Scenario) -> Iterator[str]:
     """Whether a profile is of the models and not of the prompts that ran."""
-    known = measured_on(profile.provenance)
-    if known is None:
+    origin = measured_on(profile.provenance)
+    if origin is None:
         yield f"profile: {profile.name} was not calibrated on the models that ran"
         return
-    for role, calibrated in (("drafters", known.drafter_model), ("verifiers", known.target_model)):
+    for role, calibrated in (("drafters", origin.drafter_model), ("verifiers", origin.target_model)):
         model = getattr(ran, role).model
         if not _same_file(calibrated, model):
             yield f"profile: {profile.name} was calibrated on {role}.model = {calibrated}, and {model} ran"
-    if _same_file(known.prompts_file, ran.workload.prompts):
+    if _same_file(origin.prompts_file, ran.workload.prompts):
         yield f"prompts: {profile.name} was calibrated on those of the run, {ran.workload.prompts}: it has seen them"
 
 
@@ -104,11 +104,11 @@ def _source(run: Run) -> str:
         return "drawn at replayed targets" if "drafters" in run.header.replayed else "accepted by the models"
     fleet = run.header.fleet
     assert fleet.acceptance is not None  # nothing is simulated without
-    told = accepts(fleet.acceptance, depth)
+    effect = accepts(fleet.acceptance, depth)
     if scenario.acceptance is None:
-        return f"simulated from profile {fleet.profile}'s ({told})"
+        return f"simulated from profile {fleet.profile}'s ({effect})"
     instead = "" if replaced_acceptance(scenario) is None else f" in place of profile {fleet.profile}'s"
-    return f"simulated from the scenario's [acceptance]{instead} ({told})"
+    return f"simulated from the scenario's [acceptance]{instead} ({effect})"
 
 
 def mean_length_of(run: Run) -> MeanLength | None:
@@ -122,7 +122,7 @@ def mean_length_of(run: Run) -> MeanLength | None:
 
 
 def _devices(first: Run, second: Run) -> Iterator[str]:
-    """Who shared a device with whom and how; and a host of fewer cores than its run had models."""
+    """Yield which roles shared a device, and whether the host has fewer cores than the run had models."""
     shared = sharing(first.header.fleet), sharing(second.header.fleet)
     if shared[0] != shared[1]:
         names = _names(first, second)
@@ -160,8 +160,8 @@ def sharing(fleet: Fleet) -> str:
     for role, place in (("drafters", fleet.drafters), ("targets", fleet.verifiers)):
         if place.device and place.count:
             stations.setdefault(place.device, []).append(role)
-    told = [f"{' and '.join(roles)} share one ({fleet.devices[name].sharing})" for name, roles in stations.items()]
-    return "; ".join(told) or OF_ITS_OWN
+    shared = [f"{' and '.join(roles)} share one ({fleet.devices[name].sharing})" for name, roles in stations.items()]
+    return "; ".join(shared) or OF_ITS_OWN
 
 
 def busy_host(runs: Sequence[Run]) -> list[str]:

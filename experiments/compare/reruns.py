@@ -1,4 +1,4 @@
-"""Several engine runs of one scenario, and what the simulator makes of each: played back, and blind."""
+"""Several engine runs of one scenario, and the simulation of each: played back, and blind."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ class Reruns(msgspec.Struct, frozen=True):
 
 
 def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
-    """Simulate the scenario, whose profile predicts, once for each of its engine runs.
+    """Simulate the scenario from its profile, once for each of its engine runs.
 
-    Raises InputError for a run whose log is not one of its scenario.
+    Raises InputError if a run's log is not from its scenario.
     """
     return Reruns(
         engine=[with_percentiles(measure(run)) for run in runs],

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from experiments.compare.compare import Error, Row
+from experiments.compare.compare import ComparedQuantity, PredictionError
 
 
 class Summary(msgspec.Struct, frozen=True):
     """Errors of one quantity over cells that were rerun, as shares: means over cells, and the worst cell.
 
-    `mechanism` and `blind`, with `_worst`: by the cells' mean errors over their runs. `blind_one_run` and
-    `host_one_run`: how far one run is off the blind prediction, and off another run of its cell. `steady`: cells whose
-    runs tell the prediction's error from the host's.
+    `mechanism` and `blind`, with `_worst`: from the cells' mean errors over their runs. `blind_one_run`: error of the
+    blind prediction of one run. `host_one_run`: difference of two runs of one cell. `steady`: cells with runs that
+    agree well enough to separate the prediction's error from the host's.
     """
 
     cells: int
@@ -27,7 +27,7 @@ class Summary(msgspec.Struct, frozen=True):
 
     @property
     def blind_over_host(self) -> float:
-        """How many times as far a run is off its prediction as off another run."""
+        """Ratio of a run's difference from its prediction to its difference from another run."""
         return self.blind_one_run / self.host_one_run if self.host_one_run else float("inf")
 
     def lines(self) -> list[str]:
@@ -43,23 +43,25 @@ class Summary(msgspec.Struct, frozen=True):
         ]
 
 
-def summary_of(rows: Sequence[Row]) -> Summary | None:
+def summary_of(rows: Sequence[ComparedQuantity]) -> Summary | None:
     """Return the summary of one quantity's rows; None where none of them was rerun and played back."""
-    told = [row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None]
-    if not told:
+    complete = [
+        row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None
+    ]
+    if not complete:
         return None
-    mechanism, blind = (_cells([getattr(row, name) for row in told]) for name in ("mechanism", "parameters"))
+    mechanism, blind = (_cells([getattr(row, name) for row in complete]) for name in ("mechanism", "parameters"))
     return Summary(
-        len(told), sum(bool(row.steady) for row in told), *mechanism, *blind,
-        _one_run([row.parameters for row in told]), _one_run([row.host for row in told]),
+        len(complete), sum(bool(row.steady) for row in complete), *mechanism, *blind,
+        _one_run([row.parameters for row in complete]), _one_run([row.host for row in complete]),
     )  # fmt: skip
 
 
-def _cells(errors: Sequence[Error | None]) -> tuple[float, float]:
+def _cells(errors: Sequence[PredictionError | None]) -> tuple[float, float]:
     """Mean and largest absolute value of the cells' errors."""
     values = [abs(error.value) for error in errors if error is not None]
     return (float(np.mean(values)), max(values)) if values else (float("nan"), float("nan"))
 
 
-def _one_run(errors: Sequence[Error | None]) -> float:
+def _one_run(errors: Sequence[PredictionError | None]) -> float:
     return float(np.mean([error.absolute for error in errors if error is not None]))

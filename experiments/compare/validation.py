@@ -1,4 +1,4 @@
-"""How far predictions are off measured runs, and where that comes from."""
+"""Errors of predictions against measured runs, by cause."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from fleet.scenario.scenario import Scenario
 
 
 def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], budget: bool) -> Comparison:
-    """Hold a simulated and a measured run against each other; of two runs of one world, errors refer to the second.
+    """Compare a simulated and a measured run; for two runs of one world, errors refer to the second.
 
     `reruns`: names and runs. Raises InputError for reruns of another scenario.
     """

@@ -20,7 +20,7 @@ from fleet.interrupts import ENDING, Interrupted
 
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
-    0: "The command did what it was asked to.",
+    0: "The command succeeded.",
     1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a precision that was "
     "not reached, a process of a running fleet that was killed, a file that could not be written (a full disk). What "
     "was computed is printed, the file unchanged.",
@@ -28,7 +28,7 @@ STATUSES = {
     "that is not installed.",
     128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",
     128 + signal.SIGTERM: "It was ended by SIGTERM; the line says what was kept. 129 where its terminal was closed.",
-    BROKEN_PIPE: "Whoever read its output has stopped reading, such as `head`; there is no line.",
+    BROKEN_PIPE: "The reader of its output closed the pipe, such as `head`; there is no line.",
 }
 """Exit statuses and their meanings, as the reference prints them."""
 
@@ -38,12 +38,12 @@ ENGINE_PARTS = {"torch", "transformers", "zmq", "tokenizers", "safetensors"}
 
 
 def run_main(module: str, name: str = "specfleet") -> NoReturn:
-    """Import a module and run its `main`; what comes while it is imported ends the process in the same way."""
+    """Import a module and run its `main`; signals and errors during the import end the process in the same way."""
     run(lambda: importlib.import_module(module).main(), name)
 
 
 def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoReturn:
-    """Run a program and end its process: with the status that it returns, or with what ended it as one line.
+    """Run a program and end its process: with the status that it returns, or with its error as one line.
 
     `name` begins the line.
     """
@@ -64,7 +64,7 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
         status, line = 1, f"{error.filename or 'standard output'}: cannot be written ({error.strerror})"
     try:
         sys.stdout.flush()
-    except OSError:  # beside what is told already
+    except OSError:  # the message above is enough
         _give_up_stdout()
     if line:
         with suppress(OSError):
@@ -79,7 +79,7 @@ def _printable(line: str) -> str:
 
 
 def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None, str]:
-    """Run the program; return its status, and the line that tells what ended it."""
+    """Run the program; return its status, and the line that says what ended it."""
     try:
         with interruptible():
             status = program()
@@ -105,7 +105,7 @@ def _outcome(program: Callable[[], int | str | None]) -> tuple[int | str | None,
 def interruptible() -> Iterator[None]:
     """Let signals that end a process raise Interrupted in the main thread, once.
 
-    Further ones are ignored from then on, so that what tidies up is not torn. A signal that was ignored before, as
+    Later signals are ignored, so that they do not interrupt the clean-up. A signal that was ignored before, as
     nohup does it, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -145,12 +145,12 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 @contextmanager
 def keeping(*places: Path | None) -> Iterator[None]:
-    """Where the work inside is interrupted, say what it wrote to these files or folders until then."""
+    """If the work inside is interrupted, add to the error which of these files or folders it has written."""
     before = {place: _files(place) for place in places if place is not None}
     try:
         yield
     except Interrupted as stop:
-        stop.kept = stop.kept or "; ".join(_kept(place, known) for place, known in before.items())
+        stop.kept = stop.kept or "; ".join(_kept(place, earlier) for place, earlier in before.items())
         raise
 
 
@@ -162,7 +162,7 @@ def _kept(place: Path, before: set[tuple[str, int, int]]) -> str:
 
 
 def _files(place: Path) -> set[tuple[str, int, int]]:
-    """Name each file at or below a place, with what changes whenever it is written."""
+    """Return each file at or below a place, with its size and time of change."""
     files = place.rglob("*") if place.is_dir() else [place]
     return {(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files if file.is_file()}
 
@@ -172,7 +172,7 @@ def _nowhere() -> TextIO:
 
 
 def _is_broken(stream: object) -> bool:
-    """Whether nobody reads the stream any more."""
+    """Whether the stream's reader has closed it."""
     try:
         poll = select.poll()
         poll.register(stream, select.POLLOUT)
@@ -182,6 +182,6 @@ def _is_broken(stream: object) -> bool:
 
 
 def _give_up_stdout() -> None:
-    """Let what is still to be printed go nowhere: Python would try it again at its end."""
+    """Discard output that is not printed yet; Python would try it again at its end."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

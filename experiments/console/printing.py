@@ -1,6 +1,6 @@
-"""What people see in a terminal: results on standard output, progress and remarks on standard error.
+"""Terminal output: results on standard output, progress and warnings on standard error.
 
-rich draws tables and bars; it is imported when the first one is drawn, so that what prints none starts quickly.
+rich draws tables and bars. It is imported with the first one, so that other commands start quickly.
 """
 
 import math
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from experiments.compare.compare import Comparison, Error, Row
+    from experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
     from fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
 
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
@@ -28,7 +28,7 @@ def remark(text: str) -> None:
 
 @contextmanager
 def busy(text: str) -> Iterator[None]:
-    """Show on standard error that something of unknown length goes on."""
+    """Show a progress bar of unknown length on standard error."""
     screen = _screen()
     with screen.status(text) if screen.is_terminal else nullcontext():
         yield
@@ -80,7 +80,7 @@ def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 
 def show(table: "Table", console: "Console") -> None:
-    """Print a table as any other text: rich has an end of its own for output that nobody reads any more."""
+    """Print a table as ordinary text, because rich handles a closed pipe in a way of its own."""
     with console.capture() as drawn:
         console.print(table)
     print(drawn.get(), end="")
@@ -108,12 +108,12 @@ def times_text(factor: float) -> str:
 
 
 def case_text(case: Mapping[str, Any]) -> str:
-    """What distinguishes one case from others, on one line."""
+    """Return a case's keys and values on one line."""
     return ", ".join(f"{key}={value}" for key, value in case.items())
 
 
 def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[str] = ()) -> None:
-    """Print what the runs did not share, then a comparison's rows and its mean absolute errors.
+    """Print the runs' differences, then a comparison's rows and its mean absolute errors.
 
     `quantities`: only these. Where the runs were rerun or played back, the three errors stand side by side.
     """
@@ -129,14 +129,14 @@ def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[
         "mechanism": [_error(row.mechanism) for row in chosen],
         "host": [_host(row) for row in chosen],
     }
-    told = {heading: cells for heading, cells in columns.items() if any(cells)}
-    print_table(title, list(told), list(zip(*told.values(), strict=True)), texts=2)
+    filled = {heading: cells for heading, cells in columns.items() if any(cells)}
+    print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
     means = {name: value for name, value in comparison.mape.items() if not quantities or name in quantities}
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
 
 
 def print_budget(comparison: "Comparison") -> None:
-    """Print what is left of each quantity's error where parts of the runs are played back; nothing if nobody asked."""
+    """Print the error that remains for each quantity when parts of the runs are replayed; nothing without a budget."""
     quantities = list(dict.fromkeys(row.quantity for row in comparison.budget))
     left = {(row.quantity, row.played): _error(row.error) for row in comparison.budget}
     rows = [
@@ -147,17 +147,17 @@ def print_budget(comparison: "Comparison") -> None:
         print_table("error that is left", ("played back of the runs", *quantities), rows)
 
 
-def _error(error: "Error | None") -> str:
+def _error(error: "PredictionError | None") -> str:
     return "" if error is None else f"{error.value:+.1%}{_interval_of(error)}"
 
 
-def _interval_of(error: "Error | None") -> str:
+def _interval_of(error: "PredictionError | None") -> str:
     """Half of an error's interval; nothing where it has none."""
     return "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
 
 
-def _host(row: "Row") -> str:
-    """How far reruns are off each other, and whether that hides the prediction's error."""
+def _host(row: "ComparedQuantity") -> str:
+    """Return the differences among reruns, and whether they hide the prediction's error."""
     if row.host is None:
         return ""
     return f"{row.host.value:.1%}" + ("" if row.steady else ", unsteady host")

@@ -1,4 +1,4 @@
-"""The demo's cells: their scenarios, and what both worlds make of one."""
+"""The demo's cells: their scenarios, and their results in both worlds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from calibrate.run import QUICK, STAGES, Effort
-from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.compare import ComparedQuantity, compare_reruns
 from experiments.compare.reruns import Reruns, replicate, simulated_reruns
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
@@ -26,7 +26,7 @@ ORDER_SEED = 1
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
-    """How large a demo: what to calibrate, which N to run, and how often."""
+    """Size of a demo: what to calibrate, which N to run, and how often."""
 
     calibration: Effort
     replayed_counts: tuple[int, ...]
@@ -50,7 +50,7 @@ SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 3)
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A cell before it is run: what names it, and its scenario. `kind`: replayed, real or baseline."""
+    """A cell before it is run: its name and its scenario. `kind`: replayed, real or baseline."""
 
     kind: str
     case: dict[str, Any]
@@ -67,8 +67,8 @@ class Planned(msgspec.Struct, frozen=True):
         return "".join(letter if letter.isalnum() else "-" for letter in self.name).replace("--", "-")
 
 
-class Cell(msgspec.Struct, frozen=True):
-    """A cell, the engine's runs of it, one a pass, and what the simulator made of it.
+class DemoCell(msgspec.Struct, frozen=True):
+    """A cell, the engine's runs of it, one a pass, and its simulations.
 
     `blind`: simulated from the profile alone. `rows`: its errors, quantity by quantity.
     """
@@ -77,7 +77,7 @@ class Cell(msgspec.Struct, frozen=True):
     runs: list[Run]
     reruns: Reruns
     blind: dict[str, Metric]
-    rows: list[Row]
+    rows: list[ComparedQuantity]
 
     @property
     def case(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Cell(msgspec.Struct, frozen=True):
         return self.planned.scenario
 
     def steady(self, quantity: str) -> bool | None:
-        """Whether its runs agree well enough on a quantity; None where nobody knows."""
+        """Whether its runs agree well enough on a quantity; None if unknown."""
         return next((row.steady for row in self.rows if row.quantity == quantity), None)
 
     def measured(self, quantity: str) -> float:
@@ -135,7 +135,7 @@ def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
 
 
 def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
-    """Yield the cells whose targets stand for accelerators of their own."""
+    """Yield the cells with replayed targets, which stand for separate accelerators."""
     for ratio in RETURN_OVER_SERVICE:
         time = replayed_time(profile, ratio)
         # Such a target is bound by memory: one token takes it as long as a few, a prefill not much longer.
@@ -147,7 +147,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
 
 
 def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
-    """Yield the cells whose targets run the model here; all stations take turns on this host."""
+    """Yield the cells with targets that run the model here; all stations share this host."""
     name = "real targets, by turns"
     for count in effort.real_counts:
         scenario = demo_scenario(
@@ -177,8 +177,8 @@ def in_passes(cells: Sequence[Planned], passes: int) -> list[Planned]:
     return [cells[number % len(cells)] for number in order]
 
 
-def simulated_cell(planned: Planned, runs: list[Run]) -> Cell:
+def simulated_cell(planned: Planned, runs: list[Run]) -> DemoCell:
     """Simulate a cell, and hold what comes out against the engine's runs of it."""
     reruns = simulated_reruns(planned.scenario, runs)
     blind = replicate(planned.scenario, SIM_SEEDS)
-    return Cell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))
+    return DemoCell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))

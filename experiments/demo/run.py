@@ -1,9 +1,9 @@
 """The demo: calibrate the demo pair here, then, on other prompts, run N = 1, 2, ... in both worlds, compare, draw.
 
-The order is the argument: the profile is written first, from calibration prompts; it fixes the two verification times
-of the replayed targets; only then do engine and simulation run the same scenarios on evaluation prompts (law 7).
-The engine runs every cell several times, in a random order over the whole demo, because a shared host is slower at one
-time than at another: what it makes of a cell the next time is the error that no model can be held to.
+The order matters. The profile is written first, from calibration prompts, and fixes the two verification times of the
+replayed targets. Then engine and simulation run the same scenarios on evaluation prompts (law 7).
+The engine runs every cell several times, in a random order over the whole demo, because a shared host changes speed.
+The difference between two runs of a cell is the error that no model can go below.
 """
 
 from collections import defaultdict

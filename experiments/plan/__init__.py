@@ -1,7 +1,7 @@
 """Which fleet to build: how many drafters and targets, at which depth, for a load, goals and prices.
 
 ask.py       from options to a question; goals.py, prices.py and places.py read their texts
-question.py  what is asked, and a fleet of it as a scenario
+question.py  the question, and a fleet of it as a scenario
 screen.py    every fleet by equations
 search.py    which fleets are simulated, and which one is chosen
 trials.py    simulations of a fleet, compared by common random numbers

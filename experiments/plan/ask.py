@@ -14,7 +14,7 @@ from experiments.plan.question import DEPTH, Question
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
-from fleet.policies.group import Batch
+from fleet.policies.group import AllWaiting
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
@@ -69,7 +69,7 @@ def plan(
     if (target is None) != (draft is None):
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
     base = scenario_of(scenario, changes, **keys)
-    targets, drafts = (places_of(given, what) for given, what in ((target, "target"), (draft, "draft")))
+    targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
     base = _with_load(base, link_s, acceptance, arrivals_of(arrivals_per_s, burstiness))
     wanted = vary_of(vary) if vary is not None else {}
     open_loop = base.workload.arrivals is not None
@@ -98,8 +98,8 @@ def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal
     return (*parse_slo(_texts(slo)), *parse_least(_texts(least)))
 
 
-def _texts(given: str | Iterable[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
+def _texts(value: str | Iterable[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _with_load(
@@ -118,8 +118,8 @@ def _with_load(
         base = replace(
             base,
             workload=replace(base.workload, arrivals=arrivals),
-            drafters=replace(base.drafters, group=Batch()),
-            verifiers=replace(base.verifiers, group=Batch()),
+            drafters=replace(base.drafters, group=AllWaiting()),
+            verifiers=replace(base.verifiers, group=AllWaiting()),
         )
     return base
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from experiments.plan.question import PLAIN, Question, Shape
+from experiments.plan.question import PLAIN, FleetShape, Question
 from experiments.plan.trials import Entrant, Trial
 from fleet.scenario.scenario import Scenario
 from fleet.times.labels import basis_of
@@ -68,7 +68,7 @@ def slowed(scenario: Scenario, steps: Sequence[str], factor: float) -> Scenario:
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
-def doubts_of(question: Question, shape: Shape, error: float) -> dict[tuple[str, float], Scenario]:
+def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[tuple[str, float], Scenario]:
     """Return the fleet with slower and quicker steps, by role and by how many times slower they are."""
     scenario = question.scenario(shape)
     roles = ["targets"] if shape.kind == PLAIN else list(STEPS)
@@ -96,7 +96,7 @@ def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
 
 
 def helps_most(best: Entrant, tried: Doubts, metric: str) -> tuple[str, float]:
-    """Return whose steps, BETTER quicker, change a metric most, and by which share."""
+    """Return the role with the largest effect on a metric when its steps are BETTER quicker, and the change (share)."""
     base = best.trials[0].values[metric]
     effects = {
         role: trial.values[metric] / base - 1

@@ -21,7 +21,7 @@ class Goal(msgspec.Struct, frozen=True):
     """A limit of a metric.
 
     Keys:
-        text: The goal as it was asked for.
+        text: The goal as the user wrote it.
         metric: The metric that it limits.
         limit (the metric's): Where it is met.
         sense: Whether the metric is to be at most, or at least, the limit.
@@ -83,7 +83,7 @@ def _metric(time: str, form: str) -> str:
 
 
 def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:
-    for text in (part for given in texts for part in parts_of(given)):
+    for text in (part for value in texts for part in parts_of(value)):
         name, separator, value = text.partition("=")
         if not separator or not name.strip() or not value.strip():
             raise InputError(f"{option} {text}: write NAME=VALUE, for example tpot_p99=40ms")

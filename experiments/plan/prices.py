@@ -24,18 +24,18 @@ def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) 
     them has no price.
     """
     names = {role: list(dict.fromkeys(pair[place][0] for pair in pairs)) for place, role in enumerate(ROLES)}
-    given, unit = _read(texts, [*ROLES, *dict.fromkeys(name for own in names.values() for name in own if name)])
-    if not given:
+    prices, unit = _read(texts, [*ROLES, *dict.fromkeys(name for own in names.values() for name in own if name)])
+    if not prices:
         return [Prices(float(target), float(drafter), "device-hours") for (_, target), (_, drafter) in pairs]
     for role, own in names.items():
-        missing = [name or role for name in own if role not in given and name not in given]
+        missing = [name or role for name in own if role not in prices and name not in prices]
         if missing:
             add = ",".join(f"{name}=COST" for name in missing)
             raise InputError(f"--cost: the {role} has no price; add {add}, the cost of an hour")
 
     def price(role: str, devices: Devices) -> float:
         name, count = devices
-        return count * given.get(role, given.get(name, 0.0))
+        return count * prices.get(role, prices.get(name, 0.0))
 
     prices = [Prices(price("target", target), price("drafter", drafter), unit) for target, drafter in pairs]
     if not all(one.target_per_hour or one.drafter_per_hour for one in prices):
@@ -43,11 +43,11 @@ def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) 
     return prices
 
 
-def _read(texts: Iterable[str], known: Sequence[str]) -> tuple[dict[str, float], str]:
+def _read(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
     """Return prices by known name, and their unit; InputError for what is none."""
-    given: dict[str, float] = {}
+    prices: dict[str, float] = {}
     in_watts: set[bool] = set()
-    for text in (part for given in texts for part in parts_of(given)):
+    for text in (part for whole in texts for part in parts_of(whole)):
         name, separator, value = (part.strip() for part in text.partition("="))
         in_watts.add(value.endswith("W"))
         try:
@@ -55,10 +55,10 @@ def _read(texts: Iterable[str], known: Sequence[str]) -> tuple[dict[str, float],
         except ValueError:
             price = -1.0
         if not 0 <= price < 1e9:
-            raise InputError(f"--cost {text}: write DEVICE=COST, the cost of an hour, for example {known[-1]}=1.8")
-        if name not in known:
-            raise InputError(f"--cost {text}: no device here is called {name!r}; allowed: {', '.join(known)}")
-        given[name] = price
+            raise InputError(f"--cost {text}: write DEVICE=COST, the cost of an hour, for example {allowed[-1]}=1.8")
+        if name not in allowed:
+            raise InputError(f"--cost {text}: no device here is called {name!r}; allowed: {', '.join(allowed)}")
+        prices[name] = price
     if len(in_watts) > 1:
         raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
-    return given, "Wh" if in_watts == {True} else "cost"
+    return prices, "Wh" if in_watts == {True} else "cost"

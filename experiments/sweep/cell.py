@@ -1,6 +1,6 @@
-"""One cell of a sweep: its scenario with all its seeds, in either world, and what the equations say of it.
+"""One cell of a sweep: its scenario with all its seeds, in either world, and the equations' results for it.
 
-It is what a worker process imports, so it needs no pandas.
+Worker processes import this module, so it needs no pandas.
 """
 
 import math
@@ -30,9 +30,9 @@ ANALYTIC = (  # what the equations say of a cell
 class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
-    `analytic`: what the equations say of it, where they apply. `overload`: the verdict where it was offered more than
-    it could carry; it then has no steady state, and no intervals. `precision`: how precise the metrics were asked to
-    be, and `unmet` which of them are not, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
+    `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
+    the cell then has no steady state, and no intervals. `precision`: the requested precision of metrics. `unmet`: the
+    metrics that miss it, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
     `basis`: what its step times rest on; see `fleet/times/labels.py`. `by_seed`: the value of each metric and
     percentile at every seed, where there are several: cells have the same seeds and can be compared seed by seed.
     """

@@ -15,7 +15,7 @@ from fleet.scenario.sides import without_profiles
 def resume_digest(scenario: Scenario) -> str:
     """Fingerprint of the scenario and of the files that it names; without any, the scenario's own.
 
-    Whatever text in it is the path of a file counts by that file's content, so that no key can be forgotten; a model's
+    Every text in it that is a file's path counts by that file's content, so that no key can be forgotten. A model's
     folder counts by the names, sizes and times of change of its files, which are large.
     """
     content = msgspec.to_builtins(without_profiles(scenario))  # their numbers are in the scenario
@@ -37,7 +37,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _content(path: Path) -> str:
-    """Fingerprint of a file's content; a run will tell if it cannot be read."""
+    """Fingerprint of a file's content; an unreadable file fails later, in the run."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:

@@ -34,7 +34,7 @@ MOST_CELLS = 100_000
 RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
-SCENARIO = "scenario.json"  # that of the first cell, for who wants to know what was swept
+SCENARIO = "scenario.json"  # that of the first cell, as a record of the sweep
 BY_SEED = "by_seed"  # its column of values seed by seed
 COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting", BY_SEED,
@@ -45,17 +45,17 @@ TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with
 def parse_vary(text: str) -> tuple[str, list[Any]]:
     """Read `key=1:16`, `key=1:16:5` (both ends included) or `key=a,b,c`; InputError for anything else."""
     key, separator, values = (part.strip() for part in text.partition("="))
-    given = shortened(text, quoted=False)
+    shown = shortened(text, quoted=False)
     if not key or not separator or not values:
-        raise InputError(f"--vary {given}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
+        raise InputError(f"--vary {shown}: write KEY=FIRST:LAST[:STEP] or KEY=A,B,C, for example verifiers.count=1:16")
     if re.fullmatch(RANGE, values):
         first, last, *steps = map(int, values.split(":"))
         step = steps[0] if steps else 1
         if step == 0:
-            raise InputError(f"--vary {given}: a step of 0; allowed: 1 and more, or -1 and less to count down")
+            raise InputError(f"--vary {shown}: a step of 0; allowed: 1 and more, or -1 and less to count down")
         chosen = range(first, last + (1 if step > 0 else -1), step)
         if not 1 <= len(chosen) <= MOST_CELLS:
-            raise InputError(f"--vary {given}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
+            raise InputError(f"--vary {shown}: holds {len(chosen)} values; allowed: 1 to {MOST_CELLS}")
         return key, list(chosen)
     return key, [parse_value(part) for part in parts_of(values)]
 
@@ -110,12 +110,12 @@ def sweep(
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
     With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
-    `path`: how to simulate cells; results are the same. `cluster`: the address of dask's scheduler, whose workers then
-    run them instead of `jobs` processes here, with the same results; errors as in `cluster/send.py`.
+    `path`: how to simulate cells; results are the same. `cluster`: the address of dask's scheduler. Its workers then
+    run the cells instead of `jobs` processes here, with the same results; errors as in `cluster/send.py`.
 
-    With a folder, results stay there: a cell whose file is there for the same scenario, with the same content in the
-    files that it names, world and seeds is not run again, unless it failed. The engine runs one cell at a time: two
-    would measure each other. InputError, before any is run, where a folder is in the place of a file of results.
+    With a folder, results stay there. A cell does not run again if its file is there for the same scenario, file
+    contents, world and seeds, unless it failed. The engine runs one cell at a time, because two would slow each other
+    down. Raises InputError, before any cell runs, if a folder is in the place of a file of results.
     """
     results: dict[int, CellResult] = {}
     todo, aims, first = [], dict(precision or {}), None
@@ -231,9 +231,9 @@ def _spaced(values: Iterable[float | None]) -> str:
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
-    """One row a cell: varied keys, world, NAME, NAME_low, NAME_high a metric, analytic_NAME, basis, overload, error.
+    """One row per cell: varied keys, world, basis, overload, error; NAME, NAME_low, NAME_high, analytic_NAME a metric.
 
-    The equations' columns are there also where they say nothing of any cell: NaN then.
+    The equations' columns are always there; they are NaN where the equations do not apply.
     """
     rows = []
     for result in results:
@@ -241,9 +241,9 @@ def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:
         for name, metric in with_percentiles(result.metrics).items():
             row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
         rows.append(row | {f"analytic_{name}": result.analytic.get(name, math.nan) for name in ANALYTIC})
-    told = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
-    told |= {"error": [result.error for result in results]}
-    return pd.DataFrame(rows).assign(**told)
+    columns = {"basis": [result.basis for result in results], "overload": [result.overload for result in results]}
+    columns |= {"error": [result.error for result in results]}
+    return pd.DataFrame(rows).assign(**columns)
 
 
 def shown(cell: Cell) -> dict[str, Any]:

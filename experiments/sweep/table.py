@@ -1,4 +1,4 @@
-"""Questions to a sweep's table: which of its cells are meant, one metric of them, and differences seed by seed."""
+"""Reads a sweep's table: selects cells and a metric, and computes differences seed by seed."""
 
 import io
 import math
@@ -21,8 +21,8 @@ ANALYTIC = "analytic"  # the world of rows that equations gave
 Kind = Literal["lines", "heat", "pareto"]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a figure of a sweep is to show; keys and values as texts, as a user writes them.
+class SweepPlot(msgspec.Struct, frozen=True):
+    """Axes and conditions of a figure of a sweep; keys and values are texts, as a user writes them.
 
     `x`: a varied key; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a line for each of its
     values, or a row of a heat map. `against`: a value of that key, from which the others' differences are drawn.
@@ -79,28 +79,28 @@ def metrics_of(table: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(map(str, table.quantity)))
 
 
-def completed(table: pd.DataFrame, asked: Asked) -> Asked:
-    """Return what was asked with what it leaves open: the first varied key along x, the second as lines.
+def completed(table: pd.DataFrame, plot: SweepPlot) -> SweepPlot:
+    """Fill in the open choices of a figure: the first varied key along x, the second as lines.
 
     Keys may leave out their first parts. InputError for what the table does not have, which lists what it has.
     """
     replace, keys, metrics = msgspec.structs.replace, keys_of(table), metrics_of(table)
     if not keys or table.empty:
         raise InputError("figure sweep: the table has no varied key, or no cell that succeeded")
-    where = {_key(keys, name, "--where"): value for name, value in asked.where.items()}
+    where = {_key(keys, name, "--where"): value for name, value in plot.where.items()}
     free = [key for key in keys if key not in where]
-    _one_of(metrics, asked.y, "--y", "metric")
-    if asked.kind == "pareto":
-        x = asked.x or next((name for name in ("tpot_p99_s", "load") if name in metrics and name != asked.y), "")
+    _one_of(metrics, plot.y, "--y", "metric")
+    if plot.kind == "pareto":
+        x = plot.x or next((name for name in ("tpot_p99_s", "load") if name in metrics and name != plot.y), "")
         _one_of(metrics, x, "--x", "metric")
-        lines = _key(keys, asked.lines, "--lines") if asked.lines else next(iter(free), "")
-        return replace(asked, x=x, lines=lines, where=where)
-    x = _key(keys, asked.x, "--x") if asked.x else next((key for key in free if key != asked.lines), "")
+        lines = _key(keys, plot.lines, "--lines") if plot.lines else next(iter(free), "")
+        return replace(plot, x=x, lines=lines, where=where)
+    x = _key(keys, plot.x, "--x") if plot.x else next((key for key in free if key != plot.lines), "")
     rest = [key for key in free if key != x]
-    lines = _key(keys, asked.lines, "--lines") if asked.lines else next(iter(rest), "")
+    lines = _key(keys, plot.lines, "--lines") if plot.lines else next(iter(rest), "")
     if not x or lines == x:
         raise InputError(f"figure sweep: --lines {lines}: is along x already; varied: {', '.join(keys)}")
-    if asked.kind == "heat" and not lines:
+    if plot.kind == "heat" and not lines:
         raise InputError(f"figure sweep: a heat map needs two keys, --x and --lines; varied: {', '.join(keys)}")
     for key in (key for key in rest if key != lines):
         values = list(dict.fromkeys(map(text_of, table[key])))
@@ -108,7 +108,7 @@ def completed(table: pd.DataFrame, asked: Asked) -> Asked:
             raise InputError(
                 f"figure sweep: {key} was varied, too; add --where {key}=VALUE; values: {shortened(', '.join(values))}"
             )
-    return replace(asked, x=x, lines=lines, where=where)
+    return replace(plot, x=x, lines=lines, where=where)
 
 
 def cells_where(table: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
@@ -124,18 +124,18 @@ def cells_where(table: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
     return table
 
 
-def points_of(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+def points_of(table: pd.DataFrame, plot: SweepPlot) -> pd.DataFrame:
     """Return one row a cell of a metric: x, line, value, low, high, by_seed (a list), world, unit.
 
-    `asked`: completed. Rows of what equations say have the world "analytic" and no unit.
+    `plot`: completed. Rows of the equations have the world "analytic" and no unit.
     """
-    rows = cells_where(table, asked.where)
-    rows = rows[rows.quantity == asked.y]
+    rows = cells_where(table, plot.where)
+    rows = rows[rows.quantity == plot.y]
     seeds = rows[BY_SEED].map(_numbers) if BY_SEED in rows else [[] for _ in range(len(rows))]
     return pd.DataFrame(
         {
-            "x": rows[asked.x].tolist(),
-            "line": [text_of(value) for value in rows[asked.lines]] if asked.lines else [""] * len(rows),
+            "x": rows[plot.x].tolist(),
+            "line": [text_of(value) for value in rows[plot.lines]] if plot.lines else [""] * len(rows),
             **{name: rows[name].astype(float).tolist() for name in NUMBERS},
             BY_SEED: list(seeds),
             "world": rows.world.tolist(),
@@ -145,20 +145,20 @@ def points_of(table: pd.DataFrame, asked: Asked) -> pd.DataFrame:
 
 
 def differences_of(points: pd.DataFrame, key: str, against: str) -> pd.DataFrame:
-    """Return how far each line is from that of the value `against` of its key at each x: x, line, value, low, high.
+    """Return each line's difference from the line of the value `against` at each x: x, line, value, low, high.
 
-    Cells of a sweep have the same seeds, so a difference is the mean over the seeds of what two cells made of the same
-    seed, with Student's interval: chance that both share drops out. InputError for an unknown line, and where cells
+    Cells of a sweep have the same seeds. A difference is the mean over the seeds of two cells' differences at the same
+    seed, with Student's interval, so common randomness cancels. InputError for an unknown line, and where cells
     were not run with two seeds or more.
     """
-    told = points[points.world != ANALYTIC]
-    lines = list(dict.fromkeys(told.line))
+    results = points[points.world != ANALYTIC]
+    lines = list(dict.fromkeys(results.line))
     base = next((line for line in lines if _alike(key, line, against)), None)
     if base is None:
         raise InputError(f"figure sweep: --against {against}: no such line; there are {', '.join(lines)}")
-    references = {text_of(row.x): row.by_seed for row in told[told.line == base].itertuples()}
+    references = {text_of(row.x): row.by_seed for row in results[results.line == base].itertuples()}
     rows = []
-    for row in told[told.line != base].itertuples():
+    for row in results[results.line != base].itertuples():
         others = references.get(text_of(row.x), [])
         if len(row.by_seed) < 2 or len(others) != len(row.by_seed):
             raise InputError(
@@ -207,8 +207,8 @@ def _key(keys: Sequence[str], name: str, option: str) -> str:
     return name if name in keys else ending[0] if len(ending) == 1 else _one_of(keys, name, option, "varied key")
 
 
-def _one_of(known: Sequence[str], name: str, option: str, what: str) -> str:
-    if name not in known:
-        asked = f"{option} {shortened(name, quoted=False)}" if name else f"{option} is missing"
-        raise InputError(f"figure sweep: {asked}: the table has no such {what}; it has {', '.join(known)}")
+def _one_of(allowed: Sequence[str], name: str, option: str, what: str) -> str:
+    if name not in allowed:
+        found = f"{option} {shortened(name, quoted=False)}" if name else f"{option} is missing"
+        raise InputError(f"figure sweep: {found}: the table has no such {what}; it has {', '.join(allowed)}")
     return name

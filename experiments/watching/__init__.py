@@ -1,4 +1,4 @@
-"""What people see of a fleet while it works.
+"""Status of a fleet while it works.
 
 line.py    one line that lives on a terminal, or a line a minute where there is none
 top.py     a drafter and its targets, as `specfleet top` shows them

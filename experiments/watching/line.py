@@ -1,4 +1,4 @@
-"""What a run is doing, as one line that is drawn again; a line a minute on standard error without a terminal."""
+"""Progress of a run as one line that is redrawn; without a terminal, a line a minute on standard error."""
 
 import math
 import sys
@@ -26,7 +26,7 @@ def tokens_of(fleet: Fleet, targets: Sequence[int] | None = None) -> int:
 
 
 def parts_of(counters: Counters, tokens: int = 0) -> list[str]:
-    """Say what a run has done, how long it will take, and how fast it goes: what matters most first.
+    """Return a run's progress, time left and speed, the most important part first.
 
     `tokens`: that it is to make; 0 for no end. Texts may end early, so the number of all rounds and the time left are
     estimates.
@@ -77,7 +77,7 @@ def living_line(
     stream: TextIO | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[Callable[[Counters], None]]:
-    """Show what a run is doing, until the block ends; yield the function that takes its counters.
+    """Show a run's progress until the block ends; yield the function that takes its counters.
 
     `tokens`: as for `parts_of`. Other output to standard error meanwhile stands above the line.
     """

@@ -96,8 +96,8 @@ SAMPLES = {  # by fields of a sample, with our unit in theirs
 }
 
 
-class Page:
-    """What Prometheus collects: the counters that were put last. `model_name` is the label of vLLM's metrics."""
+class PrometheusPage:
+    """Prometheus collector of the latest counters. `model_name` is the label of vLLM's metrics."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.model_name = fleet.verifiers.model if fleet.verifiers.kind == "real" else "replayed"
@@ -117,29 +117,29 @@ class Page:
 
     def _of_targets(self) -> Iterator[Any]:
         counters, model = self.counters, self.model_name
-        known = sorted(counters.known.items())
+        targets = sorted(counters.known.items())
         # A drafter alone knows nothing of users; nor, if it drafts ahead, what was accepted.
         speculates = self.positions > 0 and bool(counters.verifying or counters.fleet.in_turn)
         for field, name in ((REQUESTS if counters.verifying else {}) | (DRAFTS if speculates else {})).items():
-            yield OF[name].of(((str(target), model), getattr(one, field)) for target, one in known)
+            yield OF[name].of(((str(target), model), getattr(one, field)) for target, one in targets)
         for field, name in TARGETS.items():
-            yield OF[name].of(((str(target + 1),), getattr(one, field)) for target, one in known)
+            yield OF[name].of(((str(target + 1),), getattr(one, field)) for target, one in targets)
         if speculates:
-            yield OF["vllm:spec_decode_num_accepted_tokens_per_pos_total"].of(self._per_position(known))
+            yield OF["vllm:spec_decode_num_accepted_tokens_per_pos_total"].of(self._per_position(targets))
         if counters.verifying:
             texts = counters.texts()
             for name, queued in (("vllm:num_requests_waiting", True), ("vllm:num_requests_running", False)):
                 yield OF[name].of(
                     ((str(target), model), sum(text.queued == queued for text in texts.get(target, [])))
-                    for target, _ in known
+                    for target, _ in targets
                 )
             yield OF["vllm:time_to_first_token_seconds"].of_times(counters.first, (model,))
             yield OF["vllm:e2e_request_latency_seconds"].of_times(counters.latency, (model,))
         if counters.drafting:
             yield OF["specfleet_draft_wait_seconds"].of_times(counters.waits, ())
 
-    def _per_position(self, known: Iterable[tuple[int, TargetCounters]]) -> Samples:
-        for target, one in known:
+    def _per_position(self, targets: Iterable[tuple[int, TargetCounters]]) -> Samples:
+        for target, one in targets:
             for position in range(max(self.positions, *one.accepted, 0)):
                 reached = sum(number for length, number in one.accepted.items() if length > position)
                 yield (str(target), self.model_name, str(position)), reached
@@ -161,9 +161,9 @@ class Page:
     def _of_devices(self) -> Iterator[Any]:
         for field, (family, factor) in SAMPLES.items():
             values = {name: getattr(sample, field) * factor for name, sample in self.counters.devices.items()}
-            known = {name: value for name, value in values.items() if not isnan(value)}
-            if known:
-                yield OF[family].of(((name,), value) for name, value in known.items())
+            finite = {name: value for name, value in values.items() if not isnan(value)}
+            if finite:
+                yield OF[family].of(((name,), value) for name, value in finite.items())
 
 
 @contextmanager
@@ -172,7 +172,7 @@ def metrics_page(fleet: Fleet, port: int, host: str) -> Iterator[Callable[[Count
 
     InputError if the port cannot be bound.
     """
-    page, registry = Page(fleet), CollectorRegistry(auto_describe=False)
+    page, registry = PrometheusPage(fleet), CollectorRegistry(auto_describe=False)
     registry.register(page)  # type: ignore[arg-type]
     try:
         server, thread = start_http_server(port, host, registry)

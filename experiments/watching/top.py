@@ -62,10 +62,10 @@ def plain(status: Status) -> str:
 
 def json_of(status: Status) -> dict[str, Any]:
     """Return the status as one JSON object, a row an object; targets count from 1, as people do."""
-    told = msgspec.structs.asdict(status)
-    del told["first"]
+    fields = msgspec.structs.asdict(status)
+    del fields["first"]
     rows = [msgspec.structs.asdict(row) | {"target": row.target + 1} for row in status.rows]
-    return told | {"rows": rows}
+    return fields | {"rows": rows}
 
 
 def _share(value: float | None) -> str:

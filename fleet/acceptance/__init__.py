@@ -1,4 +1,4 @@
-"""Acceptance: models of what verification accepts, of whole rounds or token by token, and their fits to measurements.
+"""Acceptance models, by round or by token, and their fits to measurements.
 
-Begin with `acceptance.py`; `tokens.py` and `signals.py` are for rules that look at more than accepted lengths.
+Begin with `models.py`; `tokens.py` and `signals.py` serve rules that need more than accepted lengths.
 """

@@ -1,4 +1,4 @@
-"""Random numbers in blocks: an event loop cannot afford a numpy call a number."""
+"""Random numbers in blocks: one numpy call for each number is too slow for an event loop."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,10 @@ SMALLEST, LARGEST = 32, 4096  # numbers of a block
 
 
 def uniform_blocks(rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
-    """Yield blocks of uniform numbers in [0, 1), each twice as long as the one before, for ever.
+    """Yield blocks of uniform numbers in [0, 1) without end; each is twice as long as the block before.
 
-    They are small at first, because most sources give few numbers: of ten thousand targets each has several, and would
-    fill gigabytes with large blocks. The numbers are the same ones whatever the blocks, but where a generator has
-    several sources, whose blocks follow one another.
+    The first blocks are small because a fleet has thousands of sources, most of which draw few numbers. The block
+    length does not change the sequence of a generator that has a single source.
     """
     size = SMALLEST
     while True:

@@ -1,8 +1,8 @@
-"""Maximum-likelihood fits of acceptance models to measured lengths, and how well a model describes them.
+"""Maximum-likelihood fits of acceptance models to measured lengths, and tests of the fit.
 
-In round r the target accepted `lengths[r]` of `depths[r]` draft tokens; both have shape (rounds,), or one
-depth stands for all. A round is a row of trials, one a verified token, that ends with the first failure or with
-the draft: a length equal to its depth is censored, the agreement might have gone on.
+In round r the target accepts `lengths[r]` of `depths[r]` draft tokens. Both have shape (rounds,); a scalar depth
+holds for all rounds. A round is a row of Bernoulli trials that ends with the first failure or with the draft. A
+length equal to its depth is censored: agreement might have continued.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from fleet.errors import InputError
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-LEAST_SPREAD = 1e-9  # of beta's variance over its largest possible one: below it, many betas are one
+LEAST_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
 
 
-class Fit(msgspec.Struct, frozen=True):
+class ModelFit(msgspec.Struct, frozen=True):
     """A fitted model, the natural logarithm of its likelihood, and the number of rounds behind it."""
 
     model: Geometric | BetaGeometric
@@ -36,8 +36,8 @@ class LikelihoodRatio(msgspec.Struct, frozen=True):
 
     statistic: float
     p_value: float
-    one_beta: Fit
-    many_betas: Fit
+    one_beta: ModelFit
+    many_betas: ModelFit
 
 
 class MeanLength(NamedTuple):
@@ -48,24 +48,25 @@ class MeanLength(NamedTuple):
     high: float
 
 
-def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> Fit:
-    """Fit one beta: the accepted tokens over all that were verified, up to and with the first mismatch.
+def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
+    """Fit one beta: accepted tokens over verified tokens, the first mismatch included.
 
-    Raises InputError where lengths and depths do not fit together, or hold no draft token.
+    Raises InputError where lengths and depths do not match, or contain no draft token.
     """
     wins, losses = _trials(lengths, depths)
     won, lost = int(wins.sum()), int(losses.sum())
     beta = won / (won + lost)
-    return Fit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
+    return ModelFit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
 
 
-def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> Fit:
-    """Fit the Beta(a, b) from which every round draws its beta or, given `sessions`, every session its own.
+def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> ModelFit:
+    """Fit Beta(a, b), from which each round, or each session, draws its beta.
 
-    `sessions[r]` is the number, from 0, of the session of round r. Where the lengths spread no more than one
-    beta explains, the likelihood grows towards a + b = infinity, and that limit is returned: a `Geometric`.
-    Where every round (session) accepts all or nothing, it grows towards a + b = 0; the fit stops at 1e-9.
-    Raises as `fit_geometric` does.
+    - `sessions[r]`: session of round r, from 0. Left out, each round draws its own beta.
+
+    If lengths spread no more than one beta explains, the likelihood grows towards a + b = infinity; the function then
+    returns that limit, a `Geometric`. If each round (session) accepts all or nothing, it grows towards a + b = 0; the
+    fit stops at 1e-9. Raises as `fit_geometric` does.
     """
     one_beta = fit_geometric(lengths, depths)
     assert isinstance(one_beta.model, Geometric)
@@ -82,8 +83,8 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
         log_likelihood, slope = _polya_log_likelihood(point[0], point[1], *urn)
         return -log_likelihood / trials, -slope / trials
 
-    # Uphill from one beta: at a given mean the likelihood has one peak in the spread (Levin and Reeds 1977).
-    # TNC calls no linear algebra: its threads, on a busy machine, would take ten times as long as the rest.
+    # Start from one beta: for a fixed mean, the likelihood has one peak in the spread (Levin and Reeds 1977). TNC
+    # calls no linear algebra, whose threads are slow on a busy machine.
     inside = (LEAST_SPREAD, 1 - LEAST_SPREAD)
     best = optimize.minimize(
         cost,
@@ -98,16 +99,16 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
         return one_beta
     total = (1 - spread) / spread
     model = BetaGeometric(mean * total, (1 - mean) * total, "round" if sessions is None else "session")
-    return Fit(model, -float(best.fun) * trials, one_beta.rounds)
+    return ModelFit(model, -float(best.fun) * trials, one_beta.rounds)
 
 
 def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> LikelihoodRatio:
     """Test whether beta varies between rounds (between sessions, if given) against one beta for all.
 
-    One beta lies on the edge of the beta-geometric family, not inside: the spread of beta is 0 and cannot be
-    negative. Under it, with many rounds, the statistic is 0 half of the time and else chi-square with one degree
-    of freedom (Self and Liang 1987). So the p-value is half of chi-square's tail, or 1 at a statistic of 0.
-    Depths of 1 show no spread between rounds: there the statistic is 0. Raises as `fit_geometric` does.
+    One beta is on the boundary of the beta-geometric family, since its spread is 0. With many rounds the statistic is
+    then 0 in half of the cases, and chi-square with one degree of freedom in the other half (Self and Liang 1987).
+    The p-value is therefore half of chi-square's tail, or 1 at a statistic of 0. Rounds of depth 1 contain no
+    information about the spread; the statistic is 0. Raises as `fit_geometric` does.
     """
     one_beta = fit_geometric(lengths, depths)
     many_betas = fit_beta_geometric(lengths, depths, sessions)
@@ -117,9 +118,9 @@ def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike, sessions: Array
 
 
 def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:
-    """Half the summed difference of the model's and the measured distribution, all drafted at `depth`.
+    """Total variation distance between a model and the measured distribution at one `depth`.
 
-    From 0 (the same) to 1 (nothing in common). Raises InputError for lengths beyond the depth, or none at all.
+    It is 0 for equal and 1 for disjoint distributions. Raises InputError for lengths beyond the depth, or no lengths.
     """
     wins, _ = _trials(lengths, depth)
     measured = np.bincount(wins, minlength=depth + 1) / len(wins)
@@ -127,11 +128,13 @@ def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> f
 
 
 def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
-    """Mean over all rounds, with a 95 % interval that allows for the rounds of one session being alike.
+    """Mean over all rounds, with a 95 % interval that allows for dependence within a session.
 
-    `sessions[i]` holds the acceptance lengths of session i. The mean is a ratio, accepted tokens over rounds;
-    its variance comes from the sessions' sums (linearised), with Student's quantile for sessions - 1 degrees of
-    freedom. Raises InputError for fewer than two sessions, or an empty one.
+    - `sessions[i]`: acceptance lengths of session i.
+
+    The mean is a ratio: accepted tokens over rounds. Its variance comes from the sessions' sums (linearised), with
+    Student's quantile for sessions - 1 degrees of freedom. Raises InputError for fewer than two sessions, or an empty
+    one.
     """
     rounds = np.array([len(session) for session in sessions])
     if len(rounds) < 2 or not rounds.all():
@@ -145,7 +148,7 @@ def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
 
 
 def _trials(lengths: ArrayLike, depths: ArrayLike) -> tuple[Counts, Counts]:
-    """Successes and failures (0 or 1) of each round's trials; both of shape (rounds,)."""
+    """Return successes and failures (0 or 1) of each round's trials; both have shape (rounds,)."""
     accepted = np.atleast_1d(np.asarray(lengths, dtype=np.int64))
     try:
         drafted = np.broadcast_to(np.asarray(depths, dtype=np.int64), accepted.shape)
@@ -160,22 +163,22 @@ def _trials(lengths: ArrayLike, depths: ArrayLike) -> tuple[Counts, Counts]:
 
 
 def _sums(trials: Counts, sessions: ArrayLike) -> Counts:
-    """Add up rounds to sessions."""
+    """Sum rounds by session."""
     return np.bincount(np.asarray(sessions), weights=trials).astype(np.int64)
 
 
 def _exceeding(counts: Counts) -> Counts:
-    """How many of the counts are larger than i, for i = 0 .. max(counts) - 1."""
+    """Return how many counts are larger than i, for i = 0 .. max(counts) - 1."""
     return np.bincount(counts)[::-1].cumsum()[::-1][1:]
 
 
 def _polya_log_likelihood(mean: float, spread: float, won: Counts, lost: Counts, tried: Counts) -> tuple[float, Floats]:
-    """Log-likelihood of groups of trials, each with a beta of its own, and its slope in (mean, spread).
+    """Log-likelihood of groups of trials, each with its own beta, and its slope in (mean, spread).
 
-    w successes and f failures have probability E[beta^w (1 - beta)^f] = a (a+1) .. (a+w-1) times b .. (b+f-1)
-    over (a+b) .. (a+b+w+f-1): Polya's urn. Written with mean = a / (a+b) and spread = 1 / (a+b+1), the factors
-    stay finite at spread = 0, which is one beta for all. The sum over groups needs only how many of them won,
-    lost and tried more than i times, for every i.
+    w successes and f failures have probability E[beta^w (1 - beta)^f] = a (a+1) .. (a+w-1) times b .. (b+f-1) over
+    (a+b) .. (a+b+w+f-1): Polya's urn. With mean = a / (a+b) and spread = 1 / (a+b+1), the factors stay finite at
+    spread = 0, which is one beta for all. The sum over groups needs only the number of groups with more than i
+    successes, failures and trials, for every i.
     """
     up = _log_rising(mean, spread, won)
     down = _log_rising(1 - mean, spread, lost)

@@ -1,7 +1,7 @@
-"""Lengths of texts: whole numbers of tokens within bounds, from uniform numbers.
+"""Text lengths: whole numbers of tokens within bounds, from uniform numbers.
 
-What the lognormal law puts beyond the bounds is left out, as if it was drawn again. One uniform number makes one
-length, so that laws of equal draws can be compared.
+The lognormal law is truncated at the bounds. One uniform number gives one length, so laws can be compared at equal
+draws.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-LEVELS = 4096  # at which a law is looked at for its mean
+LEVELS = 4096  # points at which a law is evaluated for its mean
 
 
 def lognormal_at(uniforms: Floats, mean: float, cv: float, low: int, high: int) -> NDArray[np.int64]:
-    """Return the lengths for uniform numbers in [0, 1): the law's quantiles between its bounds, rounded.
+    """Return lengths for uniform numbers in [0, 1): rounded quantiles of the truncated law.
 
-    `mean`, `cv`: mean in tokens and coefficient of variation of the law before it is cut.
+    - `mean`, `cv`: mean in tokens and coefficient of variation before truncation.
     """
     below, quantile = _law(mean, cv)
     first, last = below(low - 0.5), below(high + 0.5)
@@ -24,7 +24,7 @@ def lognormal_at(uniforms: Floats, mean: float, cv: float, low: int, high: int) 
 
 
 def mean_tokens_of(mean: float, cv: float, low: int, high: int) -> float:
-    """Return the mean of such lengths, as they are drawn: after the cut."""
+    """Return the mean length after truncation."""
     return float(lognormal_at((np.arange(LEVELS) + 0.5) / LEVELS, mean, cv, low, high).mean())
 
 

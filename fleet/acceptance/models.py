@@ -1,7 +1,7 @@
-"""Acceptance models: how many tokens of a draft pass verification, as a mean, as a distribution, and drawn.
+"""Acceptance models: how many draft tokens pass verification, as a mean, a distribution, and random draws.
 
-A round drafts `depth` tokens; its acceptance length l, from 0 to depth, is the number of leading ones that
-the target accepts. The target adds a token of its own: the correction after a mismatch, else the bonus token.
+A round drafts `depth` tokens. Its acceptance length l, from 0 to depth, is the number of leading tokens that the
+target accepts. The target adds one token: the correction after a mismatch, else the bonus token.
 """
 
 import math
@@ -20,12 +20,12 @@ from fleet.acceptance.places import ByPlace, beyond, reached
 from fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
-Shape = Annotated[float, Meta(gt=0, le=1e12)]  # a Beta(a, b) beyond that is one beta to all digits
+Shape = Annotated[float, Meta(gt=0, le=1e12)]  # beyond this a + b, Beta(a, b) equals one beta to all digits
 Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
-COUNTED_DEPTH = 16  # up to which lengths are found sooner by counting than by searching
-FIRST_BLOCK = DECK = 64  # numbers of a request's first block, and requests whose first blocks are drawn together
+COUNTED_DEPTH = 16  # up to this depth, counting is faster than searching
+FIRST_BLOCK = DECK = 64  # numbers in a request's first block, and requests that share a draw of first blocks
 
 
 class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model", forbid_unknown_fields=True):
@@ -39,10 +39,10 @@ class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model",
 
 
 class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
-    """Geometric, with beta itself drawn from Beta(a, b): anew for every round, or once for a whole session.
+    """Geometric, with beta drawn from Beta(a, b) for each round or for each session.
 
-    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both readings
-    give a single round the same distribution; `per = "session"` also ties the rounds of a session together.
+    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both options give a
+    single round the same distribution; `per = "session"` also correlates the rounds of a session.
 
     Keys:
         a (1): First parameter of the beta distribution; the mean of beta is a / (a + b).
@@ -58,19 +58,18 @@ class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field
 class PerPosition(
     msgspec.Struct, frozen=True, tag="per-position", tag_field="model", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Every place of a draft has an acceptance probability of its own, told in one of three ways.
+    """Each position of a draft has its own acceptance probability.
 
-    Exactly one of them is given. `rates` are conditional; what engines print is not: take `survival` for it, or the
-    counts as `histogram`. Nothing is known of places beyond the end, so a draft deeper than that is refused; of a
-    shorter draft, the places beyond it do not count.
+    Exactly one of the three keys is set. `rates` are conditional. Engines usually print `survival`, or counts for
+    `histogram`. Drafts deeper than the last position are refused; shorter drafts ignore further positions.
 
     Keys:
         rates (share): `rates[j-1]` is the probability that draft token j is accepted, given that all before it were.
-        survival (share): `survival[j-1]` is the share of all drafts whose tokens 1 to j were accepted, falling or level
-            from 1 or less: vLLM's "Per-position acceptance rate". The mean acceptance length is 1 + their sum, the
-            bonus token included.
-        histogram (rounds): `histogram[j]` is how many rounds accepted j draft tokens, from j = 0 to the depth at which
-            all of them were drafted; zeros are written, too.
+        survival (share): `survival[j-1]` is the share of all drafts whose tokens 1 to j were accepted: non-increasing
+            and at most 1. This is vLLM's "Per-position acceptance rate". The mean acceptance length is 1 + their sum,
+            the bonus token included.
+        histogram (rounds): `histogram[j]` is the number of rounds that accepted j draft tokens, from j = 0 to the
+            depth of all drafts; zeros are included.
     """
 
     rates: Rates | None = None
@@ -92,7 +91,7 @@ class PerPosition(
             raise ValueError(f"histogram = {list(self.histogram)} counts no round; allowed: a sum above 0")
 
     def reached(self) -> NDArray[np.float64]:
-        """Return P(l >= j) for j = 1 to the end of what is known."""
+        """Return P(l >= j) for j = 1 to the last known position."""
         if self.rates is not None:
             return np.array(self.rates, dtype=np.float64).cumprod()
         if self.survival is not None:
@@ -102,7 +101,8 @@ class PerPosition(
         return reached
 
     def conditional(self) -> NDArray[np.float64]:
-        """Return the acceptance probability of each place, given that all before were accepted; 0 where none gets."""
+        """Return the acceptance probability of each position, given that all before were accepted; 0 if none gets
+        there."""
         if self.rates is not None:
             return np.array(self.rates, dtype=np.float64)
         reached = self.reached()
@@ -114,12 +114,11 @@ class PerPosition(
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
     """Measured acceptance lengths, round by round, of each recorded session.
 
-    Playing them back at a smaller depth cuts each length off there. That is an approximation: with shorter
-    drafts the rounds would have started at other places of the text; "by-place" has them. Nothing is known about larger
-    depths.
+    At a smaller depth each length is truncated. That is an approximation: with shorter drafts the rounds would start
+    at other positions of the text; "by-place" records those. Larger depths are refused.
 
     Keys:
-        depth (tokens): The depth at which all of them were drafted.
+        depth (tokens): The depth of all recorded drafts.
         sessions (tokens): For each session, the accepted draft tokens of its rounds in order, each from 0 to `depth`.
     """
 
@@ -134,14 +133,14 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
 
 
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
-LengthModel = AcceptanceModel | ByPlace  # of which the last needs a file, so that no profile has one
+LengthModel = AcceptanceModel | ByPlace  # "by-place" needs a file, so no profile contains it
 
 
 def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
     """P(l >= j) for j = 1 .. depth; shape (depth,).
 
-    The product of the conditional rates P(l >= j | l >= j - 1); what is given as shares of all rounds stays as it is.
-    Raises InputError for a depth of which the model knows nothing.
+    It is the product of the conditional rates P(l >= j | l >= j - 1); shares of all rounds are returned unchanged.
+    Raises InputError for a depth beyond the model's.
     """
     _check_depth(model, depth)
     match model:
@@ -149,7 +148,7 @@ def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
             rates = np.full(depth, beta, dtype=np.float64)
         case BetaGeometric(a, b):
             earlier = np.arange(depth)
-            rates = (a + earlier) / (a + b + earlier)  # the mean of beta, given that many successes
+            rates = (a + earlier) / (a + b + earlier)  # mean of beta, given that many successes
         case PerPosition():
             return model.reached()[:depth]
         case Recorded(_, sessions):
@@ -171,7 +170,7 @@ def expected_accepted(model: LengthModel, depth: int) -> float:
 
 
 def expected_committed(model: LengthModel, depth: int) -> float:
-    """Mean tokens that a round adds to the text: the accepted ones and the target's own."""
+    """Mean tokens that a round adds to the text: accepted tokens and the target's own."""
     return expected_accepted(model, depth) + 1
 
 
@@ -195,12 +194,14 @@ def _one_minus_power(beta: float, exponent: int) -> float:
 
 
 class Sampler:
-    """Draws the acceptance lengths of a run's sessions: those of a request are the same whoever draws them, and when.
+    """Draws the acceptance lengths of a run's sessions; a request's lengths do not depend on the order of draws.
 
-    Each request has random numbers of its own, and a place of its own in a recording. So runs with the same seed
-    accept the same lengths whatever their fleets, rules and worlds, and differ by these alone and not by luck.
-    `blocks(request)`: the lengths of its rounds in order, without end, as arrays of several. `deck(number)`: the first
-    blocks of DECK requests at once, from request DECK * number on, shape (DECK, FIRST_BLOCK); None where there is none.
+    Each request has its own random numbers and its own place in a recording. Runs with the same seed therefore accept
+    the same lengths for all fleets, rules and worlds.
+
+    - `blocks(request)`: the lengths of its rounds in order, without end, as arrays.
+    - `deck(number)`: first blocks of requests DECK * number to DECK * number + DECK - 1, shape (DECK, FIRST_BLOCK);
+      None where the model has none.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
@@ -210,20 +211,20 @@ class Sampler:
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
-        """Start the session of a request; an earlier one with this tag is forgotten."""
+        """Start the session of a request; it replaces an earlier session with this tag."""
         self._lengths[tag] = chain.from_iterable(block.tolist() for block in self.blocks(request))
 
     def draw(self, tag: int, drafted: int, base: int = 0) -> int:
-        """Acceptance length of this session's next round, which drafted `drafted` tokens, at most `depth`, anywhere.
+        """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
 
-        A round that drafts fewer cuts the length off: exact for every model but `Recorded`, which says why.
+        A shorter draft truncates the length. That is exact for every model but `Recorded`; see its docstring.
         """
         assert drafted <= self.depth
         length = next(self._lengths[tag])
         return length if length < drafted else drafted
 
 
-Lengths = NDArray[np.int16]  # of rounds, none beyond the deepest draft
+Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
 
 
 def _blocks_of(
@@ -237,7 +238,7 @@ def _blocks_of(
         ), None
 
     def lengths(model: AcceptanceModel, uniforms: NDArray[np.float64]) -> Lengths:
-        # l = #{j: P(l >= j) > u}, a place in the survival table; searching wants it ascending, hence negated.
+        # l = #{j: P(l >= j) > u}, a position in the survival table. Searching needs ascending values, hence the sign.
         reaching = survival(model, depth)
         if depth > COUNTED_DEPTH:
             return (-reaching).searchsorted(-uniforms).astype(np.int16)
@@ -255,12 +256,12 @@ def _blocks_of(
 
         return session, None
 
-    @lru_cache(maxsize=1024)  # as many as hold the requests of a large fleet that are open at a time
+    @lru_cache(maxsize=1024)  # as many as the concurrent requests of a large fleet
     def first_blocks(deck: int) -> Lengths:
         return lengths(model, np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
 
     def session_of_deck(request: int) -> Iterator[Lengths]:
-        # Most sessions are short, and a generator a session costs more than its numbers.
+        # Most sessions are short: creating a generator for each costs more than its numbers.
         deck, card = divmod(request, DECK)
         yield first_blocks(deck)[card]
         for block in uniform_blocks(np.random.default_rng([root, request])):
@@ -270,10 +271,9 @@ def _blocks_of(
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
-    """Return the function that deals recorded sessions, by number, to requests like cards.
+    """Return the function that maps request numbers to recorded sessions, in shuffled rounds.
 
-    Each comes once before any comes again. A run of as many sessions as were recorded then has the recorded mean,
-    without the luck of the draw.
+    Each session occurs once before any repeats. A run of as many sessions as recorded has the recorded mean exactly.
     """
 
     @lru_cache(maxsize=4)
@@ -288,10 +288,10 @@ def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
 
 
 def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.random.Generator]) -> Iterator[Lengths]:
-    """Yield the rounds of one recorded session, then, if it was too short, of others chosen at random.
+    """Yield the rounds of one recorded session, then of further sessions chosen at random.
 
-    Resampling whole sessions keeps the dependence between their rounds. A session that ends sooner than the
-    recording it follows has seen only the early rounds of it.
+    Resampling whole sessions keeps the dependence between rounds. A session that ends before its recording contains
+    only the recording's early rounds.
     """
     yield sessions[first]
     rng = new_rng()

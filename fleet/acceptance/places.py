@@ -1,7 +1,7 @@
-"""Acceptance by place: what a draft begun at each place of recorded texts yields, whatever depth and schedule.
+"""Acceptance by place: the result of a draft begun at each place of recorded texts, for any depth and schedule.
 
-A recording is a Parquet file with the columns of SCHEMA, a row a place. Other depths, batch rules and policies begin
-their drafts at other places of the same text, and find there what was recorded; see `ByPlace`.
+A recording is a Parquet file with the columns of SCHEMA, one row for each place. Other depths, batch rules and
+policies start their drafts at other places of the same text and look the result up there; see `ByPlace`.
 """
 
 import io
@@ -25,15 +25,15 @@ Text = tuple[int, ...]  # accepted draft tokens at place 1, 2, ...
 
 
 class PlaceRow(NamedTuple):
-    """One row of a file of places: a place of a recorded text, and what a draft that begins there yields.
+    """One row of a file of places: a place of a recorded text, and the result of a draft that begins there.
 
     Keys:
-        text (number): Which recorded text; texts are numbered in the order of the requests that decode them.
-        place (tokens): Tokens of the answer that are there when the draft begins: 1 right after the prefill, which
-            gives the first one. A text has all places from 1 to its last.
+        text (number): Number of the recorded text; texts are numbered in the order of the requests that decode them.
+        place (tokens): Committed tokens of the answer when the draft begins: 1 right after the prefill, which gives
+            the first token. A text has all places from 1 to its last.
         accepted (tokens): Accepted draft tokens, from 0 to the depth of the recording.
-        drafted (tokens): Draft tokens that there were to accept, where they are fewer than a round asks for: none where
-            prompt lookup finds nothing. A file may lack the column; drafts are then as long as asked.
+        drafted (tokens): Available draft tokens, if fewer than a round requests: 0 where prompt lookup finds no
+            match. A file may lack the column; drafts then have the requested length.
     """
 
     text: int
@@ -46,23 +46,22 @@ SCHEMA = pa.schema([(name, pa.int64()) for name in PlaceRow.__annotations__])
 
 
 class Places(NamedTuple):
-    """What a file holds, text by text: accepted tokens at each place, and drafted ones if it says."""
+    """Contents of a file by text: accepted tokens at each place, and drafted tokens if recorded."""
 
     accepted: tuple[Text, ...]
     drafted: tuple[Text, ...] | None
 
 
 class ByPlace(msgspec.Struct, frozen=True, tag="by-place", tag_field="model", forbid_unknown_fields=True):
-    """Recorded texts, and what a draft begun at each place of them yields.
+    """Recorded texts, and the result of a draft begun at each place.
 
-    After a round that commits k tokens the next draft begins k places further, so depth, batch rule and length rule can
-    be changed over real text. Request i decodes text i, from the first again after the last; where an answer is longer
-    than its text, others follow, chosen at random.
+    After a round that commits k tokens the next draft begins k places further. Depth, batch rule and length rule can
+    therefore change over real text. Request i decodes text i modulo the number of texts. An answer longer than its
+    text continues with other texts, chosen at random.
 
     Keys:
         file: A file of places (Parquet; records.md has its columns), found relative to the scenario's folder.
-        depth (tokens): The depth at which they were recorded. An entry that reaches it says "as many or more"; deeper
-            drafts are refused, since nothing is known of them.
+        depth (tokens): The recorded depth. An entry equal to it means "at least as many"; deeper drafts are refused.
     """
 
     file: str
@@ -70,7 +69,7 @@ class ByPlace(msgspec.Struct, frozen=True, tag="by-place", tag_field="model", fo
 
 
 def walk(text: Sequence[int], depth: int) -> Iterator[int]:
-    """Yield the accepted draft tokens of each round that decodes a whole text at a depth."""
+    """Yield the accepted draft tokens of each round of one text at a depth."""
     place = 0
     while place < len(text):
         accepted = min(text[place], depth)
@@ -79,7 +78,7 @@ def walk(text: Sequence[int], depth: int) -> Iterator[int]:
 
 
 def reached(model: ByPlace, depth: int) -> np.ndarray:
-    """Return P(l >= j) for j = 1 .. depth over all rounds that decode all texts at that depth; shape (depth,).
+    """Return P(l >= j) for j = 1 .. depth over all rounds of all texts; shape (depth,).
 
     Raises InputError as `read_places`.
     """
@@ -94,9 +93,9 @@ def _reached(path: Path, as_it_is: tuple[int, int, int], recorded: int, depth: i
 
 
 class PlaceSampler:
-    """Looks up the acceptance lengths of a run's sessions; only what comes after the end of a text is random.
+    """Looks up the acceptance lengths of a run's sessions; only the continuation after a text's end is random.
 
-    That is the same for a request whoever looks it up, and when.
+    A request's lengths do not depend on the order of calls.
     """
 
     def __init__(self, model: ByPlace, depth: int, rng: np.random.Generator) -> None:
@@ -107,26 +106,26 @@ class PlaceSampler:
         self._playing: dict[int, _Playing] = {}  # by tag
 
     def begin_session(self, tag: int, first: int, request: int) -> None:
-        """Start request number `request`, whose prompt has `first` tokens; an earlier one of this tag is forgotten."""
+        """Start request `request`, whose prompt has `first` tokens; it replaces an earlier session with this tag."""
         number = request % len(self.texts)
         drafted = self.drafted[number] if self.drafted else ()
         self._playing[tag] = _Playing(first, self.texts[number], drafted, self._further(request))
 
     def draw(self, tag: int, drafted: int, base: int) -> int:
-        """Acceptance length of a round of this session that drafted `drafted` tokens after `base` committed ones."""
+        """Return the acceptance length of a round that drafted `drafted` tokens after `base` committed ones."""
         playing, place = self._at(tag, base)
         length = playing.accepted[place]
         return length if length < drafted else drafted
 
     def drafts(self, tag: int, asked: int, base: int) -> int:
-        """Tokens of this session's draft after `base` committed ones where `asked` are asked for."""
+        """Return the length of a draft after `base` committed tokens, at most `asked`."""
         if self.drafted is None:
             return asked
         playing, place = self._at(tag, base)
         return min(asked, playing.drafted[place])
 
     def _at(self, tag: int, base: int) -> tuple["_Playing", int]:
-        """Return the text of a session, made longer where it ends too early, and the place in it."""
+        """Return the text of a session, extended if it is too short, and the place in it."""
         playing = self._playing[tag]
         place = base - playing.first - 1
         while place >= len(playing.accepted):
@@ -137,14 +136,14 @@ class PlaceSampler:
         return playing, place
 
     def _further(self, request: int) -> Iterator[int]:
-        """Yield the numbers of the texts that follow where a request's own is too short."""
+        """Yield the numbers of the texts that continue a request's own."""
         rng = np.random.default_rng([self.root, request])
         while True:
             yield int(rng.integers(len(self.texts)))
 
 
 class _Playing(NamedTuple):
-    """A session's text: length of the prompt, accepted and drafted tokens by place; and which texts would follow."""
+    """A session's text: prompt length, accepted and drafted tokens by place, and the texts that continue it."""
 
     first: int
     accepted: Text
@@ -153,22 +152,23 @@ class _Playing(NamedTuple):
 
 
 def beyond(model: ByPlace, depth: int) -> InputError:
-    """Return the error for a draft that is deeper than the recording."""
+    """Return the error for a draft deeper than the recording."""
     return InputError(
         f"acceptance: depth = {depth} goes beyond the recorded depth = {model.depth}; allowed: up to {model.depth}"
     )
 
 
 def read_places(model: ByPlace) -> tuple[Text, ...]:
-    """Read the texts of a model, in the order of their numbers; once, as long as the file is the same.
+    """Read the texts of a model in the order of their numbers; cached until the file changes.
 
-    Raises InputError, naming the file, if it is missing, lacks a column, lacks a place or holds impossible values.
+    Raises InputError, with the file's name, if it is missing, lacks a column or a place, or contains impossible
+    values.
     """
     return read_recorded(model).accepted
 
 
 def read_recorded(model: ByPlace) -> Places:
-    """Read the texts of a model, with the lengths of drafts where the file has them; as `read_places`."""
+    """Read the texts of a model, with draft lengths where the file has them; as `read_places`."""
     return _read(*_found(model), model.depth)
 
 
@@ -217,9 +217,9 @@ def _read(path: Path, _as_it_is: tuple[int, int, int], depth: int) -> Places:
 
 
 def write_places(texts: Sequence[Sequence[int]], path: Path, drafted: Sequence[Sequence[int]] | None = None) -> None:
-    """Write the accepted draft tokens at the places 1, 2, ... of each text, and the drafted ones where given.
+    """Write the accepted draft tokens at places 1, 2, ... of each text, and the draft lengths if given.
 
-    `drafted` has the shape of `texts`.
+    - `drafted`: draft lengths, with the shape of `texts`.
     """
     columns = {
         "text": [number for number, text in enumerate(texts) for _ in text],

@@ -1,8 +1,8 @@
 """Signals of drafted tokens: acceptance probability, KL(p||q) and draft entropy, recorded or synthetic.
 
-A recording is a Parquet file with the columns of SCHEMA, a row a drafted place; the simulator plays whole recorded
-sessions back. Where there is none yet, a synthetic process stands in: regions of the text, easy and hard, drive all
-three signals. The two have different names everywhere.
+A recording is a Parquet file with the columns of SCHEMA, one row for each drafted place; the simulator plays back
+whole sessions. Without a recording, a synthetic process replaces it: easy and hard regions of the text drive all
+three signals.
 """
 
 import io
@@ -26,10 +26,10 @@ from fleet.inputs.text import reason
 
 
 class SignalRow(NamedTuple):
-    """One row of a signal file: a place of a generated text that was drafted and verified.
+    """One row of a signal file: a drafted and verified place of a generated text.
 
     Keys:
-        session (number): Which recorded text the token belongs to.
+        session (number): Number of the recorded text.
         place (number): The token's place in its session's generated text.
         ratio (share): min(1, p/q), the probability that the target accepts it.
         kld (nats): KL(p||q) there.
@@ -43,20 +43,20 @@ class SignalRow(NamedTuple):
     entropy: float
 
 
-SIGNALS_FILE = "signals.parquet"  # how calibration names it, beside the profile
+SIGNALS_FILE = "signals.parquet"  # name of the file that calibration writes beside the profile
 _STORED = {int: pa.int64(), float: pa.float64()}
-MOST_NATS = 1e6  # a ratio of exp(-1e6) is none that a computer knows
+MOST_NATS = 1e6  # a smaller ratio than exp(-1e6) cannot occur
 SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in SignalRow.__annotations__.items()])
 
 Unit = Annotated[float, Meta(gt=0, lt=1)]
-STAY = 0.95  # the probability that a region of synthetic signals goes on for another token
-CONCENTRATION = 1.0  # of the beta distribution of its acceptance: the larger, the less places of a region differ
+STAY = 0.95  # probability that a region of synthetic signals continues for another token
+CONCENTRATION = 1.0  # concentration of the beta distribution of acceptance within a region
 KLD_NOISE = 0.5  # sigma of the lognormal noise of its divergence
 ENTROPY_NOISE = 1.0  # sigma of its lognormal entropy
 
 
 class SignalFile(msgspec.Struct, frozen=True, tag="signals", tag_field="model", forbid_unknown_fields=True):
-    """Recorded signals: a session plays a recorded one; if that is too short, others follow.
+    """Recorded signals: a session plays one recording, then others if it is too short.
 
     Keys:
         file: A signal file (Parquet; records.md has its columns), found relative to the scenario's folder.
@@ -102,9 +102,9 @@ def synthetic(model: Regional, rng: np.random.Generator, block: int = 256) -> It
 
 
 def recorded(model: SignalFile, rng: np.random.Generator) -> Iterator[Token]:
-    """Yield the tokens of a recorded session, then, if it was too short, of others chosen at random.
+    """Yield the tokens of a recorded session, then of further sessions chosen at random.
 
-    Whole sessions are the blocks of this bootstrap: what hangs together within a text stays together.
+    Whole sessions are the blocks of this bootstrap, which keeps the dependence within a text.
     """
     sessions = read_signals(Path(model.file))
     while True:
@@ -112,9 +112,9 @@ def recorded(model: SignalFile, rng: np.random.Generator) -> Iterator[Token]:
 
 
 def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
-    """Read a signal file: the tokens of each session in the order of their places; once, as long as it is the same.
+    """Read a signal file: the tokens of each session in order of place; cached until the file changes.
 
-    Raises InputError, naming the file, if it is missing, lacks a column or holds impossible values.
+    Raises InputError, with the file's name, if it is missing, lacks a column or contains impossible values.
     """
     try:
         stat = path.stat()
@@ -146,7 +146,7 @@ def _read_signals(path: Path, _as_it_is: tuple[int, int, int]) -> tuple[tuple[To
 
 
 def write_signals(sessions: list[list[Token]], path: Path) -> None:
-    """Write the signals of sessions, in the order of their places."""
+    """Write the signals of sessions in order of place."""
     rows = [(number, place, *token) for number, tokens in enumerate(sessions) for place, token in enumerate(tokens)]
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in SCHEMA.names]
     content = io.BytesIO()

@@ -1,14 +1,14 @@
-"""One source of random numbers for each cause of randomness in a run, the same ones in both worlds."""
+"""One source of random numbers for each cause of randomness in a run, the same in both worlds."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 
-class Sources(NamedTuple):
-    """Random numbers of a run by what they decide, so that a change in one cause leaves the others alone.
+class RandomSources(NamedTuple):
+    """Random numbers of a run by cause, so that a change in one leaves the others unchanged.
 
-    Acceptance, step times of targets, links, step times of drafters, and what passes between the steps of stations.
+    The causes: acceptance, step times of targets, links, step times of drafters, and overhead between steps.
     """
 
     acceptance: np.random.Generator
@@ -18,11 +18,11 @@ class Sources(NamedTuple):
     delays: np.random.Generator
 
 
-def sources_of(seed: int) -> Sources:
-    """Return the sources of a run with that seed, from their beginnings."""
-    return Sources(*np.random.default_rng(seed).spawn(len(Sources._fields)))
+def sources_of(seed: int) -> RandomSources:
+    """Return the sources of a run with that seed."""
+    return RandomSources(*np.random.default_rng(seed).spawn(len(RandomSources._fields)))
 
 
 def of_each(source: np.random.Generator, count: int) -> list[np.random.Generator]:
-    """Return the sources of `count` drafters from theirs; an only one takes that itself."""
+    """Return the sources of `count` drafters, spawned from theirs; a single drafter uses that itself."""
     return [source] if count == 1 else list(source.spawn(count))

@@ -1,4 +1,4 @@
-"""What is known of one drafted token, whoever knows it."""
+"""Signals of one drafted token."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
-"""Token-level acceptance: what each draft token is like, where rules look at more than the accepted length.
+"""Token-level acceptance, for rules that need more than the accepted length.
 
-A token has a ratio, min(1, p/q), with which it is accepted; and, where the model knows them, the divergence KL(p||q)
-and the drafter's entropy at its place. Estimates (GoodSpeed) and stop rules (AdaEDL) see the same tokens that
-verification then accepts or not, so that estimate and outcome share their randomness.
+A token has a ratio, min(1, p/q), its acceptance probability. Some models also give the divergence KL(p||q) and the
+drafter's entropy. Estimates (GoodSpeed), stop rules (AdaEDL) and verification use the same tokens, so estimate and
+outcome share their randomness.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from fleet.policies.outcome import Outcome
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Mean = Annotated[float, Meta(gt=0, lt=1)]
-CONCENTRATION = 2.0  # of the beta distribution of a domain's ratios: the larger, the closer they are to its mean
+CONCENTRATION = 2.0  # concentration of the beta distribution of a domain's ratios
 UNKNOWN = "?"
 
 
 class Agreement(msgspec.Struct, frozen=True, tag="agreement", tag_field="model", forbid_unknown_fields=True):
-    """Where drafter and target agree, place by place of recorded greedy texts.
+    """Places of recorded greedy texts where drafter and target agree.
 
-    Greedy text does not depend on who drafted it, so a place keeps its answer whatever the schedule of drafts was:
-    runs of one system predict those of another.
+    Greedy text does not depend on the drafter, so a place has the same result under any schedule of drafts: runs of
+    one system predict those of another.
 
     Keys:
         sessions: One text for each recorded session, with a character for each place: "1" where they agree, "0" where
@@ -40,14 +40,14 @@ class Agreement(msgspec.Struct, frozen=True, tag="agreement", tag_field="model",
 
 
 class Ratios(msgspec.Struct, frozen=True, tag="ratios", tag_field="model", forbid_unknown_fields=True):
-    """GoodSpeed's clients: each has its domains, and its prompts move between them.
+    """GoodSpeed's clients: each has a list of domains, and its prompts move between them.
 
     The ratios min(1, p/q) of a domain's tokens follow a beta distribution with the domain's mean.
 
     Keys:
-        clients (share): The domains of client 1, 2, ...: a list of lists of mean ratios, with which single draft tokens
-            are accepted. Streams beyond the list begin again at its head.
-        switch (share): The probability that a new request changes its client's domain; acceptance is then not
+        clients (share): The domains of client 1, 2, ...: a list of lists of mean ratios, the acceptance probabilities
+            of single draft tokens. Streams beyond the list wrap around.
+        switch (share): The probability that a new request changes its client's domain. Acceptance is then not
             stationary.
     """
 
@@ -56,7 +56,7 @@ class Ratios(msgspec.Struct, frozen=True, tag="ratios", tag_field="model", forbi
 
 
 class Coin(msgspec.Struct, frozen=True):
-    """Every token is accepted with the same probability: the geometric model, token by token."""
+    """Every token is accepted with the same probability: the geometric model by token."""
 
     beta: float
 
@@ -65,10 +65,10 @@ TokenModel = Agreement | Ratios | Regional | SignalFile
 
 
 class TokenSampler:
-    """Draws the tokens of a run's sessions and verifies drafts of them; same seed and calls, same outcomes.
+    """Draws the tokens of a run's sessions and verifies drafts; equal seeds and calls give equal outcomes.
 
-    A session's tokens are kept by place in its text: a place that is drafted again looks the same. Each session has
-    its own random numbers, so that runs under different rules differ by the rules alone and not by luck.
+    A session's tokens are kept by place: a place that is drafted again has the same token. Each session has its own
+    random numbers, so runs under different rules differ by the rules alone.
     """
 
     def __init__(self, model: TokenModel | Coin, rng: np.random.Generator) -> None:
@@ -81,7 +81,8 @@ class TokenSampler:
         self.first: dict[int, int] = {}
 
     def begin_session(self, tag: int, first: int) -> None:
-        """Start a session whose generated text begins at place `first`; an earlier one with this tag is forgotten."""
+        """Start a session whose generated text begins at place `first`; it replaces an earlier session with this
+        tag."""
         number = self.sessions[tag] = self.sessions.get(tag, -1) + 1
         rng = np.random.default_rng([self.root, tag, number])
         self.sources[tag] = _tested(self._tokens(tag, rng), rng)
@@ -96,11 +97,11 @@ class TokenSampler:
         return known[position]
 
     def accepts(self, tag: int, place: int) -> bool:
-        """Tell whether the target accepts the token at a place."""
+        """Return whether the target accepts the token at a place."""
         return self.at(tag, place)[1]
 
     def verify(self, tag: int, base: int, drafted: int) -> Outcome:
-        """Draw the outcome of verifying `drafted` tokens after the first `base` of the text, with their signals."""
+        """Draw the outcome, with signals, of verifying `drafted` tokens after the first `base` of the text."""
         if drafted == 0:
             return Outcome()
         tokens, passes = zip(*[self.at(tag, base + place) for place in range(drafted)], strict=True)
@@ -140,14 +141,14 @@ class TokenSampler:
 
 
 def _tested(tokens: Iterator[Token], rng: np.random.Generator) -> Iterator[tuple[Token, bool]]:
-    """Yield each token with whether the target accepts it."""
+    """Yield each token and whether the target accepts it."""
     while True:
         uniforms = rng.random(64).tolist()
         yield from [(token, uniform < token.ratio) for uniform, token in zip(uniforms, tokens, strict=False)]
 
 
 def _agreeing(model: Agreement, rng: np.random.Generator) -> Iterator[Token]:
-    """Yield the places of one recorded text, then, if it was too short, of others chosen at random."""
+    """Yield the places of one recorded text, then of further texts chosen at random."""
     while True:
         for place in model.sessions[rng.integers(len(model.sessions))]:
             agrees = rng.random() < model.unknown if place == UNKNOWN else place == "1"

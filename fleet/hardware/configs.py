@@ -1,4 +1,4 @@
-"""From a config.json of transformers to a shape; what is not known to be read right is refused in one line."""
+"""From a config.json of transformers to a shape. Unknown model types are refused in one line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from fleet.errors import InputError
-from fleet.hardware.shape import Shape
+from fleet.hardware.shape import ModelShape
 
-NESTED = {"gemma3": "text_config"}  # of a model that sees: its text part
+NESTED = {"gemma3": "text_config"}  # text part of a multimodal model
 MODEL_TYPES = (
     "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma3", "gemma3_text", "glm4_moe",
     "eagle", "eagle3",
@@ -19,10 +19,10 @@ GEMMA_DEFAULTS = {
 }  # fmt: skip
 
 
-def shape_of_config(name: str, content: Any, origin: str) -> Shape:
-    """Return the shape that a config.json tells; `origin` begins the line of an InputError.
+def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
+    """Return the shape of a config.json; `origin` begins the line of an InputError.
 
-    Raises InputError for a model type that is not known, and for a size that is missing or none.
+    Raises InputError for an unknown model type and for a missing or invalid size.
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{origin}: needs the table of a config.json; holds {type(content).__name__}")
@@ -57,20 +57,20 @@ def shape_of_config(name: str, content: Any, origin: str) -> Shape:
         "windowed_layers": windowed,
     }
     if kind in ("eagle", "eagle3"):
-        norms = 1 if kind == "eagle" else 3  # of published heads
+        norms = 1 if kind == "eagle" else 3  # as in published heads
         sizes |= {"head": kind, "norms": norms, "draft_vocabulary": config.size("draft_vocab_size", 0)}
-    made = msgspec.convert(sizes | _experts(kind, config), Shape)
+    made = msgspec.convert(sizes | _experts(kind, config), ModelShape)
     if made.heads % made.kv_heads:
         raise InputError(f"{origin}: num_attention_heads = {heads} is no multiple of {made.kv_heads} key-value heads")
     return made
 
 
 def _experts(kind: str, config: "_Config") -> dict[str, int]:
-    """Return the sizes of a mixture of experts; nothing for other models."""
+    """Return the sizes of a mixture of experts; zeros for dense models."""
     if kind == "mixtral":
         return {"experts": config.size("num_local_experts"), "experts_used": config.size("num_experts_per_tok")}
     if kind == "qwen3_moe":
-        renamed = config.content.get("num_local_experts")  # by transformers 5
+        renamed = config.content.get("num_local_experts")  # name in transformers 5
         return {
             "experts": config.size("num_experts", renamed),
             "experts_used": config.size("num_experts_per_tok"),
@@ -90,7 +90,7 @@ def _experts(kind: str, config: "_Config") -> dict[str, int]:
 
 
 def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
-    """Return how far back the windowed layers look, and how many they are."""
+    """Return the window length and the number of windowed layers."""
     window = config.size("sliding_window", 0)
     if not window or (kind.startswith("qwen") and not config.flag("use_sliding_window")):
         return 0, 0
@@ -103,7 +103,7 @@ def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
 
 
 class _Config(msgspec.Struct, frozen=True):
-    """The keys of a config.json, each checked when it is read."""
+    """Keys of a config.json, each checked when it is read."""
 
     content: dict[str, Any]
     origin: str

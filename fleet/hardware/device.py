@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-LABELS = ("measured", "fitted", "stated", "assumed")  # how the source of a figure begins
+LABELS = ("measured", "fitted", "stated", "assumed")  # prefixes of a figure's source
 
 Precision = Literal["bf16", "fp16", "fp8", "int8"]
 Share = Annotated[float, Meta(gt=0, le=1)]
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number and where it comes from; the source begins with one of LABELS and a colon."""
+    """A number and its source; the source begins with one of LABELS and a colon."""
 
     value: Annotated[float, Meta(ge=0, le=1e19)]
     source: str
@@ -23,17 +23,19 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def label(self) -> str:
-        """What kind of number it is."""
+        """Label of the source."""
         return self.source.partition(":")[0]
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One accelerator. Bytes, bytes/s, floating point operations a second without sparsity, shares of peaks, seconds.
+class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One accelerator. Units: bytes, bytes/s, dense floating point operations per second, shares of peaks, seconds.
 
-    `bandwidth_share`, `compute_share`: how much of its peaks matrix products reach. `product_s`, `kernel_s`: what each
-    matrix product and each smaller kernel takes at least. `kernel_share`: bandwidth that small kernels reach.
-    `sharpness`: see `Roofline`. `link_bytes_per_s`: to the others of its host, each way; `link_latency_s`: of an
-    all-reduce.
+    - `bandwidth_share`, `compute_share`: share of the peaks that matrix products reach.
+    - `product_s`, `kernel_s`: minimum time of a matrix product, and of a smaller kernel.
+    - `kernel_share`: share of the bandwidth that small kernels reach.
+    - `sharpness`: see `Roofline`.
+    - `link_bytes_per_s`: bandwidth to the other devices of the host, each way.
+    - `link_latency_s`: latency of an all-reduce.
     """
 
     title: str
@@ -59,19 +61,19 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("shares of peaks are 1 at most, and the sharpness 1 at least")
 
     def figures(self) -> dict[str, Figure]:
-        """Return all figures by name, those of compute as compute.PRECISION."""
+        """All figures by name; compute rates as compute.PRECISION."""
         named = {name: getattr(self, name) for name in self.__struct_fields__}
         flat = {name: figure for name, figure in named.items() if isinstance(figure, Figure)}
         return flat | {f"compute.{name}": figure for name, figure in self.compute.items()}
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the host adds: `step_s` once a step, and `layer_s` for launching each layer, below which no pass comes."""
+class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Host time: `step_s` for each step, and `layer_s` to launch each layer. No pass is shorter."""
 
     title: str
     step_s: Figure
     layer_s: Figure
 
     def figures(self) -> dict[str, Figure]:
-        """Return all figures by name."""
+        """All figures by name."""
         return {"step_s": self.step_s, "layer_s": self.layer_s}

@@ -1,7 +1,7 @@
-"""The roofline of one pass through a model: operator by operator, the longer of memory and compute.
+"""The roofline of one pass through a model: for each operator, the longer of memory and compute.
 
-Weights are read once a pass, whatever it feeds; activations and the key-value cache have 16 bits. A tensor that is
-split over devices is split in equal parts, and the parts are summed by an all-reduce after attention and after the MLP.
+Weights are read once in a pass, for any number of tokens. Activations and the key-value cache have 16 bits. Tensor
+parallelism splits each tensor evenly; an all-reduce follows attention and the MLP.
 """
 
 import math
@@ -9,57 +9,63 @@ import math
 import msgspec
 
 from fleet.errors import InputError
-from fleet.hardware.device import Device, Engine
-from fleet.hardware.shape import CACHE_BYTES, Shape
+from fleet.hardware.device import Accelerator, HostOverhead
+from fleet.hardware.shape import CACHE_BYTES, ModelShape
 from fleet.times.roofline import AttentionTime, Roofline
 
 ACTIVATION_BYTES = 2
-WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5 + 2 / 128}  # int4: a scale for 128
+WEIGHT_BYTES = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5 + 2 / 128,
+}  # int4: a 16-bit scale for 128 weights
 ROTATED = 2  # reads and writes of each query and key
 MOST_TOKENS = 1 << 17
 KNOTS_A_DOUBLING = 4
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A model on devices: `parallel` of them share each of its tensors. `named`: how the user wrote it."""
+    """A model on devices: `parallel` of them share each tensor. `named`: the user's text."""
 
-    shape: Shape
-    device: Device
-    engine: Engine
+    shape: ModelShape
+    device: Accelerator
+    engine: HostOverhead
     precision: str = "bf16"
     parallel: int = 1
     named: str = ""
 
     @property
     def weights_bytes(self) -> float:
-        """Bytes of all weights, on all devices together; embedding, head and norms keep 16 bits."""
+        """Bytes of all weights on all devices; embedding, head and norms keep 16 bits."""
         matrices = self.shape.matrices()
         others = self.shape.parameters() - matrices
         return matrices * WEIGHT_BYTES[self.precision] + others * ACTIVATION_BYTES
 
     @property
     def memory_s_per_byte(self) -> float:
-        """Time of reading a byte at the bandwidth that matrix products reach."""
+        """Time to read one byte at the bandwidth of matrix products."""
         return 1 / (self.device.bandwidth_share.value * self.device.bandwidth_bytes_per_s.value)
 
     def compute_s_per_operation(self, precision: str = "") -> float:
-        """Time of a floating point operation at the rate that matrix products reach; int4 weights compute in bf16."""
+        """Time of one floating point operation at the rate of matrix products; int4 weights compute in bf16."""
         peak = self.device.compute[computes_in(precision or self.precision)]  # type: ignore[index]
         return 1 / (self.device.compute_share.value * peak.value)
 
 
 def computes_in(precision: str) -> str:
-    """Name the precision in which weights of a precision are multiplied."""
+    """Return the precision of arithmetic for weights of a precision."""
     return "bf16" if precision == "int4" else precision
 
 
-def precisions_of(device: Device) -> list[str]:
-    """List the precisions of weights that a device can run."""
+def precisions_of(device: Accelerator) -> list[str]:
+    """List the weight precisions that a device supports."""
     return [name for name in WEIGHT_BYTES if computes_in(name) in device.compute]
 
 
 def check(placed: Placed) -> None:
-    """Raise InputError where a model cannot run so: precision, heads that do not divide, memory that is too small."""
+    """Raise InputError for an unsupported precision, heads that do not divide, or too little memory."""
     shape, device, parallel = placed.shape, placed.device, placed.parallel
     allowed = precisions_of(device)
     if placed.precision not in allowed:
@@ -80,9 +86,10 @@ def check(placed: Placed) -> None:
 
 
 def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = False, alike: bool = False) -> Roofline:
-    """Return the times of a model's passes; `every_logit`: each token is scored, not the last of a prompt alone.
+    """Return the times of a model's passes.
 
-    `alike`: all rows are copies of one request, as benchmarks send them, and use the same experts.
+    - `every_logit`: each token gets logits, not only the last of a prompt.
+    - `alike`: all rows are copies of one request, as benchmarks send them, and use the same experts.
     """
     steps = [
         round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in range(int(math.log2(MOST_TOKENS)) * KNOTS_A_DOUBLING + 1)
@@ -101,7 +108,7 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
 def product_s(
     placed: Placed, fed: float, inputs: float, outputs: float, weights: float = 0, precision: str = ""
 ) -> float:
-    """Return the time of a matrix product over `fed` tokens; `weights`: numbers read, where not inputs x outputs."""
+    """Return the time of a matrix product over `fed` tokens; `weights`: numbers read, if not inputs x outputs."""
     each = WEIGHT_BYTES[precision or placed.precision]
     read_bytes = (weights or inputs * outputs) * each + fed * (inputs + outputs) * ACTIVATION_BYTES
     memory_s = read_bytes * placed.memory_s_per_byte
@@ -110,26 +117,26 @@ def product_s(
     return placed.device.product_s.value + float((memory_s**sharpness + compute_s**sharpness) ** (1 / sharpness))
 
 
-def kernel_s(device: Device, numbers: float) -> float:
-    """Return the time of a small kernel that reads and writes so many numbers of 16 bits."""
+def kernel_s(device: Accelerator, numbers: float) -> float:
+    """Return the time of a small kernel that reads and writes so many 16-bit numbers."""
     bandwidth = device.kernel_share.value * device.bandwidth_bytes_per_s.value
     return device.kernel_s.value + numbers * ACTIVATION_BYTES / bandwidth
 
 
 def rewrite_s(placed: Placed) -> float:
-    """Return the time of reading a token's keys and values in all layers and writing them elsewhere on the device."""
+    """Return the time to copy a token's keys and values of all layers within the device."""
     device, moved_bytes = placed.device, 2 * placed.shape.cache_bytes_per_token() / placed.parallel
     return moved_bytes / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
 
 
 def send_s(placed: Placed) -> float:
-    """Return the time of sending a token's keys and values in all layers to another device of the host."""
+    """Return the time to send a token's keys and values of all layers to another device of the host."""
     device = placed.device
     return placed.shape.cache_bytes_per_token() / (device.link_share.value * device.link_bytes_per_s.value)
 
 
 def all_reduce_s(placed: Placed, numbers: float) -> float:
-    """Return the time of summing numbers over the devices that share a model, by a ring; none on one device."""
+    """Return the time of a ring all-reduce over the devices that share a model; 0 on one device."""
     if placed.parallel == 1:
         return 0.0
     device, others = placed.device, placed.parallel - 1
@@ -146,7 +153,7 @@ def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -
         product_s(placed, fed, shape.attention_inputs, queries + cache)
         + product_s(placed, fed, queries, hidden)
         + kernel_s(device, ROTATED * fed * (queries + cache / 2))
-        + device.product_s.value  # the attention kernel itself starts, too
+        + device.product_s.value  # launch of the attention kernel
     )
     norms_s = shape.norms * kernel_s(device, 4 * fed * hidden)  # a sum and a norm: two read, two written
     layers_s = shape.layers * (attention_s + norms_s + 2 * all_reduce_s(placed, fed * hidden))
@@ -154,27 +161,29 @@ def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -
         layers_s += count * mlp_s(placed, fed, width / parallel)
     if shape.expert_layers:
         layers_s += shape.expert_layers * _experts_s(placed, fed, 1 if alike else fed)
-    if shape.fused_inputs and shape.head != "eagle3":  # an EAGLE-3 head fuses features once a draft, not once a pass
+    if (
+        shape.fused_inputs and shape.head != "eagle3"
+    ):  # an EAGLE-3 head fuses features once in a draft, not once in a pass
         layers_s += product_s(placed, fed, shape.fused_inputs, hidden / parallel)
     head_s = product_s(placed, scored, hidden, shape.head_outputs / parallel, precision="bf16")
     gather_s = all_reduce_s(placed, scored * shape.head_outputs / parallel)
-    return layers_s + head_s + gather_s + 2 * kernel_s(device, 2 * fed * hidden)  # embedding, last norm
+    return layers_s + head_s + gather_s + 2 * kernel_s(device, 2 * fed * hidden)  # embedding and last norm
 
 
 def mlp_s(placed: Placed, fed: float, width: float) -> float:
-    """Return the time of a gated MLP so wide: gate and up in one product, the activation, down."""
+    """Return the time of a gated MLP of this width: gate and up in one product, the activation, down."""
     hidden = placed.shape.hidden
     up_s = product_s(placed, fed, hidden, 2 * width)
     return up_s + kernel_s(placed.device, 3 * fed * width) + product_s(placed, fed, width, hidden)
 
 
 def distinct_experts(experts: int, used: int, fed: float) -> float:
-    """Return how many of the experts `fed` tokens use between them, if each token takes `used` at random."""
+    """Return the expected number of distinct experts of `fed` tokens, if each uses `used` at random."""
     return float(experts * (1 - (1 - used / experts) ** fed))
 
 
 def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
-    """Return the time of a layer's experts: only the weights of those are read that `unlike` tokens use."""
+    """Return the time of a layer's experts; only the experts of `unlike` tokens are read."""
     shape = placed.shape
     width, served = shape.intermediate / placed.parallel, fed * shape.experts_used
     read = distinct_experts(shape.experts, shape.experts_used, unlike) * shape.hidden * width
@@ -188,7 +197,7 @@ def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
 
 
 def _attention(placed: Placed) -> list[AttentionTime]:
-    """Return the attention of windowed layers and of all others; keys and values are read once a row."""
+    """Return the attention of windowed and of full layers; keys and values are read once for each row."""
     shape = placed.shape
     cache_bytes = shape.cache_numbers * CACHE_BYTES * max(1 / placed.parallel, 1 / shape.kv_heads)
     read_s = cache_bytes * placed.memory_s_per_byte

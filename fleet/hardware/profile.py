@@ -1,9 +1,9 @@
-"""A profile of a target and a drafter that nobody measured: every number of it is labelled."""
+"""An estimated profile of a target and a drafter; every number has a label."""
 
 from fleet.errors import InputError
-from fleet.hardware.device import Engine, Figure
+from fleet.hardware.device import Figure, HostOverhead
 from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of, send_s
-from fleet.hardware.shape import Shape
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -21,14 +21,17 @@ def estimate(
     engine: str = "graphs",
     draft_engine: str | None = None,
 ) -> HardwareProfile:
-    """Estimate the step times of a target and its drafter by rooflines; every number of the profile is labelled.
+    """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
-    `target`, `draft`: where a model runs, MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for its
-    precision. A model ships by name, or is a config.json of transformers (or its folder); a device ships, or is a TOML
-    file of the same keys. Without `draft` the profile has the one model in both roles. `precision`, `tensor_parallel`:
-    the target's, where its text does not say; a drafter runs on one device in bf16 unless its own text says otherwise.
-    `engine`: graphs or eager, or a file; `draft_engine`: the drafter's, where it is another. Raises InputError, in one
-    line with what is allowed, for what is not known and for what does not fit.
+    - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
+      its precision. A model is a shipped name, or a config.json of transformers (or its folder). A device is a
+      shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model in both
+      roles.
+    - `precision`, `tensor_parallel`: the target's, where its text does not set them. A drafter runs on one device in
+      bf16 unless its text sets them.
+    - `engine`: graphs or eager, or a file; `draft_engine`: the drafter's, if different.
+
+    Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
 
     >>> import specfleet
     >>> profile = specfleet.estimate("llama-3.1-8b@h100", "eagle3-llama-3.1-8b@h100")
@@ -45,10 +48,10 @@ def estimate(
 
 
 def placed_of(text: str, *, precision: str = "bf16", parallel: int = 1, engine: str = "graphs") -> Placed:
-    """Read where a model runs: "llama-3.1-8b@h100", "llama-3.1-70b@4xh100", "path/to/model@l40s:fp8".
+    """Parse the placement of a model: "llama-3.1-8b@h100", "llama-3.1-70b@4xh100", "path/to/model@l40s:fp8".
 
-    What the text says of tensor parallel and precision goes before the arguments. Raises InputError, in one line with
-    what is allowed, for a model, device, engine or precision that is not known, and for what does not fit.
+    Tensor parallelism and precision in the text override the arguments. Raises InputError, one line with the allowed
+    values, for an unknown model, device, engine or precision, and for combinations that do not fit.
     """
     model, at, where = text.rpartition("@")
     if not at or not model or not where:
@@ -63,7 +66,7 @@ def placed_of(text: str, *, precision: str = "bf16", parallel: int = 1, engine: 
 
 
 def placed(
-    shape: Shape, device: str, *, precision: str = "bf16", parallel: int = 1, engine: str | Engine = "graphs"
+    shape: ModelShape, device: str, *, precision: str = "bf16", parallel: int = 1, engine: str | HostOverhead = "graphs"
 ) -> Placed:
     """Place a model on `parallel` devices that share each of its tensors; InputError as `placed_of`."""
     host = engine_of(engine) if isinstance(engine, str) else engine
@@ -74,11 +77,11 @@ def placed(
 
 
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
-    """Return the profile of a target and its drafter; without one, the same model in both roles.
+    """Return the profile of a target and its drafter; without a drafter, the target's model in both roles.
 
-    A draft is a pass for each token, a verification one pass over all; each has the overhead of its engine. Where a
-    batch is realigned, both caches are written anew. Acceptance is not in it, and no delay between steps: the scenario
-    says them, or there are none. Raises InputError for an EAGLE head as target, and for one that is of another width.
+    A draft is one pass for each token, a verification one pass over all tokens; each has the overhead of its engine.
+    A realignment rewrites both caches. The profile has no acceptance and no delays between steps; a scenario can set
+    them. Raises InputError for an EAGLE head as target, and for a head of another width.
     """
     if target.shape.head:
         raise InputError(f"target {target.shape.name}: an EAGLE head only drafts; name the model that it drafts for")
@@ -106,7 +109,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
 
 
 def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
-    """Label every number of the profile, and list the figures that they follow from."""
+    """Label every number of the profile, and list its input figures."""
     of_target, of_drafter = (f"estimated: roofline of {placed.named}" for placed in (target, drafter))
     own = {
         "draft": f"{of_drafter}, a pass for each token",

@@ -1,4 +1,4 @@
-"""The shape of a model: how many layers of which sizes, its parameters, and its key-value cache."""
+"""The shape of a model: the number and sizes of its layers, its parameters and its key-value cache."""
 
 from typing import Annotated, Literal
 
@@ -7,15 +7,19 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1, le=10**7)]
 Some = Annotated[int, Meta(ge=0, le=10**7)]
-CACHE_BYTES = 2  # of a number in the key-value cache: 16 bits, whatever the weights have
+CACHE_BYTES = 2  # bytes of a number in the key-value cache: 16 bits for any weight precision
 
 
-class Shape(msgspec.Struct, frozen=True):
+class ModelShape(msgspec.Struct, frozen=True):
     """A decoder of transformer layers, or an EAGLE head that drafts for one.
 
-    Sizes are counts of numbers. `experts` of which `experts_used` serve a token, each `intermediate` wide; the first
-    `dense_layers` have no experts but are `dense_intermediate` wide. `window`: how far back `windowed_layers` look.
-    `norms`: norms of a layer, as wide as `hidden`. `query_bias`, `output_bias`: biases of attention.
+    Sizes are counts of numbers.
+
+    - `experts`, `experts_used`: experts of a layer, each `intermediate` wide, and how many serve a token.
+    - `dense_layers`: the first layers, which have no experts and are `dense_intermediate` wide.
+    - `window`: context tokens that the `windowed_layers` attend to.
+    - `norms`: norms of a layer, as wide as `hidden`.
+    - `query_bias`, `output_bias`: biases of attention.
     """
 
     name: str
@@ -43,7 +47,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def attention_inputs(self) -> int:
-        """Numbers that attention projects: an EAGLE-3 head looks at a token's embedding and its features."""
+        """Input width of attention's projections: an EAGLE-3 head reads a token's embedding and its features."""
         return 2 * self.hidden if self.head == "eagle3" else self.hidden
 
     @property
@@ -63,23 +67,23 @@ class Shape(msgspec.Struct, frozen=True):
 
     @property
     def wide_layers(self) -> tuple[tuple[int, int], ...]:
-        """Layers without experts: how many, and how wide they are."""
+        """Layers without experts: their number and width."""
         if not self.experts:
             return ((self.layers, self.intermediate),)
         return ((self.dense_layers, self.dense_intermediate),) if self.dense_layers else ()
 
     @property
     def head_outputs(self) -> int:
-        """Size of the vocabulary that the last matrix of a pass scores."""
+        """Size of the vocabulary of the output head."""
         return self.draft_vocabulary or self.vocabulary
 
     @property
     def fused_inputs(self) -> int:
-        """Width of what an EAGLE head's `fc` takes in: features and embedding, or the features of three layers."""
+        """Input width of an EAGLE head's `fc`: features and embedding, or the features of three layers."""
         return {"": 0, "eagle": 2, "eagle3": 3}[self.head] * self.hidden
 
     def parameters(self) -> int:
-        """Numbers in a checkpoint: what an EAGLE head shares with its target is not counted."""
+        """Numbers in a checkpoint; what an EAGLE head shares with its target is not counted."""
         inputs, queries, cache = self.attention_inputs, self.query_numbers, self.cache_numbers
         attention = inputs * (queries + cache) + queries * self.hidden
         attention += self.query_bias * (queries + cache) + self.output_bias * self.hidden
@@ -105,5 +109,5 @@ class Shape(msgspec.Struct, frozen=True):
         return self.layers * attention + wide + self.expert_layers * experts + self.fused_inputs * self.hidden
 
     def cache_bytes_per_token(self) -> int:
-        """Bytes that the keys and values of one token take in all layers."""
+        """Bytes of the keys and values of one token in all layers."""
         return self.layers * self.cache_numbers * CACHE_BYTES

@@ -1,30 +1,31 @@
-"""Models, devices and engines by name: those that ship, or files of a user."""
+"""Models, devices and engines by name: shipped ones, or a user's files."""
 
 from pathlib import Path
 
 from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
 from fleet.errors import InputError
 from fleet.hardware.configs import shape_of_config
-from fleet.hardware.device import Device, Engine
-from fleet.hardware.shape import Shape
+from fleet.hardware.device import Accelerator, HostOverhead
+from fleet.hardware.shape import ModelShape
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, read_toml, shortened
 
 CONFIG = "config.json"
 
 
-def device_of(name: str) -> Device:
-    """Return a device by its shipped name, or from a TOML file of the same keys; InputError names those that ship."""
-    return convert(read_toml(_path(name, "device", shipped_devices())), Device, f"device {shortened(name)}")
+def device_of(name: str) -> Accelerator:
+    """Return a device by its shipped name, or from a TOML file of the same keys; InputError lists the shipped names."""
+    return convert(read_toml(_path(name, "device", shipped_devices())), Accelerator, f"device {shortened(name)}")
 
 
-def engine_of(name: str) -> Engine:
-    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError names those that ship."""
-    return convert(read_toml(_path(name, "engine", shipped_engines())), Engine, f"engine {shortened(name)}")
+def engine_of(name: str) -> HostOverhead:
+    """Return an engine by its shipped name, or from a TOML file of the same keys; InputError lists the shipped
+    names."""
+    return convert(read_toml(_path(name, "engine", shipped_engines())), HostOverhead, f"engine {shortened(name)}")
 
 
-def shape_of(name: str) -> Shape:
-    """Return a model by its shipped name, or from a config.json or the folder of one; InputError names those."""
+def shape_of(name: str) -> ModelShape:
+    """Return a model by its shipped name, or from a config.json or its folder; InputError lists the shipped names."""
     models = shipped_models()
     if name in models:
         return shape_of_config(name, models[name], f"model {name}")

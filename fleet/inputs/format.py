@@ -6,22 +6,22 @@ from msgspec import Meta
 
 from fleet.errors import InputError
 
-FORMAT = 2  # one more with each change after which a file of before means something else, or nothing
+FORMAT = 2  # rises with each change that gives an older file another meaning, or none
 
 Version = Annotated[int, Meta(ge=FORMAT, le=FORMAT)]
 
 
 def check_format(content: Any, origin: str, remedy: str, unmarked: int = FORMAT) -> None:
-    """Refuse content that another version of specfleet has written.
+    """Refuse content that another version of specfleet wrote.
 
     Args:
-        content: Content of a file as read from TOML or JSON; its key `version` counts where it is a whole number.
-        origin: What the error names.
+        content: Content of a file as read from TOML or JSON; its key `version` counts if it is a whole number.
+        origin: The file's name in the error.
         remedy: What the user should do.
         unmarked: Format of content without that key.
 
     Raises:
-        InputError: The content is of another format.
+        InputError: The content has another format.
     """
     version = content.get("version", unmarked) if isinstance(content, dict) else unmarked
     if isinstance(version, int) and version != FORMAT:

@@ -1,4 +1,4 @@
-"""Parquet files that users give, against the schema that they must have."""
+"""Reads a user's Parquet file against a schema."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 from fleet.errors import InputError
 from fleet.inputs.text import named, reason
 
-MOST_ROWS = 10**8  # of which a host's memory holds about as many gigabytes as a large one has
+MOST_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
 
 
 def read_table(path: Path, schema: pa.Schema, what: str = "", optional: tuple[str, ...] = ()) -> pa.Table:
-    """Read the columns of `schema` from a Parquet file, as it types them; the file's own metadata stays.
+    """Read the columns of `schema` from a Parquet file, cast to its types; the file's metadata is kept.
 
-    Integers and floats of another width will do, also in lists; other columns are left out, and so are those of
-    `optional` that the file lacks. InputError, which names file and column, where the file cannot be read, a column is
-    missing, of another kind, or holds nulls, NaN or infinities; and for more than MOST_ROWS rows.
+    Integers and floats of another width are cast, also in lists. Other columns are ignored, and missing `optional`
+    columns are left out. Raises InputError, with file and column, if the file cannot be read, has more than MOST_ROWS
+    rows, or a column is missing, has another kind, or contains nulls, NaN or infinities.
     """
     origin = named(path, what)
     try:
@@ -40,7 +40,7 @@ def read_table(path: Path, schema: pa.Schema, what: str = "", optional: tuple[st
 
 
 def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.ChunkedArray:
-    """Return a column as `field` types it."""
+    """Return a column cast to the type of `field`."""
     kind, place = column.type, f"{origin}: column {field.name!r}"
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -51,7 +51,7 @@ def _column(column: pa.ChunkedArray, field: pa.Field, origin: str) -> pa.Chunked
         raise InputError(f"{place} lacks {lacking} of its {len(column)} values")
     try:
         typed = column.cast(field.type)
-        typed.validate(full=True)  # such as text that is not UTF-8
+        typed.validate(full=True)  # for example text that is not UTF-8
     except (pa.ArrowException, ValueError) as error:
         raise InputError(f"{place}: {reason(error)}") from error
     if pa.types.is_floating(field.type) and not _all_finite(typed):

@@ -1,6 +1,6 @@
-"""Numbers with a unit, such as `10ms`, `70%` or `2KiB`: read by what the key they belong to counts.
+"""Numbers with a unit, such as `10ms`, `70%` or `2KiB`; the key's name gives the dimension.
 
-A key tells its dimension by its suffix: `_s` and `_s_per_...` are seconds, `_bytes` bytes, `_bytes_per_s` bytes a
+The suffix of a key is its dimension: `_s` and `_s_per_...` are seconds, `_bytes` bytes, `_bytes_per_s` bytes a
 second, `_per_s` events a second, `_w` watts. A share is a number whose type lies between 0 and 1.
 """
 
@@ -21,13 +21,13 @@ BITS = {f"{prefix}bit": Decimal(factor) / 8 for prefix, factor in PREFIXES.items
 DATA_RATES = {
     **{f"{unit}/s": factor for unit, factor in (BYTES | BITS).items()},
     **{f"{prefix}bps": Decimal(factor) / 8 for prefix, factor in PREFIXES.items()},
-    **BITS,  # a link of 1Gbit: everybody means a second
+    **BITS,  # a link of 1Gbit: always a second
 }
 RATES = {"/s": Decimal(1), "/min": Decimal(1) / 60, "/h": Decimal(1) / 3600, "Hz": Decimal(1), "kHz": Decimal(1000)}
 POWERS = {"mW": Decimal("1e-3"), "W": Decimal(1), "kW": Decimal(1000)}
 SHARES = {"%": Decimal("0.01")}
 
-DIMENSIONS = (  # by the suffix of a key, the first that fits; with units as messages list them
+DIMENSIONS = (  # by the suffix of a key, the first match; with the units as messages list them
     ("_bytes_per_s", DATA_RATES, "bytes a second, or kB/s, MB/s, GB/s, kbit/s, Mbit/s, Gbit/s"),
     ("_bytes_per_token", BYTES, "bytes, or kB, MB, GB, KiB, MiB, GiB"),
     ("_bytes", BYTES, "bytes, or B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
@@ -38,10 +38,12 @@ DIMENSIONS = (  # by the suffix of a key, the first that fits; with units as mes
 
 
 def quantity(text: str, key: str, share: bool, whole: bool) -> int | float | None:
-    """Return the number that a text with a unit means for a key, in the key's own unit; None for other texts.
+    """Return the number, in the key's own unit, of a text with a unit; None for other texts.
 
-    `share`: whether the key takes a share of something. `whole`: whether it takes whole numbers only, such as bytes;
-    then what is none stays a fraction. ValueError, which tells the units that are allowed, for a unit of another kind.
+    - `share`: whether the key is a share of something.
+    - `whole`: whether the key takes whole numbers only, such as bytes; a result that is not whole stays a fraction.
+
+    Raises ValueError, with the allowed units, for a unit of another kind.
     """
     parts = NUMBER.fullmatch(text)
     if parts is None:
@@ -55,7 +57,7 @@ def quantity(text: str, key: str, share: bool, whole: bool) -> int | float | Non
 
 
 def units_of(key: str, share: bool) -> tuple[dict[str, Decimal], str]:
-    """Return the units of a key and their factors, and how messages list them; none for a plain number."""
+    """Return the units of a key with their factors, and their list for messages; None for a plain number."""
     if share:
         return SHARES, "a number from 0 to 1, or %"
     for suffix, units, allowed in DIMENSIONS:

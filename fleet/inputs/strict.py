@@ -1,4 +1,4 @@
-"""From untyped content (TOML, JSON) to typed structs, with errors a person can act on in one line."""
+"""From untyped content (TOML, JSON) to typed structs, with one-line errors that say what to do."""
 
 import dataclasses
 import re
@@ -15,15 +15,15 @@ from fleet.inputs.text import shortened
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-LARGEST = 1e19  # of any number: no quantity is larger
-DEEPEST = 32  # tables and lists within each other: no scenario nests half as deep
+LARGEST = 1e19  # limit of any number: no quantity is larger
+DEEPEST = 32  # nesting of tables and lists: no scenario nests half as deep
 
 
 def convert(content: Any, kind: type[T], origin: str) -> T:
     """Build `kind` from `content`; InputError names origin, key, value and what is allowed.
 
-    Where a policy or model needs no parameters, its bare name may stand for the table that holds it. Where a number is
-    asked for, a text such as "10ms" or "70%" may stand for it; see `quantities.py`.
+    A policy or model without parameters may be its bare name. A number may be a text such as "10ms" or "70%"; see
+    `quantities.py`.
     """
     complete: Any = content
     try:
@@ -38,27 +38,27 @@ def convert(content: Any, kind: type[T], origin: str) -> T:
 
 
 def tag_fields(kind: Any, keys: Iterable[str]) -> set[str]:
-    """Return the keys, such as `policy`, by which a table below `keys` of `kind` names its kind."""
+    """Return the tag keys, such as `policy`, of a table below `keys` of `kind`."""
     kind = annotation_of(kind, keys)
     tags = {str(struct.__struct_config__.tag_field) for struct in _structs(kind) if struct.__struct_config__.tag_field}
     return tags | ({"kind"} if _dataclasses(kind) else set())
 
 
 def annotation_of(kind: Any, keys: Iterable[str]) -> Any:
-    """Return the type of what lies below `keys` of `kind`; Any where nothing is known of it."""
+    """Return the type of the value below `keys` of `kind`; Any if unknown."""
     for key in keys:
         kind = _child(kind, key)
     return kind
 
 
 def takes_a_list(annotation: Any) -> bool:
-    """Tell whether a value of that type may be a list, and not a text."""
+    """Return whether a value of that type may be a list and not a text."""
     arms = _alternatives(annotation)
     return str not in arms and any(get_origin(arm) in (list, tuple) for arm in arms)
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """List the types that an annotation allows: the arms of a union, without Annotated."""
+    """List the alternatives of an annotation: the arms of a union, without Annotated."""
     while hasattr(annotation, "__metadata__"):
         annotation = annotation.__origin__
     if get_origin(annotation) in (Union, types.UnionType):
@@ -76,11 +76,11 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), name: str = "") -> Any:
-    """Return a value with names and quantities written out, as msgspec takes it; `name`: the key that it belongs to.
+    """Return a value with names and quantities expanded for msgspec; `name`: its key.
 
-    A bare name becomes {tag_field: name} where a tagged struct is expected, {kind: name} for a dataclass; a text with a
-    unit becomes the number that it means. ValidationError for unknown fields of dataclasses, which msgspec lets pass,
-    and for a unit that does not fit.
+    A bare name becomes {tag_field: name} for a tagged struct, {kind: name} for a dataclass. A text with a unit
+    becomes its number. Raises ValidationError for unknown fields of dataclasses, which msgspec ignores, and for a
+    unit that does not fit.
     """
     if len(keys) > DEEPEST:
         raise _wrong(f"more than {DEEPEST} tables and lists within each other", keys)
@@ -109,7 +109,7 @@ def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), nam
 
 
 def _check_numbers(value: Any, keys: tuple[str | int, ...] = ()) -> None:
-    """Raise ValidationError at a number that is none, infinite or beyond LARGEST: where a type leaves room for it."""
+    """Raise ValidationError at a number that is NaN, infinite or beyond LARGEST."""
     if isinstance(value, Mapping | list | tuple):
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             _check_numbers(item, (*keys, key))
@@ -118,7 +118,7 @@ def _check_numbers(value: Any, keys: tuple[str | int, ...] = ()) -> None:
 
 
 def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: str) -> Any:
-    """Return the table that a bare name stands for, or the number that a text with a unit means; else the text."""
+    """Return the table of a bare name, or the number of a text with a unit; else the text."""
     arms = _alternatives(annotation)
     if str in arms or Any in arms:
         return text
@@ -136,14 +136,14 @@ def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: 
 
 
 def _is_share(annotation: Any) -> bool:
-    """Tell whether a type is that of a share: a number from 0 to 1."""
+    """Return whether a type is a share: a number from 0 to 1."""
     bounds = [part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, msgspec.Meta)]
     arms = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else ()
     return any(1 in (part.le, part.lt) for part in bounds) or any(_is_share(arm) for arm in arms)
 
 
 def _wrong(what: str, keys: Iterable[str | int]) -> msgspec.ValidationError:
-    """Return msgspec's own kind of error, which `_explain` reads: what is wrong, and at which path."""
+    """Return msgspec's kind of error, which `_explain` reads: the problem and its path."""
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return msgspec.ValidationError(f"{what} - at `${path}`")
 
@@ -190,7 +190,7 @@ def _explain(message: str, content: Any, kind: Any) -> str:
 
 
 def _below(value: Any, key: Any) -> Any:
-    """Return what lies below a key, or the value itself where the path of a message does not lead on."""
+    """Return the value below a key, or the value itself if the path of a message does not continue."""
     try:
         return value[key] if isinstance(value, Mapping | list | tuple) else value
     except (KeyError, IndexError, TypeError):
@@ -198,7 +198,7 @@ def _below(value: Any, key: Any) -> Any:
 
 
 def _culprit(value: Any, annotation: Any) -> str | int:
-    """Return the key of a table, or the place in a list, whose value cannot be converted: msgspec does not name it."""
+    """Return the key of a table, or the index in a list, of the value that cannot be converted; msgspec omits it."""
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         try:

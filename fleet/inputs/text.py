@@ -1,4 +1,4 @@
-"""Files that users give, as bytes, text, TOML, JSON or lines; what cannot be read is one line that names the file."""
+"""Reads a user's files as bytes, text, TOML, JSON or lines; errors are one line with the file's name."""
 
 import csv
 import json
@@ -9,13 +9,13 @@ from typing import Any
 
 from fleet.errors import InputError
 
-MOST_BYTES = 1 << 28  # 256 MiB: hours of prompts, and no file that fills the memory of a host
+MOST_BYTES = 1 << 28  # 256 MiB: hours of prompts, and less than a host's memory
 
 
 def read_bytes(path: Path, what: str = "") -> bytes:
-    """Return what a file holds; `what` says in errors what it is for.
+    """Return a file's bytes; `what` is its purpose in errors.
 
-    InputError where there is no such file, it cannot be read, or it is larger than MOST_BYTES.
+    Raises InputError if the file is missing, unreadable, or larger than MOST_BYTES.
     """
     try:
         with path.open("rb") as file:
@@ -30,7 +30,7 @@ def read_bytes(path: Path, what: str = "") -> bytes:
 
 
 def read_text(path: Path, what: str = "") -> str:
-    """Return a file's text, which is UTF-8, with or without a byte order mark; InputError as `read_bytes`."""
+    """Return a file's UTF-8 text, with or without a byte order mark; InputError as `read_bytes`."""
     content = read_bytes(path, what)
     try:
         return content.decode("utf-8-sig")
@@ -40,13 +40,13 @@ def read_text(path: Path, what: str = "") -> str:
 
 
 def read_lines(path: Path, what: str = "") -> list[tuple[int, str]]:
-    """Return the lines of a text that hold anything, each with its number from 1; InputError as `read_text`."""
-    lines = read_text(path, what).split("\n")  # and not splitlines, which cuts within JSON's strings
+    """Return the non-empty lines of a text, each with its number from 1; InputError as `read_text`."""
+    lines = read_text(path, what).split("\n")  # not splitlines, which cuts within JSON's strings
     return [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file; InputError as `read_text`, and where it is not TOML."""
+    """Return the content of a TOML file; InputError as `read_text`, and for invalid TOML."""
     text = read_text(path).replace("\r\n", "\n")
     try:
         return tomllib.loads(text)
@@ -55,7 +55,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path, what: str = "") -> Any:
-    """Return the content of a JSON file; InputError as `read_text`, and where it is not JSON."""
+    """Return the content of a JSON file; InputError as `read_text`, and for invalid JSON."""
     return parse_json(read_text(path, what), named(path, what))
 
 
@@ -66,10 +66,10 @@ def read_json_lines(path: Path, what: str = "") -> Iterator[tuple[int, Any]]:
 
 
 def parse_json(text: str, origin: str) -> Any:
-    """Return what a JSON text says; InputError, which begins with `origin`, where it is none."""
+    """Return the content of a JSON text; InputError, which begins with `origin`, for invalid JSON."""
     try:
         content = json.loads(text, parse_constant=_no_number)
-        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is not text
         return content
     except (ValueError, RecursionError) as error:
         raise InputError(f"{origin}: not JSON: {reason(error)}") from error
@@ -80,7 +80,8 @@ def _no_number(text: str) -> Any:
 
 
 def read_csv(path: Path, columns: tuple[str, ...], what: str = "") -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and named `columns` of each row of a CSV file with a head; InputError where one is missing."""
+    """Yield line number and named `columns` of each row of a CSV file with a header; InputError for a missing
+    column."""
     text = read_text(path, what)
     rows = csv.reader(text.splitlines())
     try:
@@ -102,7 +103,7 @@ def read_csv(path: Path, columns: tuple[str, ...], what: str = "") -> Iterator[t
 
 
 def parsed(text: str) -> int | float | str:
-    """Return the number that a cell of a table holds, or its text where it holds none."""
+    """Return the number in a table's cell, or its text if it is not a number."""
     for number in (int, float):
         try:
             return number(text)
@@ -112,7 +113,7 @@ def parsed(text: str) -> int | float | str:
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a path is that of a file; a name that the system cannot have is none."""
+    """Return whether a path is a file; an impossible name is not."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -120,7 +121,7 @@ def is_file(path: Path) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Tell whether anything has that name; a name that the system cannot have has nothing."""
+    """Return whether a path exists; an impossible name does not."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -128,13 +129,13 @@ def exists(path: Path) -> bool:
 
 
 def named(path: Path, what: str) -> str:
-    """Return how errors call a file."""
+    """Return a file's name for errors."""
     shown = shortened(path, quoted=False)
     return f"{what} {shown}" if what else shown
 
 
 def reason(error: BaseException) -> str:
-    """Return in one short line what an error of a library says."""
+    """Return a library's error as one short line."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     lines = str(error).splitlines()
@@ -142,9 +143,9 @@ def reason(error: BaseException) -> str:
 
 
 def shortened(value: Any, most: int = 200, quoted: bool = True) -> str:
-    """Return a value as an error shows it: as Python writes it, cut in the middle beyond `most` characters."""
+    """Return a value for errors: its repr, cut in the middle beyond `most` characters."""
     try:
         text = repr(value) if quoted else str(value)
-    except (RecursionError, ValueError):  # nested too deeply; more digits than Python writes
+    except (RecursionError, ValueError):  # nested too deeply, or more digits than Python writes
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 4 :]}"

@@ -1,5 +1,5 @@
-"""The rules of the papers and ours, as frozen structs of parameters with pure methods; no clock, no state, no I/O.
+"""The rules of the papers and our own, as frozen structs of parameters with pure methods: no clock, state or I/O.
 
-One file a kind of rule (`order.py`, `group.py`, `allocate.py`, `ragged.py`, `route.py`, `overlap.py` ...), and one a
-paper (`goodspeed.py`, `dsde.py`, `adaedl.py`). What a rule remembers is a value that its station keeps.
+One file for each kind of rule (`order.py`, `group.py`, `allocate.py`, `ragged.py`, `route.py`, `overlap.py` ...), and
+one for each paper (`goodspeed.py`, `dsde.py`, `adaedl.py`). A rule's memory is a value that its station keeps.
 """

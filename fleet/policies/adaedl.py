@@ -1,7 +1,7 @@
-"""AdaEDL: stop drafting where the drafter's entropy says that a token will hardly be accepted.
+"""AdaEDL: stop drafting where the drafter's entropy predicts rejection.
 
-Agrawal et al. 2024, arXiv 2410.18351, which DSDE compares with. The rule looks at the distribution that a token was
-sampled from, never at the token, so it cannot bias what is accepted; the token itself is still part of the draft.
+Agrawal et al. 2024, arXiv 2410.18351; DSDE's baseline. The rule reads the distribution that a token was sampled from,
+never the token, so it does not bias acceptance. The token itself is still part of the draft.
 """
 
 import math
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import Needs, Rule
+from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
-BASE = 7  # tokens of the longest draft; of this table DSDE prints only this number
+BASE = 7  # tokens of the longest draft; the only number of this table that DSDE prints
 GAMMA = 0.2  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)
 FIRST_THRESHOLD = 0.4  # lambda at the beginning of a sequence
-TARGET_SHARE = 0.9  # of accepted tokens, which lambda steers to; the smoothed share begins there
-STEP = 0.01  # how far lambda moves after a verification, before smoothing
+TARGET_SHARE = 0.9  # target share of accepted tokens; the smoothed share begins there
+STEP = 0.01  # step of lambda after a verification, before smoothing
 SHARE_MEMORY = 0.5  # weight of the past in the smoothed share of accepted tokens
 THRESHOLD_MEMORY = 0.9  # weight of the past in the smoothed lambda
 
@@ -29,7 +29,7 @@ class Threshold(msgspec.Struct, frozen=True):
     accepted_share: float
 
 
-class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
+class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
     """AdaEDL: draft up to 7 tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
@@ -39,17 +39,17 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
 
     @property
     def watches(self) -> bool:
-        """Whether drafts are stopped token by token: yes."""
+        """Whether drafts may stop after any token: yes."""
         return True
 
     @property
     def needs(self) -> Needs:
-        """What the acceptance model must know."""
+        """What the acceptance model must provide."""
         return "signals"
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out."""
+        """Maximum draft length."""
         return BASE
 
     def start(self) -> Threshold:
@@ -57,7 +57,7 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
         return Threshold(FIRST_THRESHOLD, TARGET_SHARE)
 
     def learn(self, state: Threshold, drafted: int, outcome: Outcome) -> Threshold:
-        """Move lambda by what the last draft came to."""
+        """Update lambda and the smoothed share by the outcome of the last draft."""
         if not drafted:
             return state
         share = SHARE_MEMORY * state.accepted_share + (1 - SHARE_MEMORY) * outcome.accepted / drafted
@@ -66,9 +66,9 @@ class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown
         return Threshold(min(max(threshold, 0.0), 1.0), share)
 
     def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
-        """Return one length a sequence: the most that it may draft."""
+        """Return the maximum length for each sequence."""
         return [BASE] * len(states)
 
     def stops(self, state: Threshold, entropy: float) -> bool:
-        """Whether to stop after a token of a draft distribution with that entropy."""
+        """Return whether to stop after a token with that entropy."""
         return 1 - math.sqrt(GAMMA * entropy) < state.threshold

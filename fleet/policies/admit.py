@@ -1,4 +1,4 @@
-"""Whether a drafter takes one more session."""
+"""Admission: whether a drafter accepts another session."""
 
 import math
 from typing import Annotated
@@ -11,7 +11,7 @@ class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", 
     """Admit every session."""
 
     def refusal(self, active_sessions: int) -> str | None:
-        """Why a session beyond `active_sessions` is refused, or None."""
+        """Reason to refuse a session beyond `active_sessions`, or None."""
         return None
 
 
@@ -19,38 +19,38 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
     """StarSD's admission rule (section 4.2): refuse sessions beyond a number, normally N_max.
 
     Keys:
-        sessions (sessions): How many sessions a drafter serves at most; the targets beyond decode alone.
+        sessions (sessions): Maximum number of sessions of a drafter; further targets decode alone.
     """
 
     sessions: Annotated[int, Meta(ge=0, le=10**9)]
 
     def refusal(self, active_sessions: int) -> str | None:
-        """Why a session beyond `active_sessions` is refused, or None."""
+        """Reason to refuse a session beyond `active_sessions`, or None."""
         if active_sessions < self.sessions:
             return None
         return f"the drafter already serves N_max = {self.sessions} sessions"
 
 
 class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
-    """Refuse the sessions whose caches have no room in the drafter's memory.
+    """Refuse sessions whose caches do not fit into the drafter's memory.
 
-    How much there is follows from `[memory]`, or from the drafter's model and what its device has free.
+    The capacity follows from `[memory]`, or from the drafter's model and its device's free memory.
     """
 
 
 class CacheRoom(msgspec.Struct, frozen=True, tag="cache-room", tag_field="policy", forbid_unknown_fields=True):
-    """`WithinMemory` with its numbers: room for the caches of all sessions, and what one takes at its longest."""
+    """`WithinMemory` with its numbers: bytes for all caches, and bytes of one session at its longest."""
 
     cache_bytes: Annotated[int, Meta(ge=0, le=10**18)]
     row_bytes: Annotated[int, Meta(ge=1, le=10**18)]
 
     @property
     def rows(self) -> int:
-        """How many sessions have room."""
+        """Number of sessions that fit."""
         return self.cache_bytes // self.row_bytes
 
     def refusal(self, active_sessions: int) -> str | None:
-        """Why a session beyond `active_sessions` is refused, or None."""
+        """Reason to refuse a session beyond `active_sessions`, or None."""
         if active_sessions < self.rows:
             return None
         return f"the drafter's cache of {self.cache_bytes} bytes holds {self.rows} rows of {self.row_bytes} bytes"
@@ -61,13 +61,13 @@ ResolvedAdmission = Everyone | AtMost | WithinMemory | CacheRoom
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:
-    """The largest N at which a target is still at least as fast as without the drafter; 0 if it never is.
+    """Largest N at which a target is at least as fast as without the drafter; 0 if there is none.
 
     StarSD section 4.2, with T_gamma = max(N S, S + Z) from equations (8) to (10): O_i = tokens / T_gamma.
     """
     if standalone_tokens_per_s <= 0:
         raise ValueError(f"standalone_tokens_per_s must be positive, got {standalone_tokens_per_s}")
-    # A relative hair above, so that a round equal to the limit up to rounding still counts.
+    # A relative tolerance, so that a round equal to the limit up to rounding counts.
     slowest_round_s = tokens_per_round / standalone_tokens_per_s * (1 + 1e-12)
     if S_s + Z_s > slowest_round_s:
         return 0

@@ -1,6 +1,6 @@
-"""How many tokens a session drafts next, its speculation length: the simple rules, and what all rules have in common.
+"""Speculation length: how many tokens a session drafts next. Simple rules, and the protocol of all rules.
 
-The papers' own rules are beside this file: `goodspeed.py`, `dsde.py`.
+The papers' own rules are in `goodspeed.py` and `dsde.py`.
 """
 
 from collections.abc import Sequence
@@ -13,35 +13,32 @@ from msgspec import Meta
 from fleet.policies.outcome import Outcome
 
 UNLIMITED = 1 << 30
-HEURISTIC_FIRST = 5  # tokens of the first draft of a sequence; transformers begins at 20
+HEURISTIC_FIRST = 5  # tokens of a sequence's first draft; 20 in transformers
 Needs = Literal["lengths", "ratios", "signals"]
 Length = Annotated[int, Meta(ge=0, le=4096)]
 
 
 class Allocation(Protocol):
-    """Speculation lengths for all open sessions at once, from the state that each of them has.
+    """Speculation lengths of all open sessions at once, from each session's state.
 
-    A state is an immutable value that the policy makes, and that its owner keeps. `budget`: the sum of all lengths that
-    may be out at a time; `longest`: the longest length that can come out. A rule that `watches` drafts may stop one
-    after a token, from the entropy of its draft distribution. `needs`: what the acceptance model must know: lengths of
-    rounds, the "ratios" min(1, p/q) of single tokens, or all their "signals".
+    A state is an immutable value that the policy creates and its caller keeps.
     """
 
     @property
     def budget(self) -> int:
-        """The sum of all lengths that may be out at a time."""
+        """Maximum sum of all lengths in flight."""
 
     @property
     def longest(self) -> int:
-        """The longest length that can come out."""
+        """Maximum draft length."""
 
     @property
     def watches(self) -> bool:
-        """Whether it may stop a draft after a token."""
+        """Whether it may stop a draft after any token."""
 
     @property
     def needs(self) -> Needs:
-        """What the acceptance model must know."""
+        """What the acceptance model must provide: "lengths" of rounds, token "ratios" min(1, p/q), or "signals"."""
 
     def start(self) -> Any:
         """Return the state of a new session."""
@@ -52,16 +49,16 @@ class Allocation(Protocol):
         ...
 
     def lengths(self, states: Sequence[Any], rng: np.random.Generator) -> list[int]:
-        """Return one length a state."""
+        """Return one length for each state."""
         ...
 
     def stops(self, state: Any, entropy: float) -> bool:
-        """Whether to stop after a token of a draft distribution with that entropy, in nats."""
+        """Return whether to stop after a token with that entropy, in nats."""
         ...
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """What most allocations are like: no budget, and no look at single tokens."""
+class LengthAllocation(msgspec.Struct, frozen=True):
+    """Defaults of most allocations: no budget, and no stopping."""
 
     @property
     def budget(self) -> int:
@@ -70,32 +67,32 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def watches(self) -> bool:
-        """Whether drafts are stopped token by token: no."""
+        """Whether drafts may stop after any token: no."""
         return False
 
     @property
     def needs(self) -> Needs:
-        """What the acceptance model must know: lengths will do."""
+        """What the acceptance model must provide: lengths are enough."""
         return "lengths"
 
     @property
     def fairness(self) -> float:
-        """Which alpha-fair utility its goodputs are judged by: 1, the sum of logarithms."""
+        """Exponent of the alpha-fair utility of its goodputs: 1, the sum of logarithms."""
         return 1.0
 
     def stops(self, state: Any, entropy: float) -> bool:
-        """Whether to stop after a token: never."""
+        """Return whether to stop after a token: never."""
         return False
 
 
-class Memoryless(Rule, frozen=True):
-    """An allocation that learns nothing."""
+class Memoryless(LengthAllocation, frozen=True):
+    """An allocation without learning."""
 
     def start(self) -> None:
-        """Return the state of a new session: there is none."""
+        """Return the state of a new session: None."""
 
     def learn(self, state: None, drafted: int, outcome: Outcome) -> None:
-        """Return the state after a verification: there is none."""
+        """Return the state after a verification: None."""
 
 
 class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
@@ -109,28 +106,28 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out."""
+        """Maximum draft length."""
         return self.depth
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
-        """Return one length a state."""
+        """Return one length for each state."""
         return [self.depth] * len(states)
 
 
-class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
+class Heuristic(LengthAllocation, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
     """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
 
     The state is the length itself.
 
     Keys:
-        most (tokens): The longest draft, beyond which the length does not grow.
+        most (tokens): Maximum draft length.
     """
 
     most: Annotated[int, Meta(ge=1, le=4096)] = 64
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out."""
+        """Maximum draft length."""
         return self.most
 
     def start(self) -> int:
@@ -142,26 +139,26 @@ class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_u
         return min(state + 2, self.most) if outcome.accepted == drafted else max(1, state - 1)
 
     def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:
-        """Return one length a state."""
+        """Return one length for each state."""
         return list(states)
 
 
 class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed's baseline Fixed-S: S_i = C / N, the remainder spread over the first ones.
+    """GoodSpeed's baseline Fixed-S: S_i = C / N; the first sessions get the remainder.
 
     Keys:
-        budget (tokens): `C`, draft tokens that one verification takes in all.
+        budget (tokens): `C`, draft tokens of one verification in all.
     """
 
     budget: Length
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out."""
+        """Maximum draft length."""
         return self.budget
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
-        """Return one length a state."""
+        """Return one length for each state."""
         share, remainder = divmod(self.budget, max(len(states), 1))
         return [share + (place < remainder) for place in range(len(states))]
 
@@ -169,20 +166,20 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
 class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
 
-    The paper says that the lengths are random with a sum of at most C, and not how they are drawn.
+    The paper specifies random lengths with a sum of at most C, but not their distribution.
 
     Keys:
-        budget (tokens): `C`, draft tokens that one verification takes in all.
+        budget (tokens): `C`, draft tokens of one verification in all.
     """
 
     budget: Length
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out."""
+        """Maximum draft length."""
         return self.budget
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
-        """Return one length a state."""
+        """Return one length for each state."""
         N = len(states)
         return [int(length) for length in rng.multinomial(self.budget, [1 / N] * N)] if N else []

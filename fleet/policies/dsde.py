@@ -1,4 +1,4 @@
-"""DSDE's rules: speculation lengths from the stability of KL(p||q), one a sequence, and the cap of a batch."""
+"""DSDE's rules: a speculation length for each sequence from the stability of KL(p||q), and the cap of a batch."""
 
 import math
 from collections.abc import Sequence
@@ -6,23 +6,24 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import Needs, Rule
+from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
 SHORT_STEPS = 10  # the short window of equation (4)
 LONG_STEPS = 30  # the long window of equation (4)
-DECAY = 0.85  # delta: by how much a step's weight falls with each step after it, equation (5)
-SL_MIN = 2  # the shortest draft, in tokens
+DECAY = 0.85  # delta: decay of a step's weight with each later step, equation (5)
+SL_MIN = 2  # tokens of the shortest draft
 EPSILON = 1e-6  # of equation (1)
-# The paper does not print these two: the first steps of a sequence, which set SL_max by equation (1), and their drafts.
+# The paper does not print these two: the number of first steps that set SL_max by equation (1), and their depth.
 CALIBRATION_STEPS = 4
 CALIBRATION_TOKENS = 8
 
 
 class Stability(msgspec.Struct, frozen=True):
-    """What is known of one sequence: mean divergences of its steps, newest last, and what calibration has seen.
+    """State of one sequence: mean divergences of its steps, newest last, and calibration sums.
 
-    `longest`: SL_A,max, the most tokens accepted in a step; `kld_sum` over `tokens` and `kld_peak`: of single tokens.
+    - `longest`: SL_A,max, the most tokens accepted in a step.
+    - `kld_sum`: sum over `tokens` tokens. `kld_peak`: maximum over single tokens.
     """
 
     klds: tuple[float, ...] = ()
@@ -33,23 +34,23 @@ class Stability(msgspec.Struct, frozen=True):
     kld_peak: float = 0.0
 
 
-class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
-    """DSDE: a length for each sequence and step, longer where drafter and target have agreed steadily.
+class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
+    """DSDE: a length for each sequence and step, longer while drafter and target agree steadily.
 
     Keys:
-        cap: Whether no length of a batch goes beyond the mean of all, equation (11).
+        cap: Whether the mean length of a batch caps all its lengths, equation (11).
     """
 
     cap: bool = True
 
     @property
     def needs(self) -> Needs:
-        """What the acceptance model must know."""
+        """What the acceptance model must provide."""
         return "signals"
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out: (1) at most doubles what was accepted of the first ones."""
+        """Maximum draft length: (1) at most doubles the accepted length of the first drafts."""
         return 2 * CALIBRATION_TOKENS
 
     def start(self) -> Stability:
@@ -57,7 +58,7 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
         return Stability()
 
     def learn(self, state: Stability, drafted: int, outcome: Outcome) -> Stability:
-        """Add a step's divergences to the history, and to the calibration while that lasts."""
+        """Add a step's divergences to the history, and to the calibration during the first steps."""
         klds = (*state.klds, outcome.kld)[-LONG_STEPS:]
         steps = state.steps + 1
         if steps > CALIBRATION_STEPS:
@@ -72,7 +73,7 @@ class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fie
         )
 
     def lengths(self, states: Sequence[Stability], rng: np.random.Generator) -> list[int]:
-        """Return one length a sequence."""
+        """Return one length for each sequence."""
         predicted = [self.predicted(state) for state in states]
         if self.cap and predicted:
             limit = sum(predicted) / len(predicted)  # (11)
@@ -95,14 +96,14 @@ def sl_max(state: Stability) -> float:
 
 
 def wvir(klds: Sequence[float]) -> float:
-    """Return Var_w of the short window over that of the long one (4).
+    """Return Var_w of the short window over Var_w of the long window, equation (4).
 
-    Where nothing varies, 0 / 0, the paper says nothing: 1 then, neither calmer nor wilder than before, so that the
-    scale factor alone decides. Rounding is no variation.
+    The paper does not define 0 / 0, where nothing varies: 1 here, so that the scale factor alone decides. Rounding
+    errors do not count as variation.
     """
-    known = klds[-LONG_STEPS:]
-    long = weighted_variance(known, DECAY)
-    if long <= (1e-12 * max(known, default=0.0)) ** 2:
+    recent = klds[-LONG_STEPS:]
+    long = weighted_variance(recent, DECAY)
+    if long <= (1e-12 * max(recent, default=0.0)) ** 2:
         return 1.0
     return weighted_variance(klds[-SHORT_STEPS:], DECAY) / long
 

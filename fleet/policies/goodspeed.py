@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fleet.policies.allocate import Needs, Rule
+from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -17,24 +17,24 @@ FIRST_GOODPUT = 1.0  # X(0), in tokens a round
 
 
 class Client(msgspec.Struct, frozen=True):
-    """What is known of one draft server: alpha-hat, X (tokens a round), and the rounds that it has been verified."""
+    """State of one draft server: alpha-hat, X (tokens a round), and its number of verified rounds."""
 
     acceptance: float
     goodput: float
     rounds: int = 0
 
 
-class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed: lengths that climb the gradient of a fair utility of the goodputs, equation (5).
+class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
+    """GoodSpeed: lengths by the gradient of a fair utility of the goodputs, equation (5).
 
     Keys:
-        budget (tokens): `C`, draft tokens that one verification takes in all.
+        budget (tokens): `C`, draft tokens of one verification in all.
         eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
         beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
         decay (power): eta and beta are divided by rounds^`decay`; 0 leaves them constant (assumption 3 of the paper
             wants 0.5 to 1).
-        fairness (power): `a`, the exponent of the alpha-fair utility, whose gradient is X^-a: 1 is the paper's
-            logarithm, 0 the plain sum of goodputs.
+        fairness (power): `a`, the exponent of the alpha-fair utility, with gradient X^-a: 1 is the paper's logarithm,
+            0 the plain sum of goodputs.
     """
 
     budget: Annotated[int, Meta(ge=0, le=4096)]
@@ -45,12 +45,12 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
 
     @property
     def needs(self) -> Needs:
-        """What the acceptance model must know."""
+        """What the acceptance model must provide."""
         return "ratios"
 
     @property
     def longest(self) -> int:
-        """The longest draft that can come out."""
+        """Maximum draft length."""
         return self.budget
 
     def start(self) -> Client:
@@ -58,12 +58,12 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
         return Client(FIRST_ACCEPTANCE, FIRST_GOODPUT)
 
     def learn(self, state: Client, drafted: int, outcome: Outcome) -> Client:
-        """Smooth what a verification showed: equations (3), with S_i = 0 leaving alpha-hat as it is, and (4)."""
+        """Smooth the outcome of a verification: equations (3), where S_i = 0 leaves alpha-hat unchanged, and (4)."""
         rounds = state.rounds + 1
         step = rounds**-self.decay
         eta, beta = self.eta * step, self.beta * step
         acceptance = (1 - eta) * state.acceptance + eta * outcome.ratio if drafted else state.acceptance
-        realized = outcome.accepted + 1  # x_i(t): the accepted tokens and the correction
+        realized = outcome.accepted + 1  # x_i(t): accepted tokens and the correction
         return Client(acceptance, (1 - beta) * state.goodput + beta * realized, rounds)
 
     def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
@@ -75,8 +75,8 @@ class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_u
 def gradient_schedule(weights: Sequence[float], acceptances: Sequence[float], budget: int) -> list[int]:
     """Maximise sum w_i (1 - alpha_i^(S_i + 1)) / (1 - alpha_i) over integers S_i >= 0 with sum S_i <= C. Equation (5).
 
-    Token S + 1 of client i adds w_i alpha_i^(S + 1), never more than the one before it: taking the largest gain C
-    times is therefore exact. Tokens that gain nothing are not given out.
+    Token S + 1 of client i adds w_i alpha_i^(S + 1), never more than the token before. Taking the largest gain C
+    times is therefore exact. Tokens without gain are not allocated.
     """
     lengths = [0] * len(weights)
     gains = [(-weight * alpha, i) for i, (weight, alpha) in enumerate(zip(weights, acceptances, strict=True))]

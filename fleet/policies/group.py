@@ -1,4 +1,4 @@
-"""Which waiting work shares a step: one session at a time, all that wait, or all sessions at a barrier."""
+"""Grouping: which waiting work shares a step."""
 
 from collections.abc import Sequence
 from typing import Annotated, Protocol
@@ -7,44 +7,46 @@ import msgspec
 from msgspec import Meta
 
 
-class Waiting(Protocol):
-    """What a group may look at; arrivals are listed oldest first."""
+class GroupView(Protocol):
+    """Attributes of waiting work that a group rule reads; arrivals are listed oldest first."""
 
     @property
     def kind(self) -> str:
-        """What is to be done: prefill, draft, verify, decode."""
+        """Kind of work: prefill, draft, verify, decode."""
 
 
 class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
     """One session at a time, as in StarSD; the station's order says which."""
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
-        """Indices of the work that shares the next step."""
+    def pick(self, waiting: Sequence[GroupView], sessions: int) -> list[int]:
+        """Return the indices of the work that shares the next step."""
         return [0] if waiting else []
 
 
-class Batch(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
-    """All that wait when the device is free, oldest first: work-conserving.
+class AllWaiting(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", forbid_unknown_fields=True):
+    """All waiting work when the device is free, oldest first: work-conserving.
 
     Keys:
-        most (sessions): How many sessions share a step at most.
+        most (sessions): Maximum number of sessions in a step.
     """
 
     most: Annotated[int, Meta(ge=1, le=1 << 30)] = 1 << 30
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
-        """Indices of the work that shares the next step: those of the oldest one's kind."""
+    def pick(self, waiting: Sequence[GroupView], sessions: int) -> list[int]:
+        """Return the indices of the work that shares the next step: all of the oldest work's kind."""
         return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
 
 
 class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", forbid_unknown_fields=True):
     """All open sessions at once, as in GoodSpeed's rounds (algorithm 1): the verification waits for the slowest.
 
-    The prefill of a new request comes before and does not wait; nor does a session that decodes without a drafter.
+    The prefill of a new request runs first and does not wait, nor does plain decoding.
     """
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
-        """Indices of the work that shares the next step; none while one of `sessions` speculating ones is missing."""
+    def pick(self, waiting: Sequence[GroupView], sessions: int) -> list[int]:
+        """Return the indices of the work that shares the next step; none while one of `sessions` speculating ones is
+        missing.
+        """
         prefills, verifications = alike(waiting, "prefill"), alike(waiting, "verify")
         if prefills:
             return prefills
@@ -54,10 +56,10 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", fo
         return others
 
 
-DraftGroup = One | Batch  # drafts wait for no others
+DraftGroup = One | AllWaiting  # drafts do not wait
 Group = DraftGroup | Barrier
 
 
-def alike(waiting: Sequence[Waiting], kind: str) -> list[int]:
-    """Indices of the work of that kind."""
+def alike(waiting: Sequence[GroupView], kind: str) -> list[int]:
+    """Return the indices of the work of that kind."""
     return [index for index, work in enumerate(waiting) if work.kind == kind]

@@ -1,4 +1,4 @@
-"""Which waiting request is served next."""
+"""Order: which waiting request a drafter serves next."""
 
 from collections.abc import Sequence
 from typing import Annotated, Protocol
@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Meta
 
 
-class Waiting(Protocol):
-    """What an order may look at; arrivals are listed oldest first."""
+class OrderView(Protocol):
+    """Attributes of a waiting request that an order reads; arrivals are listed oldest first."""
 
     @property
     def target(self) -> int:
-        """Whose request it is, from 0."""
+        """Number of the request's target, from 0."""
 
     @property
     def priority(self) -> int:
@@ -20,70 +20,70 @@ class Waiting(Protocol):
 
     @property
     def asked_s(self) -> float:
-        """When it came."""
+        """Arrival time."""
 
     @property
     def virtual_start(self) -> float:
-        """Where it stands in virtual time, see `Weighted`."""
+        """Start in virtual time, see `Weighted`."""
 
 
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
-        """Index of the request to serve next."""
+    def pick(self, waiting: Sequence[OrderView]) -> int:
+        """Return the index of the request to serve next."""
         return 0
 
 
 class Priority(msgspec.Struct, frozen=True, tag="priority", tag_field="policy", forbid_unknown_fields=True):
     """The most urgent first; first in, first out among equals."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
-        """Index of the request to serve next."""
+    def pick(self, waiting: Sequence[OrderView]) -> int:
+        """Return the index of the request to serve next."""
         return max(range(len(waiting)), key=lambda index: (waiting[index].priority, -index))
 
 
 class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", forbid_unknown_fields=True):
-    """Rounds in proportion to weights: fair queueing in virtual time, for targets that ask one round at a time.
+    """Rounds in proportion to weights: fair queueing in virtual time, for targets with one round at a time.
 
     A request starts, in virtual time, when its target's last one ended, and ends 1 / weight later; the earliest start
-    goes first. While its draft is verified a target asks for nothing, so it keeps what it is behind, up to `credit`:
-    start-time fair queueing (Goyal, Vin and Cheng 1996) would forget it, and serve all alike.
+    goes first. A target has no request during verification, so its lag is kept up to `credit`. Start-time fair
+    queueing (Goyal, Vin and Cheng 1996) would drop the lag and serve all targets alike.
 
     Keys:
-        weights (factor): Weights of targets 1, 2, ...; the last one holds for all further targets.
+        weights (factor): Weights of targets 1, 2, ...; the last one applies to all further targets.
     """
 
     weights: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
 
     @property
     def credit(self) -> float:
-        """How far behind a target may be, in virtual time: two rounds of the lightest one."""
+        """Maximum lag of a target in virtual time: two rounds of the lightest one."""
         return 2 / min(self.weights)
 
     def weight(self, target: int) -> float:
         """Weight of a target."""
         return self.weights[min(target, len(self.weights) - 1)]
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
-        """Index of the request to serve next."""
+    def pick(self, waiting: Sequence[OrderView]) -> int:
+        """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 
 
 class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", forbid_unknown_fields=True):
-    """The earliest deadline first: a request is due so long after it came as its target allows.
+    """Earliest deadline first: a request's deadline is its arrival plus its target's allowance.
 
     Keys:
-        within_s: How long the requests of targets 1, 2, ... may take; the last entry holds for all further targets.
+        within_s: Allowance of the requests of targets 1, 2, ...; the last entry applies to all further targets.
     """
 
     within_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
-        """Index of the request to serve next."""
+    def pick(self, waiting: Sequence[OrderView]) -> int:
+        """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (self._due_s(waiting[index]), index))
 
-    def _due_s(self, work: Waiting) -> float:
+    def _due_s(self, work: OrderView) -> float:
         return work.asked_s + self.within_s[min(work.target, len(self.within_s) - 1)]
 
 

@@ -1,15 +1,16 @@
-"""What a step yields for one session: what policies learn from, acceptance models draw and messages report."""
+"""The result of a step for one session, for policies, acceptance models and messages."""
 
 import msgspec
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What one member got out of a step.
+    """Result of a step for one member.
 
-    `accepted`: draft tokens that passed verification. `matches`: all passed, and the target's own token equals the next
-    one of the tail, which therefore stands (AMUSD). `drafted`: how many tokens a draft has that a stop rule cut short;
-    negative: as many as planned. Signals of the drafted tokens, means unless said otherwise, 0 where unknown: `ratio`
-    min(1, p/q), `kld` KL(p||q), `kld_peak` the largest of them.
+    - `accepted`: draft tokens that passed verification.
+    - `matches`: all passed, and the target's own token equals the next one of the tail, which stays valid (AMUSD).
+    - `drafted`: tokens of a draft that a stop rule cut short; negative: as planned.
+    - `ratio`, `kld`: means over the drafted tokens of min(1, p/q) and of KL(p||q); 0 if unknown.
+    - `kld_peak`: the largest KL(p||q); 0 if unknown.
     """
 
     accepted: int = 0

@@ -1,7 +1,8 @@
-"""What becomes of a batch whose rows accept different numbers of tokens: the rules of batch speculative decoding.
+"""Batch rules: how to treat a batch whose rows accept different numbers of tokens.
 
 Rows of unequal length do not fit into one rectangular tensor ("the ragged tensor problem", section 2 of Batch
-Speculative Decoding Done Right). A rule says which rows share the next round, and whether they are realigned first.
+Speculative Decoding Done Right). A rule decides which rows share the next round, and whether they are realigned
+first.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from msgspec import Meta
 Size = Annotated[int, Meta(ge=1, le=10**9)]
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """A session in the pool, oldest first: its tag, and how long its row is, padding from its last batch included.
+class PooledRow(msgspec.Struct, frozen=True, gc=False):
+    """A session in the pool, oldest first: its tag, and its row length, padding from its last batch included.
 
-    `fresh`: its prompt is not in the cache yet.
+    - `fresh`: its prompt is not in the cache yet.
     """
 
     tag: int
@@ -24,35 +25,35 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     fresh: bool = False
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """The rows of the next round, by tag, and whether they must be realigned before."""
+class NextRows(msgspec.Struct, frozen=True):
+    """The rows of the next round, by tag, and whether they are realigned before."""
 
     tags: tuple[int, ...]
     realign: bool = False
 
 
 class _Rule(msgspec.Struct, frozen=True):
-    """What the rules have in common.
+    """Defaults of the rules.
 
     Keys:
-        size (rows): `B`, how many rows a step has at most.
+        size (rows): `B`, maximum number of rows in a step.
     """
 
     size: Size
 
     @property
     def pool(self) -> int:
-        """How many sessions are taken in at a time."""
+        """Number of sessions in the pool."""
         return self.size
 
     @property
     def together(self) -> bool:
-        """Whether a batch ends as a whole: its finished rows are carried along, and no row joins before."""
+        """Whether a batch ends as a whole: finished rows stay, and no new session joins before."""
         return False
 
     @property
     def sorts(self) -> bool:
-        """Whether sessions are taken in by prompt length, not by arrival."""
+        """Whether sessions enter by prompt length, not by arrival."""
         return False
 
     @property
@@ -61,32 +62,32 @@ class _Rule(msgspec.Struct, frozen=True):
         return True
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
-        """Return how many accepted tokens each row keeps: all of them."""
+        """Return how many accepted tokens each row keeps: all."""
         return list(accepted)
 
 
 class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_fields=True):
-    """Rows keep their own length in place, addressed by slot: nothing is ever realigned. A rule of our own.
+    """Rows keep their own length in place, addressed by slot, without realignment. A rule of our own.
 
     Finished rows leave at once and the next session takes the slot (continuous batching).
     """
 
     @property
     def aligns(self) -> bool:
-        """Whether the rows of a step must end together, padding included: they need not."""
+        """Whether the rows of a step must end together, padding included: no."""
         return False
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all."""
-        return Choice(tuple(row.tag for row in pool))
+        return NextRows(tuple(row.tag for row in pool))
 
 
 class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
     """EqSpec (algorithm 2): unpad, append and repad the batch after every round, its cache included.
 
     Keys:
-        fixed: Whether a batch ends when its last row is complete, as in the paper's offline runs; else a new row takes
-            the place of a finished one at the next realignment, as in its online runs.
+        fixed: Whether a batch ends when its last row is complete, as in the paper's offline runs; else a new row
+            replaces a finished one at the next realignment, as in its online runs.
     """
 
     fixed: bool = True
@@ -96,40 +97,39 @@ class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unkn
         """Whether a batch ends as a whole."""
         return self.fixed
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all, realigned."""
-        return Choice(tuple(row.tag for row in pool), realign=True)
+        return NextRows(tuple(row.tag for row in pool), realign=True)
 
 
 class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_unknown_fields=True):
-    """Every row falls back to the batch's least accepted length: aligned for nothing but the tokens thrown away."""
+    """Every row falls back to the batch's minimum accepted length: aligned at the cost of the tokens thrown away."""
 
     @property
     def together(self) -> bool:
-        """Whether a batch ends as a whole: yes, for a new row would have another length."""
+        """Whether a batch ends as a whole: yes, since a new row would have another length."""
         return True
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all."""
-        return Choice(tuple(row.tag for row in pool))
+        return NextRows(tuple(row.tag for row in pool))
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
-        """Return how many accepted tokens each row keeps: the least of all."""
+        """Return how many accepted tokens each row keeps: the minimum of all."""
         return [min(accepted)] * len(accepted) if accepted else []
 
 
 class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forbid_unknown_fields=True):
     """ExSpec (algorithm 3): rows of the same length first, from a window of W > B; realignment as the fallback.
 
-    Looking through the window from the oldest row on, the first length that fills a batch makes one; if none does, the
-    B oldest rows are realigned. They keep the padding that this gave them, and it counts: rows that were realigned
-    together and then accept equally many tokens are a group again. A row is prefilled when it is first picked; until
-    then it groups with its like only. Finished rows leave at once.
+    From the oldest row on, the first length that fills a batch forms one; if none does, the B oldest rows are
+    realigned. They keep the padding of the realignment, and it counts: rows that were realigned together and then
+    accept equally many tokens form a group again. A row is prefilled when it is first picked, and until then groups
+    only with other new rows. Finished rows leave at once.
 
     Keys:
-        window (rows): `W`, how many sessions are taken in at a time; at least `size`. The authors' program runs with 3
-            B.
-        sort: Whether sessions are taken in by prompt length, not by arrival.
+        window (rows): `W`, number of sessions in the pool; at least `size`. The authors' program runs with 3 B.
+        sort: Whether sessions enter by prompt length, not by arrival.
     """
 
     window: Size = 24
@@ -141,15 +141,15 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
 
     @property
     def pool(self) -> int:
-        """How many sessions are taken in at a time: the window."""
+        """Number of sessions in the pool: the window."""
         return self.window
 
     @property
     def sorts(self) -> bool:
-        """Whether sessions are taken in by prompt length, not by arrival."""
+        """Whether sessions enter by prompt length, not by arrival."""
         return self.sort
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round."""
         groups: dict[tuple[int, bool], list[int]] = {}
         wanted = min(self.size, len(pool))
@@ -157,8 +157,8 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
             group = groups.setdefault((row.length, row.fresh), [])
             group.append(row.tag)
             if len(group) == wanted:
-                return Choice(tuple(group))
-        return Choice(tuple(row.tag for row in pool[: self.size]), realign=True)
+                return NextRows(tuple(group))
+        return NextRows(tuple(row.tag for row in pool[: self.size]), realign=True)
 
 
 BatchRule = Slots | Realign | Rollback | SameLength

@@ -1,6 +1,6 @@
-"""Which of several drafters drafts next for a session: rules on views of the drafters that may be out of date.
+"""Routing: which of several drafters drafts next for a session, by views that may be out of date.
 
-Where a rule waits for news of the drafters, it does so for every session.
+A rule that waits for new views waits for all sessions.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,10 @@ import msgspec
 
 
 class DrafterView(msgspec.Struct, frozen=True):
-    """What a router last heard of a drafter, and what it has sent there since.
+    """A router's last view of a drafter, and the work sent there since.
 
-    `waiting`: sessions in its buffer and in its running step. `work_s`: how long they will take, as it expects.
+    - `waiting`: sessions in its buffer and in its running step.
+    - `work_s`: expected time to serve them.
     """
 
     at_s: float = 0.0
@@ -21,39 +22,39 @@ class DrafterView(msgspec.Struct, frozen=True):
 
     @property
     def queue(self) -> int:
-        """Sessions there, those included of which the drafter had not heard when it reported."""
+        """Sessions there, including those sent after the drafter's report."""
         return self.waiting + self.sent_since
 
 
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
-    """A session stays where it is; a new one goes to the drafter of its number, dealt in turn."""
+    """A session keeps its drafter; new sessions are dealt to the drafters in turn."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Number of the drafter; None to wait for news."""
+        """Return the number of the drafter; None to wait for a view."""
         return tag % len(views) if home is None else home
 
 
 class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="policy", forbid_unknown_fields=True):
-    """One drafter after the other, whatever they are doing."""
+    """Each drafter in turn, whatever its queue."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Number of the drafter; None to wait for news."""
+        """Return the number of the drafter; None to wait for a view."""
         return turn % len(views)
 
 
 class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field="policy", forbid_unknown_fields=True):
-    """The drafter with the fewest sessions, as far as the views tell; the session's own one among equals."""
+    """The drafter with the fewest sessions by the views; the session's own one among equals."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Number of the drafter; None to wait for news."""
+        """Return the number of the drafter; None to wait for a view."""
         return min(range(len(views)), key=lambda i: (views[i].queue, i != home, i))
 
 
 class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy", forbid_unknown_fields=True):
-    """The drafter that will be free first, by the work that it expects."""
+    """The drafter that will be free first, by its expected work."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Number of the drafter; None to wait for news."""
+        """Return the number of the drafter; None to wait for a view."""
 
         def cost(i: int) -> tuple[float, int]:
             view = views[i]
@@ -64,10 +65,10 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
 
 
 class Central(msgspec.Struct, frozen=True, tag="central", tag_field="policy", forbid_unknown_fields=True):
-    """One queue for all: a session waits at the router until a drafter has nothing to do."""
+    """One queue for all: a session waits at the router until a drafter is idle."""
 
     def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Number of the drafter; None to wait for news."""
+        """Return the number of the drafter; None to wait for a view."""
         idle = [i for i, view in enumerate(views) if view.queue == 0]
         if not idle:
             return None

@@ -1,31 +1,31 @@
-"""What a draft looks like: a chain, a static tree, or a tree that grows where the drafter is sure.
+"""Draft shapes: a chain, a static tree, or a dynamic tree that follows likely branches.
 
-Shapes are fixed before anything is sampled, or depend on draft distributions only, so what is left out never biases
-what is accepted. Nodes are numbered level by level; node 0 is the root, the last committed token, and is no draft.
+Shapes are fixed before sampling or depend on draft distributions only, so they never bias acceptance. Nodes are
+numbered level by level; node 0 is the root, the last committed token, and not part of the draft.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-MOST_NODES = 4096  # of a static tree: more is surely a mistake
-BOUNDS = {"ge": 1, "le": MOST_NODES}  # of each number of a shape, in the words of msgspec
+MOST_NODES = 4096  # nodes of a static tree: more is a mistake
+BOUNDS = {"ge": 1, "le": MOST_NODES}  # bounds of each number of a shape, in msgspec's words
 
 
-@dataclass(frozen=True)  # plain, because the engine's core does without msgspec
+@dataclass(frozen=True)  # plain, because the engine's core has no msgspec
 class Shape:
     """The shape of drafts, by `kind`.
 
     Keys:
-        kind: "chain": one token after the other. "tree": a static tree, `branching` says which. "dynamic": EAGLE-2's
-            tree (Li et al. 2024), which grows by `width` and is cut to `most` nodes; likely is what has a large product
-            of draft probabilities from the root on.
-        branching (children): Of a static tree: how many children the root, each node of level 1, each of level 2, ...
-            has; the last number holds for deeper levels. One number k is StarSD's k-ary tree with k^d paths (appendix
-            D). A tree has 4096 nodes at most.
+        kind: "chain": one token after the other. "tree": a static tree, set by `branching`. "dynamic": EAGLE-2's tree
+            (Li et al. 2024), which grows by `width` and is cut to `most` nodes. A node is likely if the product of
+            draft probabilities from the root is large.
+        branching (children): Of a static tree: the number of children of the root, of each node of level 1, of level
+            2, ...; the last number applies to deeper levels. One number k is StarSD's k-ary tree with k^d paths
+            (appendix D). A tree has 4096 nodes at most.
         width (nodes): Of a dynamic tree: how many of the likeliest nodes of every level are expanded, by as many
             children each.
-        most (nodes): Of a dynamic tree: how many of all its nodes, the likeliest, are sent to verification.
+        most (nodes): Of a dynamic tree: the number of nodes, the likeliest ones, that are sent to verification.
     """
 
     kind: Literal["chain", "tree", "dynamic"] = "chain"
@@ -42,8 +42,8 @@ class Shape:
                 key.metadata["ge"] <= number <= key.metadata["le"]
                 for number in (value if isinstance(value, tuple) else (value,))
             ):
-                given = list(value) if isinstance(value, tuple) else value
-                raise ValueError(f"{key.name} = {given}: allowed: {key.metadata['ge']} to {key.metadata['le']}")
+                shown = list(value) if isinstance(value, tuple) else value
+                raise ValueError(f"{key.name} = {shown}: allowed: {key.metadata['ge']} to {key.metadata['le']}")
 
     def children(self, depth: int) -> list[int]:
         """Children of each node of a chain or a static tree by level, from the root on."""
@@ -52,13 +52,13 @@ class Shape:
         return [self.branching[min(level, len(self.branching) - 1)] for level in range(depth)]
 
     def nodes(self, depth: int) -> int:
-        """Draft tokens that a draft of `depth` levels sends to verification; ValueError for a monstrous tree."""
+        """Draft tokens that a draft of `depth` levels sends to verification; ValueError for too large a tree."""
         if self.kind == "dynamic":
             return min(self.most, self.width + max(depth - 1, 0) * self.width**2) if depth else 0
         return depth if self.kind == "chain" else len(parents(self.children(depth)))
 
     def room(self, depth: int) -> int:
-        """Places that a row needs beyond its text: what a last round overshoots by, and the draft beyond that."""
+        """Cache places that a row needs beyond its text: the overshoot of a last round, and the draft beyond that."""
         return self.nodes(depth) + depth + 2
 
 

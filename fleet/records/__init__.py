@@ -1,7 +1,7 @@
 """The event table of a run, for both worlds. Begin with `schema.py` (columns) and `run.py` (a run and its file).
 
-- `recorder.py`: a station that writes its rows. `replay.py`: whether logged plans follow from logged events.
-- `playback.py`: parts of a run that a simulation can take over. `overheads.py`: delays around steps.
+- `recorder.py`: wraps a station and writes its rows. `replay.py`: checks logged plans against logged events.
+- `playback.py`: parts of a run that a simulation plays back. `overheads.py`: delays around steps.
 - `metrics/`: all metrics of a run.
 - `columns.py`, `arrow.py`: tables of numpy columns. `trace.py`: a run as a trace for a viewer.
 - `samples.py`, `power.py`: power samples of devices, and energy.

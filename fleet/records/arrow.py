@@ -1,7 +1,7 @@
-"""Between Arrow and numpy, by the memory that both share.
+"""Converts between Arrow and numpy without copies.
 
-pyarrow's own conversions (`pa.array`, `to_numpy`) look whether pandas is there by importing it, which takes longer than
-a small simulation.
+pyarrow's own conversions (`pa.array`, `to_numpy`) import pandas if it is installed, which takes longer than a small
+simulation.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def array_of(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Arra
 
 
 def numbers_of(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Return a column of 64-bit numbers or booleans, none of them missing; of one chunk without a copy."""
+    """Return a column of 64-bit numbers or booleans without nulls; one chunk is not copied."""
     chunks = [_numbers(chunk) for chunk in column.chunks]
     if len(chunks) == 1:
         return chunks[0]
@@ -37,7 +37,7 @@ def numbers_of(column: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Return a column of words, none of them missing, as numbers into the list of words, which is alphabetical."""
+    """Return a column of words without nulls as indices into the sorted list of words."""
     coded = column.combine_chunks().dictionary_encode()
     words = coded.dictionary.to_pylist()
     alphabetical = sorted(words)

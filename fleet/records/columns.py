@@ -1,4 +1,4 @@
-"""Tables of numpy columns, and columns of words: what metrics are computed from."""
+"""Tables of numpy columns and of words, the input of metrics."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from fleet.records.arrow import codes_of, numbers_of
 
 if TYPE_CHECKING:
-    import pandas as pd  # for who asks for a frame; metrics never do
+    import pandas as pd  # only for frames; metrics never import it
 
 Bools = NDArray[np.bool_]
 Integers = NDArray[np.signedinteger[Any]]
 
 
 class Words:
-    """A column of words: `codes`, shape (rows,), numbers into `words`, which are in alphabetical order."""
+    """A column of words: `codes`, shape (rows,), are indices into the sorted `words`."""
 
     __slots__ = ("codes", "words")
 
@@ -31,10 +31,10 @@ class Words:
     def __getitem__(self, picked: Bools | Integers) -> "Words":
         return Words(self.codes[picked], self.words)
 
-    def having(self, tells: Callable[[str], bool]) -> Bools:
-        """Return which rows have a word of which `tells` is true; it is asked once a word, not once a row."""
-        told = np.array([tells(word) for word in self.words], dtype=bool)
-        chosen: Bools = told[self.codes] if told.any() else np.zeros(len(self.codes), dtype=bool)
+    def having(self, matcher: Callable[[str], bool]) -> Bools:
+        """Return which rows have a word for which `tells` is true; it is called once for each word."""
+        matches = np.array([matcher(word) for word in self.words], dtype=bool)
+        chosen: Bools = matches[self.codes] if matches.any() else np.zeros(len(self.codes), dtype=bool)
         return chosen
 
     def among(self, *words: str) -> Bools:
@@ -42,7 +42,7 @@ class Words:
         return self.having(lambda word: word in words)
 
     def present(self) -> list[str]:
-        """Return the words that occur, in alphabetical order."""
+        """Return the words that occur, sorted."""
         return [self.words[code] for code in np.unique(self.codes)]
 
     def to_numpy(self) -> NDArray[np.object_]:
@@ -54,9 +54,9 @@ Column = NDArray[Any] | Words
 
 
 class Table:
-    """Columns of equal length by name, as attributes: `table.time_s`; each is made when it is first asked for.
+    """Columns of equal length by name, as attributes: `table.time_s`; each is computed at its first use.
 
-    Columns are numpy arrays, or Words. A selection of rows costs only the columns that are then used.
+    Columns are numpy arrays, or Words. A selection of rows computes only the columns that are used.
     """
 
     def __init__(self, rows: int, names: Sequence[str], column: Callable[[str], Column]) -> None:
@@ -71,7 +71,7 @@ class Table:
 
     @classmethod
     def of_arrow(cls, table: pa.Table) -> "Table":
-        """Return an Arrow table of numbers, booleans and words, none of them missing."""
+        """Return the table of an Arrow table of numbers, booleans and words without nulls."""
         return cls(table.num_rows, table.column_names, lambda name: _of_arrow(table.column(name)))
 
     def __len__(self) -> int:
@@ -84,14 +84,14 @@ class Table:
         return column
 
     def where(self, picked: Bools | Integers) -> "Table":
-        """Return the rows for which a mask is true, or the rows of these numbers, in their order."""
+        """Return the rows of a mask, or the rows of these indices, in their order."""
         if picked.dtype == bool and picked.all():
             return self
         rows = np.flatnonzero(picked) if picked.dtype == bool else picked
         return Table(len(rows), self.names, lambda name: getattr(self, name)[rows])
 
     def plus(self, **columns: Column) -> "Table":
-        """Return the table with further columns, or others of the same name."""
+        """Return the table with further columns, or replaced ones."""
         names = dict.fromkeys([*self.names, *columns])
         return Table(self._rows, tuple(names), lambda name: columns[name] if name in columns else getattr(self, name))
 

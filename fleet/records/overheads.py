@@ -1,4 +1,4 @@
-"""Overhead of a run's stations, step by step, as its log shows it."""
+"""Overhead of a run's stations, step by step, from its log."""
 
 from itertools import compress
 
@@ -8,14 +8,14 @@ import numpy as np
 from fleet.records.playback import playback_of
 from fleet.records.run import Run
 
-LATE = 5.0  # a step starts late if its delay is so many times the median of its station ...
-LATE_OF_STEP = 0.02  # ... and more than this share of the station's mean step time
+LATE = 5.0  # a step is late if its delay is this many times its station's median ...
+LATE_OF_STEP = 0.02  # ... and exceeds this share of the station's mean step time
 
 
 class StationDelays(msgspec.Struct, frozen=True):
-    """Delays of one station in seconds, in the order of its steps (`fleet/times/overhead.py`); none is below 0.
+    """Delays of one station in seconds, in the order of its steps (`fleet/times/overhead.py`); none is negative.
 
-    `queued_s` and `woken_s` have a value for each step that began so, `after_s` one for every step that ended.
+    `queued_s` and `woken_s` have a value for each step of that kind, `after_s` for each finished step.
     """
 
     queued_s: list[float]
@@ -26,7 +26,7 @@ class StationDelays(msgspec.Struct, frozen=True):
 def delays_in(run: Run) -> dict[str, StationDelays]:
     """Return the delays around the steps of each station, by its name.
 
-    Raises InputError where the log is not one of the run's scenario.
+    Raises InputError if the log does not match the run's scenario.
     """
     playback = playback_of(run, ())
     delays = {}
@@ -43,7 +43,7 @@ def delays_in(run: Run) -> dict[str, StationDelays]:
 def late_starts(run: Run) -> float:
     """Return the share of a run's steps that started late, which is small on a quiet host.
 
-    Raises InputError where the log is not one of the run's scenario.
+    Raises InputError if the log does not match the run's scenario.
     """
     playback = playback_of(run, ())
     late = steps = 0

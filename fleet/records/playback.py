@@ -1,8 +1,8 @@
-"""What a measured run's steps took and yielded, its links and its stations: read from the log, to be played back.
+"""Step times, outcomes, links and overhead of a measured run, read from its log for playback.
 
-A simulation that plays back all parts is that run again; one that plays back some of them says how much of its
-error the others make. Everything is taken in the order in which it happened at its station, stream or link, so that a
-simulation in which something else happens in between goes on with what comes next.
+A simulation that plays back all parts reproduces the run. One that plays back some parts isolates the error of the
+others. Values are played back in order at their station, stream or link; a simulation whose events differ continues
+with the next value.
 """
 
 import math
@@ -44,11 +44,11 @@ MECHANISM: tuple[Part, ...] = ("steps", "acceptance")
 
 SENT = DraftRequest | Draft | Leave | Refusal | View
 Sent = tuple[str, str, int, int, int]
-"""What names a message between stations: who gets it, its kind, tag, request and epoch (0 where it has none)."""
+"""Key of a message between stations: receiver, kind, tag, request and epoch (0 if it has none)."""
 
 
 class PlayedStep(NamedTuple):
-    """How long a step took, after how much idleness of its station and how many warm-up tokens."""
+    """Duration of a step, with the station's idle gap and the warm-up tokens before it."""
 
     duration_s: float
     idle_gap_s: float
@@ -56,15 +56,15 @@ class PlayedStep(NamedTuple):
 
 
 class Playback(msgspec.Struct, frozen=True):
-    """Parts of a measured run in the order of its log; `parts` says which of them are played back, times in seconds.
+    """Parts of a measured run in the order of its log; `parts` are the played ones. Times are in seconds.
 
-    Steps: `steps` by station and kind, each with what idleness before it there was.
-    Acceptance: `outcomes` by tag, request and kind, a tuple a step.
-    Overhead: `starts_s` by station, from the moment at which a step could have begun until it did, and `queued`,
-    whether work had waited until that moment; `ends_s` by station, from the end of a step on its device until the
-    station knew; `joins_s` by tag and request, from the moment at which a user could have asked until they did. `turns`
-    by device, whose turn it was, is played back with all parts only.
-    Links: `ways_s` by message, from the end of the step that sent it until it arrived; a router's news, too.
+    - Steps. `steps`: by station and kind, each with its idle gap.
+    - Acceptance. `outcomes`: by tag, request and kind, one tuple for each step.
+    - Overhead. `starts_s`: by station, from when a step could begin to its start. `queued`: whether work had waited
+      until then. `ends_s`: by station, from a step's end on its device until the station processed it. `joins_s`: by
+      tag and request, from when a user could send a request until it came. `turns`: by device, the order of its
+      stations, only played with all parts.
+    - Links. `ways_s`: by message, from the end of the step that sent it until it arrived; a router's views, too.
     """
 
     parts: tuple[Part, ...]
@@ -79,22 +79,22 @@ class Playback(msgspec.Struct, frozen=True):
     turns: dict[str, list[str]]
 
     def plays(self, part: Part) -> bool:
-        """Whether a part is played back."""
+        """Return whether a part is played back."""
         return part in self.parts
 
     @property
     def whole(self) -> bool:
-        """Whether all of the run is played back."""
+        """Whether all parts are played back."""
         return set(self.parts) == set(PARTS)
 
 
-AFTER_S = 1e-9  # what is known just after something else
+AFTER_S = 1e-9  # offset of an event that is ordered just after another
 
 NOTHING_PLAYED = Playback((), "", {}, {}, {}, {}, {}, {}, {}, {})
 
 
 def parse_parts(texts: Sequence[str]) -> tuple[Part, ...]:
-    """Return the named parts, in the order of PARTS; `all` names each; InputError for anything else."""
+    """Return the named parts, in the order of PARTS; `all` is every part; InputError for anything else."""
     names = [name.strip() for text in texts for name in text.split(",")]
     unknown = [name for name in names if name not in (*PARTS, "all")]
     if unknown or not names:
@@ -103,12 +103,12 @@ def parse_parts(texts: Sequence[str]) -> tuple[Part, ...]:
 
 
 def sent_of(receiver: str, message: Message) -> Sent:
-    """Return what names a message to a station."""
+    """Return the key of a message to a station."""
     return receiver, type(message).__name__, message.tag, message.request, getattr(message, "epoch", 0)
 
 
 def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
-    """Read a run's log; InputError where it is not the log of its scenario, or its times are of several clocks."""
+    """Read a run's log; InputError if it does not match its scenario, or its times come from several clocks."""
     fleet = run.header.fleet
     log = _Log(fleet)
     watched = {name: log.watched(station) for name, station in stations(fleet).items()}
@@ -119,7 +119,7 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
 
 
 class _Begun(NamedTuple):
-    """A step that began: at which station, when, since when it could, and whether a step of the station ended then."""
+    """A step that began: its station, its start, since when it could, and whether it followed a step of the station."""
 
     station: str
     begun_s: float
@@ -128,7 +128,7 @@ class _Begun(NamedTuple):
 
 
 class _Log:
-    """What all stations of a fleet have written so far."""
+    """Events and plans of all stations of a fleet up to a time."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -143,11 +143,11 @@ class _Log:
         self.done: list[tuple[float, str]] = []
 
     def watched(self, station: Station) -> Any:
-        """Return the station, whose events and plans are noted here."""
+        """Return the station wrapped so that its events and plans are noted here."""
         return _Watched(station, self)
 
     def playback(self, run_digest: str, parts: tuple[Part, ...]) -> Playback:
-        """Return all of it, to play back those parts."""
+        """Return the playback of those parts."""
         starts_s, queued, turns = self._starts()
         return Playback(
             parts, run_digest, dict(self.steps), dict(self.outcomes), self._ways_s(), starts_s, queued,
@@ -155,21 +155,21 @@ class _Log:
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
-        """How long each message was on its way."""
+        """One-way delay of each message."""
         return {
             sent: [arrived - left for left, arrived in zip(self.sent_s[sent], arrivals, strict=False)]
             for sent, arrivals in self.arrived_s.items()
         }
 
     def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[bool]], dict[str, list[str]]]:
-        """How long each step did not begin although station and device could, and whether work had waited until then.
+        """Delay of each step from when station and device were free, and whether work had waited until then.
 
-        Third: which stations began on each device, in order.
+        The third result is the order of stations on each device.
         """
         starts_s, queued = defaultdict[str, list[float]](list), defaultdict[str, list[bool]](list)
         turns = defaultdict[str, list[str]](list)
         freed_s: dict[str, float] = {}
-        # An end comes before a beginning of the same instant: it is what makes room for it.
+        # At one instant, an end precedes a start: it frees the place.
         moments = [(time_s, 0, time_s, name, False) for time_s, name in self.done]
         moments += [(one.begun_s, 1, one.could_s, one.station, one.after_own) for one in self.begun]
         for time_s, begins, could_s, name, after_own in sorted(moments):
@@ -184,13 +184,13 @@ class _Log:
         return dict(starts_s), dict(queued), dict(turns)
 
     def _device_of(self, station: str) -> str:
-        """Return the device on which a station takes turns with others; its own name where it waits for nobody."""
+        """Return the time-sliced device of a station; its own name if it has none."""
         side = self.fleet.drafters if station.startswith(DRAFTER) else self.fleet.verifiers
         device = self.fleet.devices.get(side.device)
         return side.device if device is not None and device.sharing != "contended" else station
 
     def _joins_s(self) -> dict[tuple[int, int], float]:
-        """How long each user did not ask although it was time, and their request before was finished."""
+        """Delay of each user's request from when it could be sent, which is after the previous one finished."""
         late_s = {}
         for tag, requests in streams_of(self.fleet).items():
             could_s = [0.0, *self.finished_s[tag]]
@@ -202,15 +202,15 @@ class _Log:
 
 
 class _Watched:
-    """A station that tells a log what it is told, what it answers and what it starts."""
+    """Wraps a station and notes its inputs, outputs and plans."""
 
     def __init__(self, station: Station, log: _Log) -> None:
         self.station = station
         self.log = log
-        self.could_s: float | None = None  # since when it could begin its next step
+        self.could_s: float | None = None  # when its next step could begin
         self.after_own = False  # whether its last step ended then
         self.begun_s = 0.0
-        self.latest_s = -math.inf  # of what it was told, and of its plans
+        self.latest_s = -math.inf  # times of its inputs, and of its plans
 
     @property
     def name(self) -> str:
@@ -241,9 +241,9 @@ class _Watched:
         return followed
 
     def _known_s(self, now_s: float) -> float:
-        """When the station knew of something: what came before something else, but was read later, just after that.
+        """Time at which the station could use an event that it read later than the previous one.
 
-        A real station reads what came while it was busy with another thing; it has decided by then.
+        A busy station reads several events late; it processes them right after one another.
         """
         return now_s if now_s >= self.latest_s else self.latest_s + AFTER_S
 
@@ -260,14 +260,14 @@ class _Watched:
             receiver, message = ROUTER, instruction
         elif isinstance(instruction, TO_VERIFIER):
             receiver, message = verifier_name(fleet.target_of(instruction.tag)), instruction
-        elif isinstance(instruction, TO_DRAFTER) and not fleet.routed:  # a router is beside its targets: no way between
+        elif isinstance(instruction, TO_DRAFTER) and not fleet.routed:  # a router is beside its targets
             receiver, message = fleet.drafter_name(fleet.drafter_of(instruction.tag)), instruction
         else:
             return
         self.log.sent_s[sent_of(receiver, message)].append(now_s)
 
     def plan(self, now_s: float) -> Plan:
-        """Note what is begun."""
+        """Note the started step."""
         plan = self.station.plan(now_s)
         if isinstance(plan, Start):
             self.latest_s = max(self.latest_s, now_s)

@@ -1,4 +1,4 @@
-"""What devices drew while they worked: samples of clocks, power and memory, and the counters of their energy."""
+"""Measured power of devices: samples of clocks, power and memory, and energy counters."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fleet.files import write_file
 from fleet.records.samples import PowerSample
 
-MOST_POINTS = 1000  # of a curve in a run's header
+MOST_POINTS = 1000  # points of a curve in a run's header
 
 _STORED = {float: pa.float64(), str: pa.string(), int: pa.int64()}
 SAMPLES = pa.schema([(name, _STORED[kind]) for name, kind in PowerSample.__annotations__.items()])
@@ -23,12 +23,12 @@ Floats = NDArray[np.float64]
 
 
 class EnergyCurve(msgspec.Struct, frozen=True):
-    """What a device's counter of energy said during a run, from its first reading on, which is 0.
+    """Energy counter of a device during a run, relative to its first reading.
 
     Keys:
-        device: Name of the device, with what told of it.
-        times_s: When it was read, since the run began.
-        energy_j: What it had used by then.
+        device: Name of the device, with the source of its readings.
+        times_s: Time of each reading since the run began.
+        energy_j: Energy used until then.
     """
 
     device: str
@@ -37,9 +37,9 @@ class EnergyCurve(msgspec.Struct, frozen=True):
 
 
 def curves_of(samples: Iterable[PowerSample]) -> tuple[EnergyCurve, ...]:
-    """Return the energy of each device over time; none of those whose energy nobody tells.
+    """Return the energy of each device over time; devices without a reading are left out.
 
-    Where a device tells its power alone, that is integrated from sample to sample.
+    If a device reports power only, the samples are integrated.
     """
     by_device: dict[str, list[PowerSample]] = {}
     for sample in samples:
@@ -57,7 +57,7 @@ def curves_of(samples: Iterable[PowerSample]) -> tuple[EnergyCurve, ...]:
 
 
 def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
-    """Write samples as a Parquet file; OutputError where it cannot be written."""
+    """Write samples as a Parquet file; OutputError if it cannot be written."""
     rows = list(samples)
     columns = [pa.array([row[place] for row in rows], type=field.type) for place, field in enumerate(SAMPLES)]
     content = io.BytesIO()
@@ -66,7 +66,7 @@ def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
 
 
 def energy_line(curves: Sequence[EnergyCurve], tokens: int) -> str:
-    """Say how much energy a run took, by what; `tokens`: that it committed meanwhile."""
+    """Return a line with the energy of a run by device; `tokens`: committed tokens meanwhile."""
     used = sum(one.energy_j[-1] for one in curves)
     seconds = max(one.times_s[-1] - one.times_s[0] for one in curves)
     each = f", {used / tokens:.3g} J a token" if tokens else ""

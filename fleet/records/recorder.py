@@ -1,7 +1,7 @@
-"""One event table for both worlds: a row for every event that a station received and every step it started.
+"""One event table for both worlds: a row for each event that a station received and each step it started.
 
-Rows hold all that a fresh station needs to come to the same plans again (`replay.py`) and all that the metrics need
-(`metrics.py`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
+Rows contain all that a fresh station needs to reach the same plans (`replay.py`) and all that metrics need
+(`metrics/`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
 """
 
 from collections.abc import Callable
@@ -29,15 +29,15 @@ from fleet.times.step import Step
 Origin = Literal["simulated", "real", "replayed"]
 
 
-Log = list[Any]  # rows as they are written: the values of one after those of another, len(SCHEMA) each
+Log = list[Any]  # row values, one row after the other, len(SCHEMA) each
 
 
-class Report(NamedTuple):
-    """What a process has recorded since its last report.
+class ReportedRows(NamedTuple):
+    """New records of a process since its last report.
 
-    - `time_s`: when, since the run began.
+    - `time_s`: seconds since the run began.
     - `rows`: the new rows of one of its logs.
-    - `devices`: the newest samples of the devices that it measures.
+    - `devices`: the newest samples of its measured devices.
     """
 
     time_s: float
@@ -46,9 +46,9 @@ class Report(NamedTuple):
 
 
 class RecordedStation:
-    """A station whose events and plans are written down as they happen, in either world.
+    """Wraps a station and writes its events and plans into a log as they happen, in either world.
 
-    Stations of one host may share a `log`; it is then in the order of time.
+    Stations of one host may share a `log`; it is then in order of time.
     """
 
     def __init__(self, station: Station, origin: Origin, log: Log | None = None) -> None:
@@ -58,7 +58,7 @@ class RecordedStation:
         self.written = 0
 
     def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
-        """Record the event, then let the station take it."""
+        """Record the event, then pass it to the station."""
         if type(event) is StepDone:
             step = self.station.running
             if step is not None:
@@ -69,13 +69,13 @@ class RecordedStation:
         return self.station.handle(event, now_s)
 
     def killed(self, fresh: Station, now_s: float) -> None:
-        """Record that the station's state is lost, and go on with a fresh one."""
+        """Record that the station's state is lost, and continue with a fresh one."""
         self.log += Row(now_s, self.station.name, self.written, "killed", self.origin)
         self.written += 1
         self.station = fresh
 
     def plan(self, now_s: float) -> Plan:
-        """Ask the station for its plan, and record what it starts."""
+        """Return the station's plan, and record the step it starts."""
         plan = self.station.plan(now_s)
         if type(plan) is Start:
             step = plan.step
@@ -100,7 +100,7 @@ class RecordedStation:
             self.written += 1
 
 
-# Values in the order of SCHEMA. The frequent ones are plain tuples: a simulation writes millions, and a Row costs more.
+# Values in the order of SCHEMA. Frequent rows are plain tuples: a simulation writes millions, and a Row is slower.
 
 
 def _join(now_s: float, station: str, seq: int, origin: str, event: Join, payload_bytes: int) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The replay test: a log's events, fed to fresh stations, must lead to exactly the logged plans (law 1)."""
+"""The replay test: a log's events, fed to fresh stations, must give exactly the logged plans (law 1)."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -14,16 +14,16 @@ from fleet.times.step import Step
 
 
 def replay(run: Run) -> list[str]:
-    """Feed the log to fresh stations of its scenario; return the contradictions, in order, none if all is well.
+    """Feed the log to fresh stations of its scenario; return the contradictions in order, empty if there are none.
 
-    A station is dropped from the replay at its first contradiction: what follows would only repeat it.
+    A station is dropped at its first contradiction, because later ones would repeat it.
     """
     fleet = run.header.fleet
     return replay_stations(run, stations(fleet), lambda name: station_named(fleet, name))
 
 
 class Replayed(Protocol):
-    """A station, or what stands before one to see what it is told and what it does."""
+    """A station, or a wrapper that observes its inputs and outputs."""
 
     @property
     def name(self) -> str:
@@ -34,18 +34,18 @@ class Replayed(Protocol):
         """The step that runs."""
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
-        """Take an event."""
+        """Process an event."""
 
     def plan(self, now_s: float) -> Plan:
-        """Return what to do now."""
+        """Return the next action."""
 
 
 def replay_stations(
     run: Run, fresh: Mapping[str, Replayed], again: Callable[[str], Replayed] | None = None
 ) -> list[str]:
-    """Feed the log to these fresh stations, by name; return what `replay` does.
+    """Feed the log to these fresh stations, by name; return as `replay`.
 
-    `again(name)`: builds one more of a station whose process died and was started again.
+    - `again(name)`: builds a fresh station after its process died and restarted.
     """
     logs: dict[str, list[Row]] = {name: [] for name in fresh}
     for values in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
@@ -58,7 +58,7 @@ def replay_stations(
         rows, written = sorted(logs[name], key=lambda row: row.seq), run.header.rows.get(name, 0)
         try:
             contradiction = _replay_station(station, rows, again)
-        except ValueError as error:  # what no station of a sound log is told: more accepted than drafted, for one
+        except ValueError as error:  # inputs that no sound log contains, such as more accepted than drafted tokens
             contradiction = f"{name}: {error}"
         if not contradiction and len(rows) != written:
             contradiction = f"{name}: the log ends at event {len(rows)} of {written}"

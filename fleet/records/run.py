@@ -33,11 +33,11 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.labels import warning_of
 
 if TYPE_CHECKING:
-    import pandas as pd  # for who asks for a frame
+    import pandas as pd  # only for frames
 
 
 class RunHeader(msgspec.Struct, frozen=True):
-    """Where a run comes from. Host and start time are here, so that the rows of equal runs are equal.
+    """Origin of a run. Host and start time are here, so that the rows of equal runs are equal.
 
     Keys:
         scenario: The scenario as it ran, its profile's numbers included.
@@ -49,12 +49,11 @@ class RunHeader(msgspec.Struct, frozen=True):
         host: Machine type, operating system, byte order, cores and GPUs of the host.
         started_unix_s: When the run was written, in seconds since 1970.
         rows (rows): How many rows each station wrote, by its name, so that a log that was cut short shows.
-        played_of: Digest of the measured run of which a simulation played back parts; empty where it did not.
-        played: What that was: steps, acceptance, overhead, links.
-        replayed: Which stations of a run on the engine ran no model, and stood for absent hardware: drafters,
-            targets.
-        energy: What the energy counters of devices said meanwhile; empty where nobody measured, or nothing could be.
-        path: How a simulation went: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
+        played_of: Digest of the measured run whose parts a simulation played back; empty if there was none.
+        played: The parts: steps, acceptance, overhead, links.
+        replayed: Stations of an engine run without a model, in place of absent hardware: drafters, targets.
+        energy: Readings of the devices' energy counters; empty without measurement.
+        path: How a simulation ran: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
             run on the engine.
         version (number): Format of the file. A file of another format is refused.
     """
@@ -95,11 +94,11 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def warning(self) -> str:
-        """What goes with every result of this run: that its step times were estimated, if they were."""
+        """Warning of every result of this run: that its step times were estimated; empty if they were not."""
         return warning_of(self.header.fleet.basis) if self.header.world == "sim" else ""
 
     def columns(self) -> Table:
-        """Return the rows as numpy columns, what metrics are computed from."""
+        """Return the rows as numpy columns, the input of metrics."""
         return Table.of_arrow(self.table)
 
     def frame(self) -> "pd.DataFrame":
@@ -108,9 +107,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None, gpus: int = 0) -> Run:
-    """Assemble a run from the log of all stations: by time, and within a station as things happened.
+    """Assemble a run from the logs of all stations: by time, and within a station in its order.
 
-    `fleet`: what the scenario was resolved to, where that is known already. `gpus`: how many the run could use.
+    - `fleet`: the resolved scenario, if known.
+    - `gpus`: number of GPUs available to the run.
     """
     width = len(SCHEMA)
     arrays = [array_of(log[number::width], field.type) for number, field in enumerate(SCHEMA)]
@@ -123,7 +123,7 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
 
 
 def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
-    """Describe this host, these versions and this scenario; `rows` counts what each station wrote."""
+    """Describe this host, these versions and this scenario; `rows` is the number of rows of each station."""
     packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
         scenario=scenario,
@@ -146,7 +146,7 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
 
 
 def write_run(run: Run, path: Path) -> None:
-    """Write a run as one Parquet file; OutputError where it cannot be written."""
+    """Write a run as one Parquet file; OutputError if it cannot be written."""
     header = msgspec.json.encode(run.header)
     table = run.table.replace_schema_metadata({"specfleet": header, "specfleet-digest": _seal(header, run)})
     content = io.BytesIO()
@@ -155,7 +155,7 @@ def write_run(run: Run, path: Path) -> None:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run; InputError if the file is missing, is not one of ours, or is not as it was written."""
+    """Read a run; InputError if the file is missing, is not a run, or is damaged."""
     table = read_table(path, SCHEMA, "run")
     metadata = table.schema.metadata or {}
     if b"specfleet" not in metadata:
@@ -173,5 +173,5 @@ def read_run(path: Path) -> Run:
 
 
 def _seal(header: bytes, run: Run) -> bytes:
-    """Fingerprint of all that a run's file holds, so that a damaged one shows."""
+    """Fingerprint of a run file's whole content, to detect damage."""
     return hashlib.sha256(header + run.digest().encode()).hexdigest().encode()

@@ -1,4 +1,4 @@
-"""One look at a device that is measured."""
+"""One sample of a measured device."""
 
 from typing import NamedTuple
 
@@ -6,17 +6,17 @@ UNKNOWN = float("nan")
 
 
 class PowerSample(NamedTuple):
-    """One look at a device. NaN stands for what it does not tell.
+    """One sample of a device; NaN where the device has no reading.
 
     Keys:
-        time_s: When, since the run began.
-        station: For whose step it was taken, right before it; empty for one between steps.
+        time_s: Time since the run began.
+        station: The station whose step follows; empty for a sample between steps.
         step (number): Number of that step, as in the records; 0 between steps.
-        device: Name of the device, with what told of it.
-        graphics_clock_mhz: Clock of its graphics units just then.
-        power_w: What it draws just then (NVML); or drew since the sample before (RAPL).
-        memory_bytes: Memory of the device that is in use, whoever uses it.
-        energy_j: Its counter of energy, which begins anywhere and only grows.
+        device: Name of the device, with the source of its readings.
+        graphics_clock_mhz: Clock of its graphics units.
+        power_w: Present power (NVML), or mean power since the previous sample (RAPL).
+        memory_bytes: Device memory in use, by all processes.
+        energy_j: Its energy counter, which starts anywhere and only grows.
     """
 
     time_s: float

@@ -1,4 +1,4 @@
-"""The event table's columns and their units: a row for everything that a station was told and everything it started."""
+"""The event table's columns and units: a row for each received event and each started step."""
 
 from typing import NamedTuple
 
@@ -6,25 +6,25 @@ import pyarrow as pa
 
 
 class Row(NamedTuple):
-    """One row of the event table: something that a station was told, or a step that it started.
+    """One row of the event table: an event that a station received, or a step that it started.
 
-    A column that says nothing in a row has its default there. A step over several sessions writes a row for each.
+    A column that does not apply has its default. A step over several sessions writes a row for each.
 
     Keys:
-        time_s: When it happened, since the run began, on the clock of the station's host.
+        time_s: Time since the run began, on the clock of the station's host.
         station: Name of the station that wrote the row.
         seq (number): Order within the station, from 0.
-        event: What happened: the name of the message that arrived, or "start" for a step that the station began, or
-            "done" for a step that its device finished; "overdue" for a draft that did not come in time, "retry" for the
-            time to ask again, "killed" for a station whose state is lost, "restart" for a fresh one in its place.
-        origin: What the row comes from: "simulated", "real", or "replayed" (a station that stands for absent hardware).
+        event: Name of the message that arrived, or "start" for a step that the station began, or "done" for a step
+            that its device finished; "overdue" for a draft that timed out, "retry" for the time of the next retry,
+            "killed" for a station whose state is lost, "restart" for a fresh one in its place.
+        origin: Origin of the row: "simulated", "real", or "replayed" (a station in place of absent hardware).
         step (number): Number of the step (start, done).
-        kind: What the step does (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
+        kind: Kind of the step (start, done): prefill, draft_prefill, transfer, warm_up, draft, verify, decode,
             realign, route.
         tag (number): The decoding stream, from 0; of a view, the drafter.
-        request (number): The request within the workload, from 0; of a view, the number of the view; of a restart, how
-            often the station was started again.
-        epoch (number): Number of the session's round, which tells a stale message from a new one.
+        request (number): The request within the workload, from 0; of a view, the number of the view; of a restart,
+            how often the station was started again.
+        epoch (number): Number of the session's round, which identifies stale messages.
         base (tokens): Committed length that the row refers to.
         tokens (tokens): Of the prompt (join), granted (draft-request; negative: the drafter's own), drafted (draft,
             done), planned (start); of a view, the sessions that wait.

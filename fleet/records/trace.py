@@ -12,9 +12,9 @@ MICROSECONDS = 1e6
 
 
 def to_trace(run: Run) -> dict[str, Any]:
-    """Return the trace: a thread a station, a slice a step, an arrow from each draft to its verification.
+    """Return the trace: a thread for each station, a slice for each step, an arrow from each draft to its verification.
 
-    A counter track shows how many requests wait at the drafter. Times are in microseconds since the run began.
+    A counter track shows the requests that wait at the drafter. Times are in microseconds since the run began.
     """
     frame = run.frame()
     threads = {
@@ -58,7 +58,7 @@ def to_trace(run: Run) -> dict[str, Any]:
                 | place
             )
             if row.kind == "draft":
-                # The arrow leaves from inside the slice, so that viewers attach it to the draft.
+                # The arrow starts inside the slice, so that viewers attach it to the draft.
                 events.append({"ph": "s", "name": "draft", "cat": "round", "id": round_id, "ts": begun_us, **place})
         elif row.event == "draft-request" and row.station.startswith(DRAFTER):
             waiting.add(row.tag)

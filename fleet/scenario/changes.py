@@ -1,4 +1,4 @@
-"""A scenario's content by dotted keys: its changes, as `--set` writes them and as Python does, and its leaves."""
+"""A scenario's content by dotted keys: changes, as `--set` and Python write them, and leaves."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ Changes = Mapping[str, Any] | Sequence[str | tuple[str, Any]]
 
 
 def parse_value(text: str, key: str = "") -> Any:
-    """Read a value as TOML; what is not TOML is a string, so that names and quantities (`10ms`) need no quotes.
+    """Read a value as TOML; anything else is a string, so that names and quantities (`10ms`) need no quotes.
 
-    Where the scenario takes a list at `key`, its values may stand without brackets: `1,2,3`.
+    If the scenario has a list at `key`, brackets may be left out: `1,2,3`.
     """
     bare = text.strip()
     if takes_a_list(annotation_of(Scenario, key.split("."))):
@@ -29,11 +29,11 @@ def parse_value(text: str, key: str = "") -> Any:
         content = tomllib.loads(f"value = {bare}")
     except (tomllib.TOMLDecodeError, RecursionError, ValueError):  # ValueError: digits beyond Python's limit
         return text
-    return content["value"] if len(content) == 1 else text  # a text of several lines is no value
+    return content["value"] if len(content) == 1 else text  # a value has one line
 
 
 def parts_of(text: str) -> list[str]:
-    """Cut a text at its commas, those within brackets, braces and quotes left alone; none of a blank one.
+    """Split a text at its commas outside brackets, braces and quotes; a blank text has no parts.
 
     >>> parts_of("1, [2, 3], {low = 4, high = 5}")
     ['1', '[2, 3]', '{low = 4, high = 5}']
@@ -54,7 +54,7 @@ def parts_of(text: str) -> list[str]:
 
 
 def pairs_of(changes: Changes) -> Iterator[tuple[str, Any]]:
-    """Yield key and value of each change; InputError for what is neither a pair nor a text with `=`."""
+    """Yield key and value of each change; InputError for anything but a pair or a text with `=`."""
     for change in changes.items() if isinstance(changes, Mapping) else changes:
         if isinstance(change, tuple):
             yield change
@@ -67,11 +67,11 @@ def pairs_of(changes: Changes) -> Iterator[tuple[str, Any]]:
 
 
 def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> None:
-    """Apply changes in place, one after the other; InputError where a key leads below a value.
+    """Apply changes in place, in order; InputError if a key leads below a value.
 
-    A table merges into the one that is there, key by key, unless it names what it is (`policy`, `model`, ...): then it
-    replaces the other one. Structs, such as a profile, replace what is there; numpy's numbers, ranges and paths become
-    plain values. None stands for a key that is not there.
+    A table merges into the existing one, key by key, unless it has a tag (`policy`, `model`, ...): then it replaces
+    the existing one. Structs, such as a profile, replace existing values. numpy's numbers, ranges and paths become
+    plain values. None is a missing key.
     """
     for key, value in pairs_of(changes):
         *folders, leaf = str(key).split(".")
@@ -96,7 +96,7 @@ def apply_changes(content: dict[str, Any], changes: Changes, origin: str) -> Non
 
 
 def _opened(value: Any, keys: Sequence[str]) -> Any:
-    """Return what lies below `keys` as a table: an absent one is empty, a bare name stands for the table it names."""
+    """Return the value below `keys` as a table: a missing one is empty, a bare name becomes its table."""
     if value is None:
         return {}
     tags = tag_fields(Scenario, keys) if isinstance(value, str) else set()
@@ -112,12 +112,12 @@ def _merged(old: Any, new: Any, keys: tuple[str, ...]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as plain Python holds it: structs as tables, numpy's numbers, ranges, paths; else TypeError."""
+    """Return a value in plain types: structs become tables, as do numpy's numbers, ranges and paths; else TypeError."""
     return msgspec.to_builtins(value, enc_hook=_plain)
 
 
 def _plain(value: Any) -> Any:
-    """Turn into plain values what people compute with, and msgspec cannot convert."""
+    """Convert values that msgspec cannot: numpy's, pandas' and paths."""
     if hasattr(value, "tolist"):  # numpy's numbers and arrays, pandas' series
         return value.tolist()
     if isinstance(value, range):

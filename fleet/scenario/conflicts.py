@@ -1,4 +1,4 @@
-"""What does not go together in a scenario: unused keys, tables that say nothing, rules that would wait for ever."""
+"""Conflicts within a scenario: unused keys, tables without effect, rules that would wait for ever."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.unused import unused_keys
 
 Rule = tuple[bool, str]
-"""Whether it is broken, and the line that says so."""
+"""Whether it is broken, and its error line."""
 
 
 def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
-    """Yield one line for each, naming the keys. `needs`: what the length rule must know of draft tokens."""
+    """Yield one line for each conflict, with the keys. `needs`: signals of draft tokens that the length rule uses."""
     yield from unused_keys(scenario)
     rules = (*_stations(scenario), *_goals_and_prices(scenario), *_faults(scenario), _signals(scenario, needs))
     yield from (line for is_broken, line in rules if is_broken)
@@ -59,7 +59,7 @@ def _stations(scenario: Scenario) -> Iterator[Rule]:
 
 
 def _goals_and_prices(scenario: Scenario) -> Iterator[Rule]:
-    """Tables that say nothing, and a role that would silently cost or draw nothing."""
+    """Tables without effect, and a role without a price or watts."""
     slo, cost = scenario.slo, scenario.cost
     yield (
         slo is not None and not slo.limits_s,
@@ -89,7 +89,7 @@ def _goals_and_prices(scenario: Scenario) -> Iterator[Rule]:
 
 
 def _faults(scenario: Scenario) -> Iterator[Rule]:
-    """What would wait for ever for a message that does not come, and faults of unknown stations."""
+    """Missing timeouts for messages that faults can lose, and faults of unknown stations."""
     drafters, verifiers = scenario.drafters, scenario.verifiers
     yield (
         drafters.lease_s > 0 and not verifiers.patience_s,

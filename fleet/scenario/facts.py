@@ -1,4 +1,4 @@
-"""Facts of a scenario that several rooms tell: its acceptance, its models, its devices, its plain step in numbers."""
+"""Facts of a scenario that several rooms print: acceptance, models, devices, plain step time."""
 
 from fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
 from fleet.acceptance.signals import SignalFile
@@ -11,7 +11,7 @@ from fleet.times.profile import HardwareProfile
 
 
 def accepts(model: Acceptance, depth: int) -> str:
-    """Name an acceptance model, with the mean accepted length at a depth, where it has one."""
+    """Return the name of an acceptance model, with its mean accepted length at a depth if it has one."""
     mean = mean_accepted(model, depth)
     name = str(model.__struct_config__.tag)
     if isinstance(model, Recorded):
@@ -22,7 +22,7 @@ def accepts(model: Acceptance, depth: int) -> str:
 
 
 def mean_accepted(model: Acceptance, depth: int) -> float | None:
-    """Return the mean accepted tokens of a round; None where the model knows single tokens, or less depth."""
+    """Return the mean accepted tokens of a round; None for token-level models and for smaller recorded depths."""
     if isinstance(model, TokenModel):
         return None
     lengths: LengthModel = model
@@ -33,9 +33,9 @@ def mean_accepted(model: Acceptance, depth: int) -> float | None:
 
 
 def replaced_acceptance(scenario: Scenario) -> Recorded | None:
-    """Return the lengths that the profile measured, where the scenario's own `[acceptance]` stands in their place.
+    """Return the profile's measured lengths if the scenario's own `[acceptance]` replaces them.
 
-    None where nothing was measured or replaced, or where a rule looks at signals, which no profile has.
+    None if nothing was measured or replaced, or if a rule needs signals, which no profile has.
     """
     profile = scenario.profile
     measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
@@ -44,23 +44,24 @@ def replaced_acceptance(scenario: Scenario) -> Recorded | None:
 
 
 def measured_acceptance(scenario: Scenario, signals: str) -> Acceptance | None:
-    """Return the signals that a calibrated batch recorded, where a rule needs them; None leaves it to the profile."""
+    """Return the recorded signals of a calibrated batch, if a rule needs them; None leaves acceptance to the
+    profile."""
     return None if needs_of(scenario) == "lengths" else SignalFile(signals)
 
 
 def models_of(fleet: Fleet) -> int:
-    """Return how many models run at a time, each in a process of its own."""
+    """Return the number of concurrent models, each in its own process."""
     drafting = 0 if fleet.drafters.kind == "replayed" else fleet.drafters.count
     return drafting + (fleet.verifiers.count if fleet.verifiers.kind == "real" else 0)
 
 
 def crowds(fleet: Fleet, cores: int) -> bool:
-    """Whether stations that have devices of their own would share the cores of one host without a GPU."""
+    """Return whether stations with devices of their own would share the cores of one host without a GPU."""
     return fleet.batch is None and not fleet.devices and models_of(fleet) > cores
 
 
 def devices_of(fleet: Fleet) -> tuple[int, int]:
-    """Return how many devices there are of drafters, and of targets; one that both share is the targets'."""
+    """Return the number of devices of drafters and of targets; a shared device counts as the targets'."""
     if fleet.batch is not None:
         return 0, 1
     of_drafters, of_targets = fleet.drafters.device, fleet.verifiers.device
@@ -69,12 +70,12 @@ def devices_of(fleet: Fleet) -> tuple[int, int]:
 
 
 def middle_context(fleet: Fleet) -> float:
-    """Return the tokens in the middle of a text: the mean prompt, and half of the mean answer."""
+    """Return the tokens in the middle of a text: the mean prompt and half of the mean answer."""
     prompt, answer = mean_lengths(fleet.workload)
     return prompt + answer / 2
 
 
 def plain_step_s(fleet: Fleet, context: float) -> float:
-    """Return the mean time of a plain decoding step of one target alone, after so many tokens; 0 if unknown."""
+    """Return the mean time of one target's plain decoding step after so many tokens; 0 if unknown."""
     times = fleet.verifiers.times
     return times[0].decode.mean_s(1, context) if times else 0.0

@@ -1,7 +1,7 @@
-"""Faults on purpose, as a script: stations that die or stall, and messages that go wrong.
+"""Fault scripts: stations that die or stall, and messages that go wrong.
 
-The simulator plays a script, and so do the engine's links and its launcher: `moments` says when
-something happens to a station, and `LinkFaults` what becomes of each message of one direction of a link.
+The simulator and the engine play the same script. `moments` are the changes of stations; `LinkFaults` decides the
+fate of each message of one direction of a link.
 """
 
 import math
@@ -21,12 +21,12 @@ Change = Literal["kill", "start", "stall", "resume"]
 
 
 class Kill(msgspec.Struct, frozen=True, tag="kill", tag_field="what", forbid_unknown_fields=True):
-    """A station's process dies, and is started again empty: whatever it knew is lost, the running step too.
+    """A station's process dies and restarts empty; its state and its running step are lost.
 
     Keys:
         node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
-        at_s: When it dies, since the run began.
-        for_s: How long until it is started again, 0 for at once. Left out, it stays dead.
+        at_s: Time of death since the run began.
+        for_s: Time until the restart, 0 for at once. Left out, the station stays dead.
     """
 
     node: str
@@ -35,12 +35,12 @@ class Kill(msgspec.Struct, frozen=True, tag="kill", tag_field="what", forbid_unk
 
 
 class Stall(msgspec.Struct, frozen=True, tag="stall", tag_field="what", forbid_unknown_fields=True):
-    """A station's process stands still, and then goes on with all that it knew; what was sent to it waits.
+    """A station's process stops and then continues with its state; messages to it wait.
 
     Keys:
         node: Name of the station, as records have it: "drafter" ("drafter.2" of several), "verifier.1".
-        at_s: When it stops, since the run began.
-        for_s: How long it stands still.
+        at_s: Time of the stop since the run began.
+        for_s: Length of the stop.
     """
 
     node: str
@@ -54,11 +54,11 @@ class LinkFault(msgspec.Struct, frozen=True, tag="link", tag_field="what", forbi
     Keys:
         effect: "drop": they are lost. "delay": they are late, and later ones wait behind them. "reorder": they are
             late, and later ones overtake them. "duplicate": they arrive on time, and once more, late.
-        share (share): How many of the messages.
-        by_s: How late at most; each by its own time, spread evenly from 0. Needed for all effects but "drop".
-        node: On the links of which station; empty for all links.
-        at_s: From when on, since the run began.
-        for_s: For how long. Left out, to the end.
+        share (share): Share of affected messages.
+        by_s: Maximum delay; each message has its own, uniform from 0. Needed for all effects but "drop".
+        node: The station whose links are affected; empty for all links.
+        at_s: Start since the run began.
+        for_s: Length. Left out, to the end.
     """
 
     effect: Effect
@@ -79,7 +79,7 @@ Fault = NodeFault | LinkFault
 
 
 class Moment(NamedTuple):
-    """What happens to a station's process, and when, since the run began."""
+    """A change of a station's process, and its time since the run began."""
 
     time_s: float
     node: str
@@ -87,7 +87,7 @@ class Moment(NamedTuple):
 
 
 def moments(faults: Sequence[Fault]) -> list[Moment]:
-    """Return what happens to processes, in the order of time; a change that finds nothing to change is none."""
+    """Return the changes of processes in order of time; a change without effect is left out."""
     found: list[Moment] = []
     for fault in faults:
         if isinstance(fault, Kill):
@@ -101,7 +101,7 @@ def moments(faults: Sequence[Fault]) -> list[Moment]:
 
 
 class Copy(NamedTuple):
-    """One arrival of a message: so much later than without faults, in its place among the others or beside them."""
+    """One arrival of a message: its delay beyond the fault-free one, in order with the others or beside them."""
 
     late_s: float
     in_order: bool
@@ -111,7 +111,7 @@ ON_TIME = [Copy(0.0, in_order=True)]
 
 
 class LinkFaults:
-    """What becomes of the messages of one direction of the link between a drafter and a target, drawn with `rng`."""
+    """Fate of the messages of one direction of the link between a drafter and a target, drawn with `rng`."""
 
     def __init__(self, faults: Sequence[Fault], drafter: str, target: str, rng: np.random.Generator) -> None:
         self.faults = [
@@ -120,7 +120,7 @@ class LinkFaults:
         self.rng = rng
 
     def copies(self, now_s: float) -> list[Copy]:
-        """Return how a message that is sent at `now_s` arrives: not at all, once, or more often."""
+        """Return the arrivals of a message sent at `now_s`: none, one, or several."""
         hit = [fault for fault in self._of(now_s) if self.rng.random() < fault.share]
         if not hit:
             return ON_TIME

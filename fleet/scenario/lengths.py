@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from fleet.acceptance.lengths import lognormal_at, lognormal_of, mean_tokens_of
 
-Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # of a text: no model reads more
+Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # tokens of a text: no model reads more
 
 
 class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lengths from `low` to `high`, both included; each request draws its own, evenly or by a lognormal law.
+    """Lengths from `low` to `high`, inclusive, drawn for each request, uniform or lognormal.
 
     Keys:
         low (tokens): The smallest length.
         high (tokens): The largest length; at least `low`.
-        mean (tokens): Mean of a lognormal law before it is cut at `low` and `high`: what is beyond is drawn again. It
-            needs `cv`. Left out, all lengths are equally likely.
-        cv (factor): Coefficient of variation of the law, its standard deviation over its mean, before the cut.
+        mean (tokens): Mean of a lognormal law before truncation to `low` and `high`; values beyond are drawn again.
+            It needs `cv`. Left out, all lengths are equally likely.
+        cv (factor): Coefficient of variation of the law, its standard deviation over its mean, before truncation.
     """
 
     low: Tokens
@@ -38,14 +38,14 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"mean = {self.mean:g} is not between low = {self.low} and high = {self.high}")
 
     def at(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the lengths in tokens of a lognormal law, for uniform numbers in [0, 1)."""
+        """Return the lengths in tokens of a lognormal law for uniform numbers in [0, 1)."""
         assert self.mean is not None
         assert self.cv is not None
         return lognormal_at(uniforms, self.mean, self.cv, self.low, self.high)
 
     @property
     def drawn_mean(self) -> float:
-        """The mean length in tokens, as it is drawn."""
+        """Mean length in tokens after truncation."""
         return _mean_of(self)
 
 
@@ -57,7 +57,7 @@ def _mean_of(length: Between) -> float:
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """Lengths of prompts and answers of a published workload. `source`: what of them is published, and what assumed."""
+    """Lengths of a published workload. `source`: which numbers are published, and which assumed."""
 
     prompts: Between
     answers: Between

@@ -1,4 +1,4 @@
-"""Links of a fleet: which stations have one, what draws the times of each way, and which of them a run holds back."""
+"""Links of a fleet: pairs, random sources, and which links a run emulates."""
 
 from collections.abc import Iterable
 from itertools import chain, product
@@ -14,34 +14,34 @@ Pair = tuple[int, int]
 
 
 class Ways(NamedTuple):
-    """Random numbers of one link, a source each way: both ends of it are processes of their own in the real world."""
+    """Random sources of one link, one for each direction: in the real world its ends are separate processes."""
 
     down: np.random.Generator
     up: np.random.Generator
 
 
 def linked_pairs(fleet: Fleet, tags: Iterable[int]) -> list[Pair]:
-    """Return the pairs with a link: each target with those its streams `tags` are dealt to; all, if any may be."""
+    """Return the linked pairs: each target with the drafters of its streams `tags`, or with all if streams may move."""
     if fleet.routed:
         return list(product(range(fleet.verifiers.count), range(fleet.drafters.count)))
     return sorted({(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags})
 
 
 def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
-    """Return the sources of every link, the same ones in both worlds, from that of all links."""
+    """Return the sources of every link, the same in both worlds, from that of all links."""
     return {pair: Ways(*source.spawn(2)) for pair, source in zip(pairs, links.spawn(len(pairs)), strict=True)}
 
 
 def holds_links(fleet: Fleet) -> bool:
-    """Whether a run holds messages back for as long as links take that the scenario states."""
+    """Return whether a run delays messages by the scenario's stated links."""
     return fleet.one_clock and any(link.held for link in chain(*fleet.links))
 
 
 def holds_messages(fleet: Fleet) -> bool:
-    """Whether a run holds any messages back: those on stated links, or a router's news that is meant to be late."""
+    """Return whether a run delays any messages: on stated links, or a router's delayed views."""
     return holds_links(fleet) or (fleet.one_clock and fleet.routed and fleet.drafters.view_delay_s > 0)
 
 
 def with_links_of_hosts(fleet: Fleet) -> Fleet:
-    """Return the fleet whose nodes are on hosts with clocks of their own: messages take as long as between those."""
+    """Return the fleet with nodes on hosts of their own clocks, whose messages take the real network's time."""
     return msgspec.structs.replace(fleet, one_clock=False)

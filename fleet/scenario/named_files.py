@@ -1,4 +1,4 @@
-"""The files that a scenario names by path, beside its profile: all in one place, so that none is forgotten."""
+"""Files that a scenario names by path, beside its profile."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,13 @@ from fleet.scenario.lengths import TEXTS
 from fleet.scenario.scenario import Scenario
 
 DEMO_PROMPTS = ("demo/evaluation", "demo/calibration")
-NAMES = ("", *DEMO_PROMPTS, *TEXTS)  # of prompts and lengths that ship, and are no files of the user
+NAMES = ("", *DEMO_PROMPTS, *TEXTS)  # shipped prompts and lengths, which are not the user's files
 
 
 def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
-    """Return the scenario with the path of every file that it names replaced by what `place` makes of it.
+    """Return the scenario with every named file's path replaced by `place(path)`.
 
-    What is empty, or the name of something that ships, names none. Folders of models are no part of it.
+    Empty paths and names of shipped files are left alone, and so are folders of models.
 
     >>> with_files(Scenario(), str.upper) == Scenario()
     True

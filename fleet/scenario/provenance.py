@@ -1,4 +1,4 @@
-"""Which models and prompts a profile was measured on: calibration writes it, comparisons read it."""
+"""The models and prompts of a profile's measurements: calibration writes them, comparisons read them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from fleet.scenario.scenario import Scenario
 
 
 class MeasuredOn(NamedTuple):
-    """The models and the prompts that a profile was measured on, as its scenario named them; empty where untold."""
+    """Models and prompts of a profile's measurements, as its scenario named them; empty if unknown."""
 
     drafter_model: str
     target_model: str
@@ -16,7 +16,7 @@ class MeasuredOn(NamedTuple):
 
 
 def provenance_of(scenario: Scenario) -> dict[str, str]:
-    """Return what a calibration measures of a scenario, for the profile's provenance.
+    """Return the measured models and prompts of a scenario, for the profile's provenance.
 
     >>> measured_on(provenance_of(Scenario()))
     MeasuredOn(drafter_model='demo', target_model='demo', prompts_file='demo/evaluation')
@@ -33,9 +33,9 @@ def provenance_of(scenario: Scenario) -> dict[str, str]:
 
 
 def measured_on(provenance: Mapping[str, str]) -> MeasuredOn | None:
-    """Return the models and prompts that a provenance names; None where it names no drafter.
+    """Return the models and prompts of a provenance; None without a drafter.
 
-    Profiles written before have them in texts: `drafter` is "KIND MODEL, SHAPE", `prompts` is "FILE, the first N".
+    Older profiles contain them as texts: `drafter` is "KIND MODEL, SHAPE", `prompts` is "FILE, the first N".
     """
     drafter, prompts = provenance.get("drafter"), provenance.get("prompts", "")
     if "drafter_model" in provenance:

@@ -1,4 +1,4 @@
-"""From a TOML file to a checked scenario, with errors a person can act on in one line."""
+"""From a TOML file to a checked scenario, with one-line errors that say what to do."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,28 +19,29 @@ from fleet.scenario.sides import with_profiles
 from fleet.times.profile import HardwareProfile, read_profile
 
 Given = str | Path | Scenario
-"""A scenario: its file (TOML), the name of a shipped one, or itself."""
+"""A scenario: its file (TOML), the name of a shipped one, or a Scenario."""
 
 
-def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
-    """Return the scenario that is given: a file (TOML), the name of a shipped one, or a Scenario, with changes.
+def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
+    """Return a scenario, with changes, from a file (TOML), the name of a shipped one, or a Scenario.
 
-    `changes` are values by dotted key; keywords are keys of the scenario, where a dict changes only what it names. A
-    dict that says which policy or model it is (`{"policy": "at-most", "sessions": 4}`) replaces what was there. Files
-    that a scenario file names are found from its folder, those of a shipped scenario or a Scenario, and all folders of
-    models, from the working folder. InputError, in one line with file, key, value and what is allowed, for what is
-    wrong.
+    - `changes`: values by dotted key.
+    - keywords: keys of the scenario; a dict changes only its own keys, unless it names a policy or model (`{"policy":
+      "at-most", "sessions": 4}`), which replaces the existing one.
+
+    Files named in a scenario file are relative to its folder. Files named elsewhere, and all folders of models, are
+    relative to the working folder. Raises InputError, one line with file, key, value and what is allowed.
 
     >>> scenario_of("star", {"verifiers.count": 8}, acceptance={"beta": 0.9}).verifiers.count
     8
     """
     pairs = [*pairs_of(changes or ()), *keys.items()]
-    if isinstance(given, Scenario):
-        return change_scenario(given, pairs)
-    path, shipped = Path(given), shipped_scenarios()
+    if isinstance(source, Scenario):
+        return change_scenario(source, pairs)
+    path, shipped = Path(source), shipped_scenarios()
     is_there = exists(path)
-    if not is_there and str(given) in shipped:
-        return read_scenario(shipped[str(given)], pairs, Path())
+    if not is_there and str(source) in shipped:
+        return read_scenario(shipped[str(source)], pairs, Path())
     try:
         return read_scenario(path, pairs)
     except InputError as error:
@@ -52,9 +53,10 @@ def scenario_of(given: Given, changes: Changes | None = None, **keys: Any) -> Sc
 def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -> Scenario:
     """Read a scenario file and apply changes: values by dotted key, or texts such as `verifiers.count=4`.
 
-    Its profile and the files that it names are found relative to `base`, by default the scenario's folder;
-    folders of models, from the working folder. Raises InputError, in one line naming file, key, value and what is
-    allowed.
+    - `base`: folder of its profile and its named files, by default the scenario's folder. Folders of models are
+      relative to the working folder.
+
+    Raises InputError, one line with file, key, value and what is allowed.
     """
     content = read_toml(path)
     apply_changes(content, changes, str(path))
@@ -62,14 +64,14 @@ def read_scenario(path: Path, changes: Changes = (), base: Path | None = None) -
 
 
 def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
-    """Return the scenario with changes, checked as if it was read; files are found from the working folder."""
+    """Return the scenario with changes, checked like a file; named files are relative to the working folder."""
     content, origin = msgspec.to_builtins(scenario), f"scenario {scenario.name!r}"
     apply_changes(content, changes, origin)
     return make_scenario(content, origin)
 
 
 def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
-    """Turn plain content into a checked scenario; `origin` names it in errors, `base` is the folder of its files."""
+    """Build a checked scenario from plain content; `origin` is its name in errors, `base` the folder of its files."""
     check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
     check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
@@ -83,11 +85,11 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
     for problem in conflicts(scenario, needs_of(scenario)):
         raise InputError(f"{origin}: {problem}")
 
-    def read(given: HardwareProfile | str, key: str) -> HardwareProfile | str:
-        if not isinstance(given, str) or not given:
-            return given
+    def read(profile: HardwareProfile | str, key: str) -> HardwareProfile | str:
+        if not isinstance(profile, str) or not profile:
+            return profile
         try:
-            return read_profile(given, base)
+            return read_profile(profile, base)
         except InputError as error:
             raise InputError(f"{origin}: {key.removesuffix('profile')}{error}") from error
 

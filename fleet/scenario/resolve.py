@@ -1,4 +1,4 @@
-"""Resolve a scenario and its profiles once: everything that both worlds build from."""
+"""Resolves a scenario and its profiles once; both worlds build from the result."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ from fleet.times.step_time import LinkTime
 
 
 def resolve(scenario: Scenario) -> Fleet:
-    """Resolve a scenario. What only a profile or a device could give is left open where there is none.
+    """Resolve a scenario. Values that only a profile or a device has are left open without one.
 
     Raises:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
@@ -106,7 +106,7 @@ def resolve(scenario: Scenario) -> Fleet:
 
 
 def room_of(scenario: Scenario) -> Room:
-    """Return the places that streams need in a cache: for their longest text, and for what goes beyond it.
+    """Return the cache places of streams: for their longest text, and for drafts beyond it.
 
     Raises:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
@@ -125,7 +125,7 @@ def room_of(scenario: Scenario) -> Room:
 
 
 def _streams(scenario: Scenario) -> int:
-    """How many streams decode at a time in a closed loop; 0 if every request is a stream of its own."""
+    """Number of concurrent streams in a closed loop; 0 if every request is its own stream."""
     if scenario.workload.arrivals is not None:
         return 0
     if scenario.workload.streams or scenario.batch is not None:
@@ -134,7 +134,7 @@ def _streams(scenario: Scenario) -> int:
 
 
 def _admission(scenario: Scenario, room: Room) -> ResolvedAdmission:
-    """The drafter's rule of admission, with the bytes of `[memory]` where it counts any.
+    """The drafter's admission rule, with the bytes of `[memory]` if it counts any.
 
     Without `[memory]` the engine completes it, from the drafter's model and device.
     """
@@ -146,7 +146,7 @@ def _admission(scenario: Scenario, room: Room) -> ResolvedAdmission:
 
 
 def _cache_tokens(scenario: Scenario, room: Room) -> int:
-    """Tokens of context that a drafter's cache holds, by `[memory]`; 0 where it holds all sessions, and without one."""
+    """Tokens of a drafter's cache by `[memory]`; 0 if it fits all sessions, or without a table."""
     memory = scenario.memory
     if memory is None:
         return 0
@@ -156,7 +156,7 @@ def _cache_tokens(scenario: Scenario, room: Room) -> int:
 
 
 def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
-    """Yield the times of each range of drafters that are alike; nothing without a profile."""
+    """Yield the times of each range of equal drafters; nothing without a profile."""
     drafters, profile = scenario.drafters, profile_of(scenario, "drafters")
     if profile is None:
         return
@@ -173,25 +173,25 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
 
 
 def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
-    """Yield the times of each range of targets that are alike; nothing where one of them is not known.
+    """Yield the times of each range of equal targets; nothing if one of them is unknown.
 
-    The times of a replayed target are stated whole: it has no overhead.
+    The times of a replayed target are stated in full: it has no overhead.
     """
-    given, profile = scenario.verifiers, profile_of(scenario, "verifiers")
-    verify = given.verify or (profile.verify if profile else None)
-    prefill = given.verify or (profile.verify_prefill if profile else None)
-    decode = given.verify or (profile.decode if profile else None)
-    overhead = Overhead() if given.kind == "replayed" else overheads_of(scenario, "verifiers").target
-    for first in _firsts(given.tiers, given.count):
-        chosen = _in_tier(given.tiers, first, "step", verify)
+    side, profile = scenario.verifiers, profile_of(scenario, "verifiers")
+    verify = side.verify or (profile.verify if profile else None)
+    prefill = side.verify or (profile.verify_prefill if profile else None)
+    decode = side.verify or (profile.decode if profile else None)
+    overhead = Overhead() if side.kind == "replayed" else overheads_of(scenario, "verifiers").target
+    for first in _firsts(side.tiers, side.count):
+        chosen = _in_tier(side.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
             return
         yield VerifierTimes(first, chosen, prefill, decode, overhead)
 
 
 def _batch(scenario: Scenario) -> ResolvedBatch | None:
-    given, profile = scenario.batch, shared_profile(scenario)
-    if given is None:
+    batch, profile = scenario.batch, shared_profile(scenario)
+    if batch is None:
         return None
     times = None
     if profile is not None:
@@ -203,7 +203,7 @@ def _batch(scenario: Scenario) -> ResolvedBatch | None:
             realign=profile.realign,
             overhead=profile.overhead.own.target,
         )
-    return ResolvedBatch(given.rule, given.allocate or Fixed(scenario.drafters.depth), given.padded, times)
+    return ResolvedBatch(batch.rule, batch.allocate or Fixed(scenario.drafters.depth), batch.padded, times)
 
 
 def _devices(scenario: Scenario) -> Iterator[tuple[str, ResolvedDevice]]:
@@ -216,10 +216,10 @@ def _devices(scenario: Scenario) -> Iterator[tuple[str, ResolvedDevice]]:
 
 
 def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
-    """The link of each pair of ranges of drafters and targets; empty where none is known.
+    """The link of each pair of ranges of drafters and targets; empty if one is unknown.
 
-    A link is a tier's, the scenario's or the profile's; within one process there is none. A run holds back messages on
-    links that are stated, and on those of hardware that replayed stations stand for.
+    A link is a tier's, the scenario's or the profile's; within one process there is none. A run delays messages on
+    stated links, and on those of replayed stations.
     """
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, shared_profile(scenario)
     replayed = drafters.kind == verifiers.kind == "replayed"
@@ -236,16 +236,16 @@ def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
 
     of_drafters, of_targets = _firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)
     table = [[link(drafter, target) for target in of_targets] for drafter in of_drafters]
-    known = tuple(tuple(link for link in row if link is not None) for row in table)
-    return known if all(len(row) == len(of_targets) for row in known) else ()
+    links = tuple(tuple(link for link in row if link is not None) for row in table)
+    return links if all(len(row) == len(of_targets) for row in links) else ()
 
 
 def _firsts(tiers: Sequence[Tier], count: int) -> tuple[int, ...]:
-    """Numbers at which stations begin to differ from those before them."""
+    """Numbers at which stations begin to differ from the previous ones."""
     return tuple(sorted({0} | {tier.first - 1 for tier in tiers if tier.first <= count}))
 
 
 def _in_tier(tiers: Sequence[Tier], number: int, key: str, otherwise: Any) -> Any:
-    """Value of a key for station `number`: that of the last tier that holds for it and has the key."""
-    given = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
-    return next((value for value in reversed(given) if value is not None), otherwise)
+    """Value of a key for station `number`: from the last tier that covers it and has the key."""
+    values = [getattr(tier, key) for tier in tiers if tier.first <= number + 1]
+    return next((value for value in reversed(values) if value is not None), otherwise)

@@ -1,8 +1,8 @@
-"""A resolved fleet: everything that follows from a scenario and its profile, resolved once (`resolve.py`).
+"""A resolved fleet: everything that follows from a scenario and its profile (`resolve.py`).
 
-Both worlds, the equations, calibration and the replay test build from it and never ask the scenario again. Numbers of
-drafters, targets and streams count from 0. What only a profile gives is missing where the scenario names none: the
-engine needs no times, and whoever needs them asks through `Fleet`, whose error names the missing key.
+Both worlds, the equations, calibration and the replay test build from it and never read the scenario again. Numbers
+of drafters, targets and streams count from 0. Without a profile, its values are missing: the engine needs no times,
+and `Fleet`'s methods raise an error that names the missing key.
 """
 
 from bisect import bisect_right
@@ -56,9 +56,10 @@ Timed = TypeVar("Timed", DrafterTimes, VerifierTimes)
 class ResolvedDrafters(msgspec.Struct, frozen=True):
     """The drafting side: `count` drafters for `targets` targets. Keys of the same name are the scenario's.
 
-    `allocate`: how deep to draft, also where that is always the same. `route`: None where streams stay with their
-    drafter, and no router is needed. `positions`: places of a text that the models have learned; 0 for any number.
-    `profile`: name and basis of a profile that this side has for itself.
+    - `allocate`: the length rule, also for a constant depth.
+    - `route`: None if streams stay with their drafter, without a router.
+    - `positions`: positions that the models have learned; 0 for no limit.
+    - `profile`: name and basis of this side's own profile.
     """
 
     count: int = 1
@@ -88,8 +89,9 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
 class ResolvedVerifiers(msgspec.Struct, frozen=True):
     """The verifying side: `count` targets. Keys of the same name are the scenario's.
 
-    `speculates`: whether there is anybody who drafts for them. `drafters`: to how many drafters streams are dealt in
-    turn, one where a router stands before them. `profile`: as the drafters'.
+    - `speculates`: whether there are drafters for them.
+    - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
+    - `profile`: name and basis of this side's own profile.
     """
 
     count: int = 1
@@ -113,7 +115,7 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
 
 
 class ResolvedBatch(msgspec.Struct, frozen=True):
-    """A co-located batch; `allocate` also where all lengths are alike."""
+    """A co-located batch; `allocate` also for a constant length."""
 
     rule: BatchRule
     allocate: LengthRule
@@ -122,9 +124,9 @@ class ResolvedBatch(msgspec.Struct, frozen=True):
 
 
 class ResolvedDevice(msgspec.Struct, frozen=True):
-    """A device that hosts several stations: two at least, for one alone has a device of its own.
+    """A device of several stations; a single station has its own device.
 
-    `contention[k-1]`: how many times as long a step takes while k are active.
+    - `contention[k-1]`: slowdown of a step while k stations are active.
     """
 
     sharing: Sharing
@@ -132,9 +134,9 @@ class ResolvedDevice(msgspec.Struct, frozen=True):
 
 
 class ResolvedLink(msgspec.Struct, frozen=True):
-    """One way between a drafter and a target.
+    """One direction between a drafter and a target.
 
-    `held`: it is stated and not measured, so a run on one host holds each message back until so much time has passed.
+    - `held`: whether the link is stated and not measured, so that a run on one host delays each message by it.
     """
 
     time: LinkTime
@@ -142,7 +144,7 @@ class ResolvedLink(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """Places in a cache, in tokens: the longest draft, what a last round overshoots by, the longest row."""
+    """Cache places, in tokens: the longest draft, the overshoot of a last round, the longest row."""
 
     longest_draft: int
     overshoot: int
@@ -152,12 +154,15 @@ class Room(msgspec.Struct, frozen=True):
 class Fleet(msgspec.Struct, frozen=True):
     """One fleet, ready to be built in either world.
 
-    `links[i][j]`: between drafters and targets from the i-th and the j-th number of `link_ranges` on; empty if unknown.
-    `streams`: how many decode at a time in a closed loop; 0 if every request is a stream of its own. `needs`: what the
-    length rule must know of draft tokens. `vocabulary` and `hidden` size what travels beside messages. `basis`: what
-    the step times rest on. `faults`: what goes wrong on purpose. `one_clock`: whether nodes of a run read the same
-    clock, that of their host. `slo`, `cost`: goals of requests, and prices of devices. `power`: of the drafters'
-    devices, and of the targets' but where these have a `target_power` of their own.
+    - `links[i][j]`: between drafters and targets from the i-th and the j-th number of `link_ranges` on; empty if
+      unknown.
+    - `streams`: concurrent streams in a closed loop; 0 if every request is its own stream.
+    - `needs`: signals of draft tokens that the length rule uses.
+    - `vocabulary`, `hidden`: sizes of the content beside messages.
+    - `basis`: kind of the step times. `faults`: the fault script.
+    - `one_clock`: whether all nodes of a run read the same host's clock.
+    - `slo`, `cost`: goals of requests, and prices of devices.
+    - `power`: of the drafters' devices, and of the targets' without a `target_power`.
     """
 
     name: str
@@ -190,7 +195,7 @@ class Fleet(msgspec.Struct, frozen=True):
 
     @property
     def routed(self) -> bool:
-        """Whether sessions may move between drafters, so that a router decides on each round."""
+        """Whether sessions may move between drafters, so that a router decides each round."""
         return self.drafters.route is not None
 
     @property
@@ -200,13 +205,13 @@ class Fleet(msgspec.Struct, frozen=True):
 
     @property
     def replayed(self) -> tuple[str, ...]:
-        """What stands in the real world for hardware that is not there, and runs no model: drafters, targets."""
+        """Sides that are replayed in the real world, without a model: drafters, targets."""
         drafters = self.drafters.kind == "replayed" and self.drafters.count > 0
         targets = self.verifiers.kind == "replayed" and self.batch is None
         return ("drafters",) * drafters + ("targets",) * targets
 
     def drafter_name(self, drafter: int) -> str:
-        """Name of a drafter's station."""
+        """Return the name of a drafter's station."""
         return drafter_name(drafter, self.drafters.count)
 
     @property
@@ -215,27 +220,27 @@ class Fleet(msgspec.Struct, frozen=True):
         return [self.drafter_name(drafter) for drafter in range(self.drafters.count)]
 
     def target_of(self, tag: int) -> int:
-        """Number of the target that owns a stream: streams are dealt to the targets in turn."""
+        """Return the target of a stream: streams are dealt to the targets in turn."""
         return tag % self.verifiers.count
 
     def drafter_of(self, tag: int) -> int:
-        """Number of the drafter that serves a stream: dealt in turn, too."""
+        """Return the drafter of a stream: dealt in turn, too."""
         return tag % max(self.drafters.count, 1)
 
     def drafter_times(self, drafter: int) -> DrafterTimes:
-        """Times of a drafter; InputError if the scenario has no profile."""
+        """Return the times of a drafter; InputError if the scenario has no profile."""
         return self._known(_entry(self.drafters.times, drafter), "drafters.profile")
 
     def verifier_times(self, target: int) -> VerifierTimes:
-        """Times of a target; InputError if neither scenario nor profile give them."""
+        """Return the times of a target; InputError if neither scenario nor profile has them."""
         return self._known(_entry(self.verifiers.times, target), "verifiers.profile")
 
     def batch_times(self) -> BatchTimes:
-        """Times of the batch; InputError if the scenario has no profile."""
+        """Return the times of the batch; InputError if the scenario has no profile."""
         return self._known(self.batch.times if self.batch else None)
 
     def link(self, target: int, drafter: int = 0) -> ResolvedLink:
-        """The link between a target and a drafter; InputError if neither scenario nor profile give it."""
+        """Return the link between a target and a drafter; InputError if neither scenario nor profile has it."""
         if not self.links and self.drafters.times and self.verifiers.times:
             raise InputError(
                 f"scenario {self.name!r}: link is missing; neither drafters.profile nor verifiers.profile measured one "
@@ -246,14 +251,14 @@ class Fleet(msgspec.Struct, frozen=True):
         return links[bisect_right(drafters, drafter) - 1][bisect_right(targets, target) - 1]
 
     def acceptance_model(self) -> Acceptance:
-        """The acceptance model; InputError if neither scenario nor profile have one."""
+        """Return the acceptance model; InputError if neither scenario nor profile has one."""
         if self.acceptance is None:
             self._known(self.profile_digest or None)
             raise InputError(f"scenario {self.name!r}: acceptance is missing, and its profile has none either")
         return self.acceptance
 
     def length_model(self) -> LengthModel:
-        """The acceptance model of whole rounds; InputError if it is one of single tokens, which no equation knows."""
+        """Return the acceptance model of whole rounds; InputError for a token-level model, which no equation covers."""
         model = self.acceptance_model()
         if isinstance(model, TokenModel):
             raise InputError(
@@ -262,16 +267,16 @@ class Fleet(msgspec.Struct, frozen=True):
             )
         return model
 
-    def _known(self, given: T | None, of_side: str = "") -> T:
-        if given is None:
+    def _known(self, value: T | None, of_side: str = "") -> T:
+        if value is None:
             mixed = of_side and (self.drafters.profile or self.verifiers.profile)
             missing = f"{of_side} is missing, and so is profile" if mixed else "profile is missing"
             raise InputError(f"scenario {self.name!r}: {missing}; name a shipped profile or a profile file")
-        return given
+        return value
 
 
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:
-    """The entry that holds for station `number`, if any is known."""
+    """Return the entry of station `number`, if there is one."""
     return times[_place(times, number)] if times else None
 
 

@@ -16,13 +16,13 @@ from fleet.times.overhead import Delay
 from fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
-MANY = 6  # values of a parameter that are still listed one by one
+MANY = 6  # longest list of a parameter's values that is printed in full
 OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "batch", "devices", "faults", "cost", "memory")
 OF_WORLDS = ("links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "room")
 
 
 def describe_fleet(fleet: Fleet) -> list[Row]:
-    """Rows of place, key, and value with its unit; k: tokens, n: tokens of context, r: further rows of m tokens.
+    """Return rows of place, key, and value with its unit; k: tokens, n: tokens of context, r: further rows of m tokens.
 
     Keys that are empty or zero are left out.
     """
@@ -82,7 +82,7 @@ def _links(fleet: Fleet) -> Iterator[Row]:
 
 
 def _keys(place: str, struct: msgspec.Struct | None, left_out: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the keys of a struct that hold something; a struct that is all at its defaults holds nothing."""
+    """Yield the non-empty keys of a struct; a struct with all defaults has none."""
     for field in fields(struct) if struct is not None else ():
         value = getattr(struct, field.name)
         if field.name not in left_out and _holds(value):
@@ -96,7 +96,7 @@ def _holds(value: Any) -> bool:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return the value of a key with its unit, which the key's name ends with."""
+    """Return a value with the unit that ends its key's name."""
     match value:
         case StepTime():
             text = formula_ms(value) + _spread(value)
@@ -127,7 +127,7 @@ def _pairs(content: dict[str, Any]) -> str:
 
 
 def _ranges(times: Sequence[Any], count: int) -> list[tuple[int, int, Any]]:
-    """First number, last number and times of each range of stations that are alike; one range where none are known."""
+    """First number, last number and times of each range of equal stations; one range if times are unknown."""
     ends = [entry.first - 1 for entry in times[1:]] + [count - 1]
     ranges = [(entry.first, end, entry) for entry, end in zip(times, ends, strict=True)] if times else []
     return ranges or [(0, count - 1, None)][: min(count, 1)]

@@ -1,4 +1,4 @@
-"""Whose profile each side has: mixed hardware names one for drafters, one for targets, or one beside `profile`."""
+"""Profiles of the two sides: mixed hardware names one for drafters, one for targets, or one beside `profile`."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from fleet.times.profile import HardwareProfile
 
 Side = Literal["drafters", "verifiers"]
 SIDES: tuple[Side, ...] = ("drafters", "verifiers")
-DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # what two profiles rest on: the first
+DOUBTFUL: tuple[Basis, ...] = ("estimated", "assumed", "stated", "measured")  # of two profiles: the first
 
 
 def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:
-    """Return the profile with the times of a side: its own, or else the scenario's; None where there is none."""
-    given = getattr(scenario, side).profile or scenario.profile
-    return given if isinstance(given, HardwareProfile) else None
+    """Return the profile of a side's times: its own, or else the scenario's; None if there is none."""
+    profile = getattr(scenario, side).profile or scenario.profile
+    return profile if isinstance(profile, HardwareProfile) else None
 
 
 def shared_profile(scenario: Scenario) -> HardwareProfile | None:
-    """Return the profile with what belongs to no side: links, acceptance, the host; None where there is none.
+    """Return the profile of links, acceptance and host, which belong to no side; None if there is none.
 
-    It is the scenario's, or that of both sides where they have the same one; without drafters the targets'.
+    It is the scenario's, or that of both sides if they have the same; without drafters the targets'.
     """
     if isinstance(scenario.profile, HardwareProfile):
         return scenario.profile
@@ -34,7 +34,7 @@ def shared_profile(scenario: Scenario) -> HardwareProfile | None:
 
 
 def with_profiles(scenario: Scenario, made: Callable[[HardwareProfile | str, str], HardwareProfile | str]) -> Scenario:
-    """Return the scenario with what `made` makes of each of its profiles and their keys."""
+    """Return the scenario with each profile replaced by `made(profile, key)`."""
     replace = msgspec.structs.replace
     sides = {
         side: replace(getattr(scenario, side), profile=made(getattr(scenario, side).profile, f"{side}.profile"))
@@ -44,7 +44,7 @@ def with_profiles(scenario: Scenario, made: Callable[[HardwareProfile | str, str
 
 
 def without_profiles(scenario: Scenario) -> Scenario:
-    """Return the scenario without its profiles: what else it says.
+    """Return the scenario without its profiles.
 
     >>> without_profiles(Scenario()) == Scenario()
     True
@@ -53,10 +53,10 @@ def without_profiles(scenario: Scenario) -> Scenario:
 
 
 class ProfileFacts(msgspec.Struct, frozen=True):
-    """What a resolved fleet keeps of its profiles: names, fingerprint, what they rest on, sizes and powers.
+    """The facts of profiles that a resolved fleet keeps: names, fingerprint, basis, sizes and powers.
 
-    `power`: of the drafters' devices, where that of both sides is known; `target_power`: of the targets' devices, where
-    it is another.
+    - `power`: of the drafters' devices, if known for both sides.
+    - `target_power`: of the targets' devices, if different.
     """
 
     name: str = ""
@@ -70,16 +70,16 @@ class ProfileFacts(msgspec.Struct, frozen=True):
 
 
 def facts_of(scenario: Scenario) -> ProfileFacts:
-    """Return the facts of a scenario's profiles: of two, what holds for both; nothing without any."""
+    """Return the facts of a scenario's profiles; of two, the combined facts; empty without any."""
     drafting, verifying = (profile_of(scenario, side) for side in SIDES)
-    known = [profile for profile in (drafting, verifying) if profile is not None]
-    if not known:
+    profiles = [profile for profile in (drafting, verifying) if profile is not None]
+    if not profiles:
         return ProfileFacts()
-    first, last = known[0], known[-1]
-    mixed = len(known) == 2 and first != last
-    both = hashlib.sha256("".join(profile.digest() for profile in known).encode()).hexdigest()[:16] if mixed else ""
-    positions = [profile.positions for profile in known if profile.positions]
-    bases = [basis_of(profile) for profile in known]
+    first, last = profiles[0], profiles[-1]
+    mixed = len(profiles) == 2 and first != last
+    both = hashlib.sha256("".join(profile.digest() for profile in profiles).encode()).hexdigest()[:16] if mixed else ""
+    positions = [profile.positions for profile in profiles if profile.positions]
+    bases = [basis_of(profile) for profile in profiles]
     has_power = first.power is not None and last.power is not None
     return ProfileFacts(
         name=f"{first.name} drafts for {last.name}" if mixed else first.name,
@@ -94,6 +94,6 @@ def facts_of(scenario: Scenario) -> ProfileFacts:
 
 
 def described(scenario: Scenario, side: Side) -> str:
-    """Name the profile that a side has for itself, with what it rests on; empty where it has none."""
+    """Return the name and basis of a side's own profile; empty if it has none."""
     own = getattr(scenario, side).profile
     return f"{own.name} ({basis_of(own)}; digest {own.digest()})" if isinstance(own, HardwareProfile) else ""

@@ -1,7 +1,7 @@
-"""Keys that nothing would use beside others of the same scenario: refused in a line each, never silently ignored.
+"""Keys that have no effect beside others of the same scenario: refused in one line each, never silently ignored.
 
-A key counts as given where its value differs from the default. Beside a `[batch]`, and without a drafter, all keys of
-a side are refused but for those listed here, so that a new key is refused until it is listed.
+A key counts as set if its value differs from the default. Beside a `[batch]`, and without a drafter, all keys of a
+side are refused but for those listed here, so that a new key is refused until it is listed.
 """
 
 from collections.abc import Container, Iterator
@@ -15,21 +15,21 @@ from fleet.scenario.arrivals import Trace
 from fleet.scenario.scenario import Scenario, Workload
 
 Case = tuple[str, bool, Container[str]]
-"""A reason, whether it holds, and the keys that nothing uses then."""
+"""A reason, whether it applies, and the keys that are then unused."""
 
 DEFAULT = Scenario()
 OF_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "rule"}}
-# What describes a drafter may stand there without one: a baseline is then one `--set drafters.count=0` away.
+# A drafter's description may stay without one: `--set drafters.count=0` then gives the baseline.
 OF_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "profile", "device"}
 OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
 
 
 def unused_keys(scenario: Scenario) -> Iterator[str]:
-    """Yield a line for each key that nothing would use: why, and what to do."""
-    given = _given(scenario)
-    for reason, holds, unused in _cases(scenario, given):
+    """Yield a line for each unused key: the reason, and what to do."""
+    changed_keys = _given(scenario)
+    for reason, holds, unused in _cases(scenario, changed_keys):
         if holds:
-            yield from (f"{reason}; leave {key} out" for key in given if key in unused)
+            yield from (f"{reason}; leave {key} out" for key in changed_keys if key in unused)
     for side in ("drafters", "verifiers"):
         for before, tier in pairwise(getattr(scenario, side).tiers):
             if tier.first <= before.first:
@@ -40,7 +40,7 @@ def unused_keys(scenario: Scenario) -> Iterator[str]:
 
 
 def _given(scenario: Scenario) -> list[str]:
-    """Dotted names of the keys that differ from their defaults, where some of them may be unused."""
+    """Return the dotted names of keys that differ from their defaults, in the tables that can have unused keys."""
     names = []
     for table in ("drafters", "verifiers", "workload"):
         keys = getattr(scenario, table).__struct_fields__
@@ -55,17 +55,17 @@ def _differs(scenario: Scenario, table: str, key: str) -> bool:
     return bool(getattr(getattr(scenario, table), key) != getattr(getattr(DEFAULT, table), key))
 
 
-def _cases(scenario: Scenario, given: list[str]) -> Iterator[Case]:
+def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
     batch, shape = scenario.batch is not None, drafters.shape.kind
     used = {f"{side}.{name}" for side, names in OF_A_BATCH.items() for name in names}
     yield "[batch] is one drafter and one target of its own", batch, {
-        key for key in given if not key.startswith(("workload.", "drafters.shape.")) and key not in used
+        key for key in changed_keys if not key.startswith(("workload.", "drafters.shape.")) and key not in used
     }  # fmt: skip
     used = {f"drafters.{name}" for name in OF_A_DRAFTER}
     yield "drafters.count = 0 decodes without a drafter", not drafters.count, {
         "verifiers.allocate", "verifiers.patience_s", "verifiers.rejoin_s", "faults",
-        *(key for key in given if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
+        *(key for key in changed_keys if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
     } - used  # fmt: skip
     yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
         "drafters.depth", "drafters.shape", "drafters.allocate", "drafters.limits_per_s", "verifiers.allocate",

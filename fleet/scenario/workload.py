@@ -19,22 +19,22 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Workload, mean_tokens
 from fleet.times.step_time import Seconds
 
-CHARACTERS_PER_TOKEN = 4  # of English text, roughly; only the lengths of conversations rest on it
-MOST_TOKENS = 5 * 10**7  # of a run: its records hold some hundred bytes for each
+CHARACTERS_PER_TOKEN = 4  # approximate, for English text; only conversation lengths depend on it
+MOST_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 
-BLOCK = 256  # numbers that are drawn at once
+BLOCK = 256  # numbers drawn at once
 
 R = TypeVar("R", bound=msgspec.Struct)
-What = Literal["prompts", "answers", "arrivals"]  # parts of a workload that are drawn apart
-SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # of random numbers, one for each part
+What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
+SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # keys of random sources, one for each part
 Length = Callable[[What, int | Between], int]
 Turn = tuple[int, int, int]
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """Number `number` (from 0) of the workload: its prompt is the prompt of that number.
+    """Request `number` (from 0) of the workload, with the prompt of that number.
 
-    It opens at `not_before_s`, or when the one before it in its stream is complete, whichever is later.
+    It opens at `not_before_s`, or when the previous one of its stream is complete, whichever is later.
     """
 
     number: int
@@ -49,14 +49,14 @@ class Conversation(msgspec.Struct, frozen=True):
     turns: Annotated[list[str], Meta(min_length=1)]
 
 
-class Lengths(msgspec.Struct, frozen=True, kw_only=True):
+class LengthsRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row of a file of lengths: tokens."""
 
     num_prefill_tokens: Tokens
     num_decode_tokens: Tokens
 
 
-class Arrival(Lengths, frozen=True, kw_only=True):
+class TraceRow(LengthsRow, frozen=True, kw_only=True):
     """A row of a trace: seconds and tokens."""
 
     arrived_at: Seconds
@@ -66,7 +66,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """Return the requests of each stream, in order, by tag.
 
     Raises InputError if a file of the workload cannot be read, or for more tokens than a run can record or the models
-    know.
+    have learned positions for.
     """
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
@@ -99,12 +99,12 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
 
 
 def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
-    """Yield the requests of one stream; `streams_of` has those of all streams."""
+    """Yield the requests of one stream; `streams_of` returns those of all streams."""
     return iter(streams_of(fleet).get(tag, []))
 
 
 def with_lengths(workload: Workload) -> Workload:
-    """Return the workload with the lengths of the published workload that `lengths` names in place of its own."""
+    """Return the workload with its lengths replaced by the published workload that `lengths` names."""
     if workload.lengths not in TEXTS:
         return workload
     texts = TEXTS[workload.lengths]
@@ -112,31 +112,31 @@ def with_lengths(workload: Workload) -> Workload:
 
 
 def longest_of(workload: Workload) -> tuple[int, int]:
-    """Return the longest text, prompt and answer together, and the longest answer, in tokens, whatever the seed.
+    """Return the longest text, prompt and answer together, and the longest answer, in tokens, for any seed.
 
     Raises InputError if a file of the workload cannot be read.
     """
-    turns = _each_once(workload, lambda _what, given: given if isinstance(given, int) else given.high)
+    turns = _each_once(workload, lambda _what, tokens: tokens if isinstance(tokens, int) else tokens.high)
     return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
-    """Return the mean tokens of prompts and of answers, as scenario or file say; InputError as `longest_of`."""
+    """Return the mean tokens of prompts and of answers, by scenario or file; InputError as `longest_of`."""
     if not has_file(workload):
-        known = with_lengths(workload)
-        return mean_tokens(known.prompt_tokens), mean_tokens(known.new_tokens)
-    turns = _each_once(workload, lambda _what, given: round(mean_tokens(given))) or [(0, 0, 0)]
+        lengths = with_lengths(workload)
+        return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
+    turns = _each_once(workload, lambda _what, tokens: round(mean_tokens(tokens))) or [(0, 0, 0)]
     return sum(prompt for _, prompt, _ in turns) / len(turns), sum(new for _, _, new in turns) / len(turns)
 
 
 def _each_once(workload: Workload, length: Length) -> list[Turn]:
-    """List what requests may be like: those of a file, else one for all."""
+    """List the possible lengths of requests: those of a file, else one for all."""
     rows = workload.requests if has_file(workload) else 1
     return list(islice(_turns(with_lengths(workload), length), rows))
 
 
 def has_file(workload: Workload) -> bool:
-    """Whether requests come from a file, which may end before there are `workload.requests`."""
+    """Return whether requests come from a file, which may end before `workload.requests`."""
     lengths = workload.lengths not in ("", *TEXTS)
     return bool(workload.conversations) or lengths or isinstance(workload.arrivals, Trace)
 
@@ -144,7 +144,7 @@ def has_file(workload: Workload) -> bool:
 def _turns(workload: Workload, length: Length) -> Iterator[Turn]:
     """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends.
 
-    `length` says how long a text of a given range is, of what: prompts or answers.
+    - `length`: draws the length of a prompt or an answer within a range.
     """
     if workload.conversations:
         yield from _conversations(Path(workload.conversations), workload.new_tokens, length)
@@ -152,7 +152,7 @@ def _turns(workload: Workload, length: Length) -> Iterator[Turn]:
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
     elif workload.lengths not in ("", *TEXTS):
-        for number, lengths in enumerate(_rows(Path(workload.lengths), Lengths, "workload.lengths")):
+        for number, lengths in enumerate(_rows(Path(workload.lengths), LengthsRow, "workload.lengths")):
             yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
     elif isinstance(workload.prompt_tokens, int) and isinstance(workload.new_tokens, int):
         yield from zip(range(workload.requests), repeat(workload.prompt_tokens), repeat(workload.new_tokens))
@@ -162,23 +162,23 @@ def _turns(workload: Workload, length: Length) -> Iterator[Turn]:
 
 
 class _Drawing:
-    """Draws lengths: equally likely ones from `rng`, lognormal ones from numbers of their own.
+    """Draws lengths: uniform ones from `rng`, lognormal ones from numbers of their own.
 
-    So draws of one key leave those of another, and the arrivals, as they are.
+    Draws of one key therefore leave those of other keys and of arrivals unchanged.
     """
 
     def __init__(self, seed: int, rng: np.random.Generator) -> None:
         self.seed, self.rng = seed, rng
         self.drawn: dict[What, Iterator[int]] = {}
 
-    def length(self, what: What, given: int | Between) -> int:
+    def length(self, what: What, tokens: int | Between) -> int:
         """Draw the length of a prompt or an answer."""
-        if isinstance(given, int):
-            return given
-        if given.mean is None:
-            return int(self.rng.integers(given.low, given.high + 1))
+        if isinstance(tokens, int):
+            return tokens
+        if tokens.mean is None:
+            return int(self.rng.integers(tokens.low, tokens.high + 1))
         if what not in self.drawn:
-            self.drawn[what] = chain.from_iterable(given.at(own).tolist() for own in self._uniforms(what))
+            self.drawn[what] = chain.from_iterable(tokens.at(own).tolist() for own in self._uniforms(what))
         return next(self.drawn[what])
 
     def _uniforms(self, what: What) -> Iterator[NDArray[np.float64]]:
@@ -188,12 +188,12 @@ class _Drawing:
 
 
 def own_source(seed: int, what: What) -> np.random.Generator:
-    """Return the random numbers that decide on one part of a workload."""
+    """Return the random numbers of one part of a workload."""
     return np.random.default_rng([seed, 1, SOURCES[what]])
 
 
 def _conversations(path: Path, new_tokens: int | Between, length: Length) -> Iterator[Turn]:
-    """Yield the turns of a Spec-Bench file; each one's prompt holds the whole conversation before it."""
+    """Yield the turns of a Spec-Bench file; each prompt contains the conversation before it."""
     for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
         context = 0
         for text in convert(content, Conversation, f"{path}, line {number}").turns:
@@ -204,7 +204,7 @@ def _conversations(path: Path, new_tokens: int | Between, length: Length) -> Ite
 
 
 def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator) -> Iterator[float]:
-    """Yield when streams open; without arrivals, at once. Poisson ones are drawn from `rng`, later ones from `own`."""
+    """Yield when streams open; without arrivals, at once. Poisson gaps come from `rng`, other gaps from `own`."""
     match fleet.workload.arrivals:
         case None:
             while True:
@@ -221,8 +221,8 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator
                 yield row.arrived_at
 
 
-def _trace(path: Path) -> Iterator[Arrival]:
-    return _rows(path, Arrival, "workload.arrivals.file")
+def _trace(path: Path) -> Iterator[TraceRow]:
+    return _rows(path, TraceRow, "workload.arrivals.file")
 
 
 def _rows(path: Path, kind: type[R], what: str) -> Iterator[R]:

@@ -1,4 +1,4 @@
-"""From a scenario to a TOML file that shows what differs from the defaults, and a few keys always."""
+"""Writes a scenario as TOML: the keys that differ from the defaults, and a few keys always."""
 
 import dataclasses
 import json
@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from fleet.scenario.scenario import Device, Drafters, Scenario, Verifiers, Workload
+from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
 TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost", "memory")
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),
     Workload: ("requests", "prompts", "prompt_tokens", "new_tokens"),
-    Device: ("sharing",),
+    SharedDevice: ("sharing",),
 }
-"""Keys that a written scenario shows even where they are at their default."""
+"""Keys that a written scenario always has."""
 
 
 def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of the scenario's file.
 
-    `profile`: what the file names it by, a shipped name or a file found from the scenario's folder; empty for a table
-    in the scenario's file. `comments`: its first lines.
+    - `profile`: its value in the file, a shipped name or a path relative to the scenario; empty for a table.
+    - `comments`: the first lines.
     """
     yield from (f"# {comment}" for comment in comments)
     yield f"name = {toml(scenario.name)}"
@@ -48,14 +48,14 @@ def scenario_lines(scenario: Scenario, profile: str = "", comments: Sequence[str
 
 
 def _keys(table: msgspec.Struct) -> dict[str, Any]:
-    """Keys of a table to show: its policy's name, those that differ from their defaults, and a few always."""
+    """Return the keys of a table to write: its tag, those that differ from their defaults, and a few always."""
     field, name = tag_of(type(table))
     shown = {key: getattr(table, key) for key in ALWAYS.get(type(table), ())}
     return ({field: name} if field else {}) | shown | changed(table)
 
 
 def toml(value: Any) -> str:
-    """Write a value in one line of TOML; of policies, models and tables only what differs from the defaults."""
+    """Write a value in one line of TOML; policies, models and tables without their defaults."""
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, Mapping):
@@ -66,12 +66,12 @@ def toml(value: Any) -> str:
     field, name = tag_of(type(value))
     if field:
         return toml({field: name} | content if content else name)
-    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # its name may stand alone
+    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # a bare name is enough
     return toml(getattr(value, "kind") if bare_kind else content)  # noqa: B009  (only that dataclass has one)
 
 
 def tag_of(struct: type) -> tuple[str, str]:
-    """Return the key that names a policy or model, and its name; empty for a struct that is neither."""
+    """Return the tag key of a policy or model, and its name; empty for other structs."""
     config = getattr(struct, "__struct_config__", None)
     return (str(config.tag_field), str(config.tag)) if config is not None and config.tag_field else ("", "")
 
@@ -84,7 +84,7 @@ def fields_of(struct: type) -> tuple[inspect.Field, ...]:
 
 
 def default_of(field: inspect.Field) -> Any:
-    """Return a field's default; NODEFAULT where it is required."""
+    """Return a field's default; NODEFAULT if it is required."""
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 

@@ -5,7 +5,7 @@ import numpy as np
 
 from fleet.policies.clip import reach
 from fleet.policies.order import Fifo
-from fleet.policies.ragged import Row
+from fleet.policies.ragged import PooledRow
 from fleet.scenario.resolved import ResolvedBatch
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
@@ -15,11 +15,13 @@ from fleet.times.step import Member, Step, StepKind
 
 
 class BatchStation(Station):
-    """Keeps a pool of sessions, and the device for the program of a round: prefill who is new, realign, draft, verify.
+    """Runs rounds over a pool of sessions: prefill new rows, realign, draft, verify.
 
-    The batch rule decides which rows of the pool share a round, whether they are realigned, and if a batch ends as a
-    whole; the allocation, how many tokens each row drafts. Others wait in the buffer until the pool has room.
-    `positions`: places of a text that the models have learned; 0 for any number.
+    The batch rule decides which rows of the pool share a round, whether they are realigned, and whether a batch ends
+    as a whole. The allocation decides how many tokens each row drafts. Other sessions wait in the buffer for a free
+    place.
+
+    - `positions`: learned positions of the models; 0 for no limit.
     """
 
     def __init__(
@@ -29,8 +31,8 @@ class BatchStation(Station):
         self.positions = positions
         self.rule = batch.rule
         self.grants = Grants(batch.allocate, rng)
-        self.pool: dict[int, int] = {}  # row length by tag, padding included, in the order in which they came in
-        self.fresh: set[int] = set()  # tags of the pool that are not prefilled yet
+        self.pool: dict[int, int] = {}  # row length by tag, padding included, in order of entry
+        self.fresh: set[int] = set()  # tags of the pool without a prefill
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
         self._handlers = {Join: self._join, StepDone: self._done}
 
@@ -43,7 +45,7 @@ class BatchStation(Station):
         return self.running is None and bool(self.program or self.sessions)
 
     def _next_group(self) -> list[int]:
-        """Indices of waiting sessions for which the pool has room."""
+        """Return the indices of waiting sessions that fit into the pool."""
         if self.rule.together and self.pool:
             return []
         room = min(self.rule.pool - len(self.pool), len(self.waiting))
@@ -53,7 +55,8 @@ class BatchStation(Station):
         return list(range(room))
 
     def _plan_program(self) -> bool:
-        """Take new sessions into the pool, and begin a round of those that the rule picks; False if there is nobody."""
+        """Take new sessions into the pool, and begin a round of the rows that the rule picks; False if there are
+        none."""
         newcomers = self._next_group()
         works = [self.waiting[index] for index in newcomers]
         for index in sorted(newcomers, reverse=True):
@@ -66,14 +69,14 @@ class BatchStation(Station):
             self.grants.open(work.tag)
         if not self.pool:
             return False
-        choice = self.rule.pick([Row(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
+        choice = self.rule.pick([PooledRow(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
         self.lengths = self.grants.grant(list(choice.tags))
         fresh = tuple([tag for tag in choice.tags if tag in self.fresh])
         if fresh:
             self.program += [("prefill", fresh), ("draft_prefill", fresh)]
         if choice.realign:
             self.program.append(("realign", choice.tags))
-            # A prefill adds the target's first token before.
+            # A prefill adds the target's first token before the round.
             longest = max(self.sessions[tag].base + (tag in self.fresh) for tag in choice.tags)
             self.pool.update({tag: longest - (tag in self.fresh) for tag in choice.tags})
         self.program += [("draft", choice.tags), ("verify", choice.tags)]
@@ -108,7 +111,7 @@ class BatchStation(Station):
         return []
 
     def _commit(self, step: Step, event: StepDone) -> list[Instruction]:
-        """Book what each row got; rows that are complete leave the pool."""
+        """Commit each row's tokens; complete rows leave the pool."""
         followed: list[Instruction] = []
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tag = member.tag

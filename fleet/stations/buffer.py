@@ -1,4 +1,4 @@
-"""What waits for a station's device, oldest first; finding out that nothing waits for a session takes no search."""
+"""Work that waits for a station's device, oldest first, with a count for each session."""
 
 from collections import deque
 
@@ -8,10 +8,11 @@ from fleet.times.step import StepKind
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do for one session, waiting in a station's buffer since `asked_s`.
+    """One thing to do for one session, in a station's buffer since `asked_s`.
 
-    `target`: whose session it is, from 0. `virtual_start`: for weighted orders. `not_before_s`: where a rate limit
-    holds it back.
+    - `target`: the session's target, from 0.
+    - `virtual_start`: start in virtual time, for weighted orders.
+    - `not_before_s`: earliest start under a rate limit.
     """
 
     kind: StepKind
@@ -24,11 +25,11 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
 
 class Buffer(deque[Work]):
-    """Work in the order in which it came; `append`, `take` and `drop` are what changes it."""
+    """Work in order of arrival; only `append`, `take` and `drop` change it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._of: dict[int, int] = {}  # how much waits for each session, by tag; none for those that have nothing
+        self._of: dict[int, int] = {}  # items that wait for each session, by tag; no entry for 0
 
     def append(self, work: Work) -> None:
         """Queue work behind all that waits."""
@@ -36,7 +37,7 @@ class Buffer(deque[Work]):
         self._of[work.tag] = self._of.get(work.tag, 0) + 1
 
     def take(self, index: int) -> Work:
-        """Take out the work at an index."""
+        """Remove and return the work at an index."""
         work = self[index]
         del self[index]
         left = self._of[work.tag] - 1
@@ -47,12 +48,12 @@ class Buffer(deque[Work]):
         return work
 
     def drop(self, tag: int) -> None:
-        """Take out all work for a session."""
+        """Remove all work for a session."""
         if self._of.pop(tag, 0):
             kept = [work for work in self if work.tag != tag]
             self.clear()
             self.extend(kept)
 
     def holds(self, tag: int) -> int:
-        """How much work waits for a session."""
+        """Return how much work waits for a session."""
         return self._of.get(tag, 0)

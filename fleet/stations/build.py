@@ -29,7 +29,7 @@ def stations(fleet: Fleet) -> dict[str, Station]:
 
 
 def station_named(fleet: Fleet, name: str) -> Station:
-    """Build a fresh one of a drafter or a target whose process was started again."""
+    """Build a fresh drafter or target after its process restarted."""
     drafters = {fleet.drafter_name(drafter): drafter for drafter in range(fleet.drafters.count)}
     if name in drafters:
         return drafter_station(fleet, drafters[name])
@@ -38,7 +38,7 @@ def station_named(fleet: Fleet, name: str) -> Station:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter; InputError if its admission counts bytes and nothing says how many."""
+    """Build a drafter; InputError if its admission counts bytes and none are set."""
     admit = fleet.drafters.admit
     if isinstance(admit, WithinMemory):
         raise InputError(
@@ -55,7 +55,7 @@ def router_station(fleet: Fleet) -> RouterStation:
 
 
 def verifier_station(fleet: Fleet, target: int) -> VerifierStation:
-    """Build a target; its sessions are those of the streams that `Fleet.target_of` deals to it."""
+    """Build a target; its sessions are the streams that `Fleet.target_of` deals to it."""
     return VerifierStation(verifier_name(target), fleet.verifiers, np.random.default_rng([fleet.seed, 2, target]))
 
 

@@ -1,4 +1,4 @@
-"""When a request may be served and where it stands in virtual time: rate limits and weights of a drafter's targets."""
+"""Rate limits and virtual times of a drafter's targets."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,9 @@ from fleet.policies.order import Order, Weighted
 
 
 class Discipline:
-    """Stamps requests as they come. Stream t belongs to target t mod `targets`, or is its own where that is 0.
+    """Stamps requests on arrival. Stream t belongs to target t mod `targets`, or is its own target if that is 0.
 
-    `limits_per_s`: rounds a second that targets 1, 2, ... may ask for, 0 for any number; the last one holds for the
-    rest.
+    - `limits_per_s`: maximum rounds a second of targets 1, 2, ...; 0 for no limit. The last one applies to the rest.
     """
 
     def __init__(self, order: Order, limits_per_s: Sequence[float] = (), targets: int = 0) -> None:
@@ -18,16 +17,16 @@ class Discipline:
         self.targets = targets
         self.limited = any(limit > 0 for limit in limits_per_s)
         self.plain = self.weights is None and not self.limited  # nothing to stamp
-        self.allowed_s: dict[int, float] = {}  # when a limited target's next round may start
+        self.allowed_s: dict[int, float] = {}  # earliest start of a limited target's next round
         self.ends: dict[int, float] = {}  # virtual time at which a target's last round ends
-        self.now = 0.0  # virtual time: the start of what was served last
+        self.now = 0.0  # virtual time: the start of the last served request
 
     def target_of(self, tag: int) -> int:
-        """Number of the target that a stream belongs to."""
+        """Return the number of a stream's target."""
         return tag % self.targets if self.targets else tag
 
     def virtual_start(self, target: int) -> float:
-        """Return where the target's next round stands in virtual time; see `Weighted`."""
+        """Return the start of the target's next round in virtual time; see `Weighted`."""
         if self.weights is None:
             return 0.0
         start = max(self.ends.get(target, self.now), self.now - self.weights.credit)
@@ -35,7 +34,7 @@ class Discipline:
         return start
 
     def not_before_s(self, target: int, now_s: float) -> float:
-        """Return when the target's next round may start, and count it."""
+        """Return the earliest start of the target's next round, and count the round."""
         limit = self.limits_per_s[min(target, len(self.limits_per_s) - 1)] if self.limited else 0.0
         if limit <= 0:
             return 0.0
@@ -44,5 +43,5 @@ class Discipline:
         return allowed_s
 
     def served(self, virtual_start: float) -> None:
-        """Let virtual time go on to what is served now."""
+        """Advance virtual time to the served request."""
         self.now = max(self.now, virtual_start)

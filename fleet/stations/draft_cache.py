@@ -1,4 +1,4 @@
-"""Which sessions a drafter has in its key-value cache, and what it takes to bring one in."""
+"""Sessions in a drafter's key-value cache, and the prefills or transfers of missing ones."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,11 @@ from fleet.stations.session import Session
 
 
 class DraftCache:
-    """Keeps what is cold by tag: sessions whose prefix must be prefilled, or transferred from another drafter.
+    """Keeps the missing sessions by tag, to be prefilled or transferred from another drafter.
 
-    `move`: how a session comes from another drafter; a shared cache layer has it already. `room`: tokens of context
-    that fit; whoever was served longest ago is evicted for others, and prefilled again. 0 for any number.
+    - `move`: how a session comes from another drafter; a shared cache layer has it already.
+    - `room`: capacity in tokens of context; the least recently served session is evicted, and prefilled again. 0 for
+      no limit.
     """
 
     def __init__(self, move: Move = "prefill", room: int = 0) -> None:
@@ -18,10 +19,10 @@ class DraftCache:
         self.room = room
         self.cold: set[int] = set()
         self.arriving: set[int] = set()  # those of the cold ones that are transferred
-        self.served: dict[int, None] = {}  # tags in the cache, the one served longest ago first
+        self.served: dict[int, None] = {}  # tags in the cache, least recently served first
 
     def open(self, tag: int, moved: bool) -> None:
-        """Note a session that begins here; `moved` if it comes from another drafter."""
+        """Add a session; `moved` if it comes from another drafter."""
         if moved and self.move == "shared":
             return
         self.cold.add(tag)
@@ -29,30 +30,30 @@ class DraftCache:
             self.arriving.add(tag)
 
     def brought_in(self, tag: int) -> None:
-        """Note that a session's prefix is in the cache now."""
+        """Note that a session's prefix is in the cache."""
         self.cold.discard(tag)
         self.arriving.discard(tag)
 
     def release(self, tag: int) -> None:
-        """Forget a session."""
+        """Remove a session."""
         self.brought_in(tag)
         self.served.pop(tag, None)
 
     def missing(self, tags: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return which of `tags` must be prefilled, and which transferred."""
+        """Return which of `tags` need a prefill, and which a transfer."""
         cold = [tag for tag in tags if tag in self.cold]
         return tuple(tag for tag in cold if tag not in self.arriving), tuple(
             tag for tag in cold if tag in self.arriving
         )
 
     def make_room(self, tags: tuple[int, ...], sessions: Mapping[int, Session]) -> None:
-        """Evict the sessions that were served longest ago, until those of `tags` fit."""
-        for tag in tags:  # the order of `served` is that of service
+        """Evict the least recently served sessions until those of `tags` fit."""
+        for tag in tags:  # `served` is in order of service
             self.served.pop(tag, None)
             self.served[tag] = None
         for tag in list(self.served):
-            held = sum(sessions[other].base for other in self.served if other in sessions)
-            if held <= self.room or tag in tags:
+            cached_tokens = sum(sessions[other].base for other in self.served if other in sessions)
+            if cached_tokens <= self.room or tag in tags:
                 break
             del self.served[tag]
             if tag in sessions:

@@ -7,7 +7,7 @@ import msgspec
 from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
-from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
+from fleet.policies.depth import AdaptiveDepth, Observed, SmoothedAcceptance
 from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
 from fleet.scenario.resolved import ResolvedDrafters
@@ -35,12 +35,12 @@ from fleet.times.step import Member, Step, StepKind
 class DrafterStation(Station):
     """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
 
-    A session's first round begins with the prefill of its prompt, which holds up everyone behind it; `cache` says whose
-    prefix is missing. A drafter that works ahead (AMUSD) drafts one token a step, and goes on with the session while
-    its target verifies, up to what it was granted. Behind a router it reports how much it has to do, whenever that
-    changes. `drafter`: its number.
+    A session's first round begins with the prefill of its prompt, which delays all sessions behind it; `cache` lists
+    missing prefixes. A drafter that drafts ahead (AMUSD) drafts one token in a step, and continues during
+    verification up to the granted length. Behind a router it reports its work after every change. `drafter`: its
+    number.
 
-    A session may open anew, in a later epoch or request, while it is still open here: what is left of it was lost.
+    A session may open again, in a later epoch or request, while it is still open here; its old state is then lost.
     """
 
     def __init__(self, name: str, drafters: ResolvedDrafters, drafter: int = 0) -> None:
@@ -53,18 +53,18 @@ class DrafterStation(Station):
         self.depth = allocate.depth if isinstance(allocate, Fixed) else 0
         self.adaptive = allocate if isinstance(allocate, AdaptiveDepth) else None
         self.positions = drafters.positions
-        self.seen = Observed()
-        self.accepted: dict[int, Accepted] = {}  # what adaptive depth knows of each target
-        self.drafted_s: dict[int, float] = {}  # when a session's last draft was done, by tag
+        self.observed = Observed()
+        self.accepted: dict[int, SmoothedAcceptance] = {}  # adaptive depth's counts of each target
+        self.drafted_s: dict[int, float] = {}  # end of a session's last draft, by tag
         self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
         self.cache = DraftCache(drafters.move, drafters.cache_tokens)
-        self.number = drafter if drafters.route is not None else -1  # who reports to a router has a number there
+        self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
         self.lease_s = drafters.lease_s
-        self.heard_s: dict[int, float] = {}  # since when a session's target owes an answer, by tag
+        self.heard_s: dict[int, float] = {}  # since when a session's target has to answer, by tag
         self._handlers = {
             DraftRequest: self._request,
             Leave: self._leave,
@@ -73,16 +73,16 @@ class DrafterStation(Station):
         }
 
     def alarm_s(self) -> float:
-        """When the lease of a session is over."""
+        """Return when the next lease ends."""
         return lease_ends_s(min(self.heard_s.values()), self.lease_s) if self.heard_s else math.inf
 
     def due(self, now_s: float) -> list[StationEvent]:
-        """Return the leaves of the sessions whose lease is over at `now_s`."""
+        """Return the leaves of the sessions whose lease has ended by `now_s`."""
         over = [tag for tag, heard_s in self.heard_s.items() if lease_ends_s(heard_s, self.lease_s) <= now_s]
         return [Leave(tag, self.sessions[tag].request, self.sessions[tag].epoch) for tag in over]
 
     def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
-        """Tell the router that there is nothing to do here, in views that are newer than all before."""
+        """Report an empty queue to the router, in views newer than all before."""
         self.views = event.incarnation << 32
         return self._report() if self.number >= 0 else []
 
@@ -90,11 +90,11 @@ class DrafterStation(Station):
         followed = self._accept(event, now_s)
         if self.number < 0 or any(isinstance(instruction, Ignored) for instruction in followed):
             return followed
-        # The router has counted the request as work; it hears what became of it, a refusal too.
+        # The router has counted the request as work, so every outcome is reported, a refusal too.
         return [*followed, *self._report()]
 
     def _accept(self, event: DraftRequest, now_s: float) -> list[Instruction]:
-        """Take a request in; return what follows at once: a refusal, or the empty draft of an empty grant."""
+        """Accept a request; return the direct answer: a refusal, or the empty draft of an empty grant."""
         session = self.sessions.get(event.tag)
         if event.opening:
             refused = self._open(event, session)
@@ -109,14 +109,14 @@ class DrafterStation(Station):
             if self.adaptive:
                 self._learn(session, event.base, now_s)
             self.sessions[event.tag] = moved
-        if event.tokens == 0:  # nothing is granted: the round consists of the target's own token
+        if event.tokens == 0:  # nothing is granted: the round has only the target's own token
             self._await(event.tag, now_s)
             return [Draft(event.tag, event.request, event.epoch, event.base, 0)]
         self._ask(event.tag, event.priority, now_s)
         return []
 
     def _report(self) -> list[Instruction]:
-        """Report to the router how much there is to do."""
+        """Report the waiting work to the router."""
         self.views += 1
         running = self.running is not None or bool(self.program)
         prefills = sum(map(self.waiting.holds, self.cache.cold))
@@ -125,16 +125,16 @@ class DrafterStation(Station):
         return [View(self.number, self.views, len(self.waiting) + running, work_s)]
 
     def _learn(self, session: Session, base: int, now_s: float) -> None:
-        """Let adaptive depth see a round: what came back, and how long it took."""
+        """Update adaptive depth with a round: its outcome and its time."""
         drafted_s = self.drafted_s.pop(session.tag, None)
         if self.adaptive and drafted_s is not None:
             target = self.discipline.target_of(session.tag)
             before = self.accepted.get(target) or self.adaptive.start()
             self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
-            self.seen = self.seen.back(now_s - drafted_s)
+            self.observed = self.observed.back(now_s - drafted_s)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
-        """Take a session in; return what follows if that cannot be."""
+        """Open a session; return the refusal if that is impossible."""
         if not self._is_new(event.tag, event.request, event.epoch):
             return Ignored(event, f"request {event.request} of tag {event.tag} was opened before")
         if session is not None:
@@ -149,18 +149,18 @@ class DrafterStation(Station):
         return None
 
     def _await(self, tag: int, now_s: float) -> None:
-        """Begin to wait for the target of a session."""
+        """Start the lease of a session's target."""
         if self.lease_s:
             self.heard_s[tag] = now_s
 
     def _end(self, tag: int) -> None:
-        """Drop a session, and what the cache has of it."""
+        """Remove a session and its cache."""
         self._forget(tag)
         self.cache.release(tag)
         self.heard_s.pop(tag, None)
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
-        """Queue a draft; who works ahead may have one to come already, which will start from the new base."""
+        """Queue a draft; when drafting ahead, one may be queued already, and starts from the new base."""
         self.heard_s.pop(tag, None)
         if self.ahead and self._is_to_draft(tag):
             return
@@ -173,7 +173,7 @@ class DrafterStation(Station):
         self.waiting.append(work)
 
     def _is_to_draft(self, tag: int) -> bool:
-        """Whether a draft for a session waits, or follows the prefill that runs."""
+        """Return whether a draft for a session waits, or follows the running prefill."""
         follows = any(kind == "draft" and tag in tags for kind, tags in self.program)
         return follows or self.waiting.holds(tag) > 0
 
@@ -210,13 +210,13 @@ class DrafterStation(Station):
             self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
         if step.kind in ("prefill", "transfer"):
             for member in step.members:
-                if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened anew meanwhile
+                if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
                     self.cache.brought_in(member.tag)
         drafts = self._drafted(step, event.duration_s, now_s) if step.kind == "draft" else []
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
     def _drafted(self, step: Step, duration_s: float, now_s: float) -> list[Instruction]:
-        """Send what a step drafted, but for sessions that left, or moved on, while it ran."""
+        """Send a step's drafts, except for sessions that left or advanced while it ran."""
         drafts: list[Instruction] = []
         for member in step.members:
             session = self.sessions.get(member.tag)
@@ -226,7 +226,7 @@ class DrafterStation(Station):
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
             if self.adaptive:
                 self.drafted_s[member.tag] = now_s
-                self.seen = self.seen.step(member.tokens, duration_s)
+                self.observed = self.observed.step(member.tokens, duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
@@ -264,7 +264,7 @@ class DrafterStation(Station):
             tokens = session.asked
         elif self.adaptive:
             state = self.accepted.get(self.discipline.target_of(tag)) or self.adaptive.start()
-            tokens = self.adaptive.depth(state, self.seen, len(self.sessions))
+            tokens = self.adaptive.depth(state, self.observed, len(self.sessions))
         else:
             tokens = self.depth
         if self.positions:

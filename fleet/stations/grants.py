@@ -1,4 +1,4 @@
-"""What each session may draft next: the states of an allocation policy, and the tokens of its budget that are out."""
+"""Speculation lengths of sessions: the states of an allocation policy, and the tokens of its budget in flight."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from fleet.policies.outcome import Outcome
 
 
 class Grants:
-    """Keeps an allocation's states by tag, and what is granted but not yet verified: a budget is never exceeded.
+    """Keeps an allocation's states by tag, and the granted tokens in flight, which never exceed the budget.
 
-    Lengths are computed for all open sessions at once; those that are asked for get theirs, as far as the others,
-    whose drafts are still out, leave room. At a barrier nobody else is out, and everyone gets exactly their length.
+    Lengths are computed for all open sessions at once. The requested ones are granted as far as the tokens in flight
+    leave budget. At a barrier nothing else is in flight, and each session gets exactly its length.
     """
 
     def __init__(self, allocation: Allocation, rng: np.random.Generator | None = None) -> None:
@@ -24,21 +24,21 @@ class Grants:
         self.states.setdefault(tag, self.allocation.start())
 
     def close(self, tag: int) -> None:
-        """End a session; nothing of its is out any more."""
+        """End a session; its tokens are no longer in flight."""
         self.states.pop(tag, None)
         self.out.pop(tag, None)
 
     def verified(self, tag: int, drafted: int, outcome: Outcome) -> None:
-        """Note what came out of a session's draft, and take its grant back."""
+        """Update a session's state with the outcome, and return its grant to the budget."""
         self.out.pop(tag, None)
         self.states[tag] = self.allocation.learn(self.states[tag], drafted, outcome)
 
     def stops(self, tag: int, entropy: float) -> bool:
-        """Whether a draft of `tag` stops after a token of a distribution with that entropy; most rules never do."""
+        """Return whether a draft of `tag` stops after a token with that entropy; most rules never stop."""
         return self.allocation.watches and self.allocation.stops(self.states[tag], entropy)
 
     def grant(self, tags: list[int]) -> dict[int, int]:
-        """Return the lengths of the next drafts of those `tags` that are open, and count them as out."""
+        """Return the lengths of the next drafts of the open sessions in `tags`, and count them as in flight."""
         everyone = sorted(self.states)
         lengths = dict(
             zip(everyone, self.allocation.lengths([self.states[tag] for tag in everyone], self.rng), strict=True)

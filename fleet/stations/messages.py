@@ -1,9 +1,9 @@
-"""Messages between stations, and events from the world around them, as typed structs: the events of `station.py`.
+"""Messages between stations, and events of the world, as typed structs: the events of `station.py`.
 
-The same structs go through the simulated links and, encoded by msgspec, over the wire. They carry lengths only;
-token ids and draft distributions travel beside them as opaque payload, so decisions never depend on content.
-Every message names its decoding stream by (tag, request), its state by epoch, and its prefix by the committed
-length `base`: a stale or repeated message can be recognised and changes nothing.
+The same structs go through the simulated links and, encoded by msgspec, over the wire. They carry lengths only. Token
+ids and draft distributions travel beside them as opaque payload, so decisions never depend on content. Each message
+names its decoding stream by (tag, request), its state by epoch, and its prefix by the committed length `base`. A
+stale or repeated message is therefore recognised and changes nothing.
 """
 
 import msgspec
@@ -29,8 +29,8 @@ class Join(Event, tag="join", frozen=True, gc=False):
 class DraftRequest(Event, tag="draft-request", frozen=True, gc=False):
     """Verifier to drafter: the verified prefix is `base` tokens long, draft from there.
 
-    `opening` marks the first one of a request: the drafter may refuse it, and has to prefill the prefix. `tokens`: the
-    depth that the verifier grants, where it decides on that; negative: the drafter's own.
+    - `opening`: whether it is the first one of a request. The drafter may refuse it, and has to prefill the prefix.
+    - `tokens`: the depth granted by the verifier; negative: the drafter decides.
     """
 
     epoch: int
@@ -49,9 +49,9 @@ class Draft(Event, tag="draft", frozen=True, gc=False):
 
 
 class Refusal(Event, tag="refusal", frozen=True, gc=False, omit_defaults=True):
-    """Drafter to verifier: this request is not served; the target decodes it alone.
+    """Refusal of a drafter: the target decodes this request alone.
 
-    `epoch`: the first one of the era of the opening that is refused, 0 unless a drafter was given up before.
+    - `epoch`: first epoch of the refused opening's era; 0 unless a drafter was given up before.
     """
 
     reason: str
@@ -61,26 +61,27 @@ class Refusal(Event, tag="refusal", frozen=True, gc=False, omit_defaults=True):
 class Leave(Event, tag="leave", frozen=True, gc=False, omit_defaults=True):
     """Verifier to drafter: the request is finished, its cache can be released.
 
-    With an `epoch`, whoever sends it may come back in a later one: a session that did so stays.
+    With an `epoch`, a session that opened again in a later epoch stays.
     """
 
     epoch: int = 0
 
 
 class Overdue(Event, tag="overdue", frozen=True, gc=False):
-    """The draft that a target asked for in that epoch did not come in time, or its drafter is known to be lost."""
+    """The draft requested in that epoch timed out, or its drafter is lost."""
 
     epoch: int
 
 
 class Retry(Event, tag="retry", frozen=True, gc=False):
-    """It is time to ask a drafter again that did not answer, or news came that it is back."""
+    """It is time to retry a drafter that did not answer, or it is back."""
 
 
 class View(Event, tag="view", frozen=True, gc=False):
-    """Drafter to router: how much is to do there. `tag` is the drafter's number, `request` the number of the view.
+    """Drafter to router: its waiting work. `tag` is the drafter's number, `request` the number of the view.
 
-    `waiting`: sessions in the buffer and in the running step; `work_s`: how long they will take, as steps took so far.
+    - `waiting`: sessions in the buffer and in the running step.
+    - `work_s`: time to serve them, at the speed of past steps.
     """
 
     waiting: int
@@ -88,13 +89,13 @@ class View(Event, tag="view", frozen=True, gc=False):
 
 
 class Restarted(msgspec.Struct, tag="restart", frozen=True, gc=False):
-    """The station is a fresh one, in a process that was started again: for the `incarnation`-th time, from 1."""
+    """The station is fresh, after the `incarnation`-th restart of its process, from 1."""
 
     incarnation: int
 
 
 class StepDone(msgspec.Struct, tag="done", frozen=True, gc=False):
-    """The device finished the running step; one outcome a member.
+    """The device finished the running step; one outcome for each member.
 
     `duration_s` is read on the device's clock.
     """
@@ -132,7 +133,7 @@ class Routed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ignored(msgspec.Struct, frozen=True, gc=False):
-    """Nothing is to be done: a stale, repeated or unexpected message was dropped, and why."""
+    """A stale, repeated or unexpected message was dropped, with the reason."""
 
     event: StationEvent
     reason: str

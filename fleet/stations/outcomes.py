@@ -1,4 +1,4 @@
-"""What steps without models yield: accepted lengths and signals, drawn from the acceptance model; in both worlds."""
+"""Outcomes of steps without models: accepted lengths and signals from the acceptance model, in both worlds."""
 
 from collections.abc import Callable
 
@@ -21,15 +21,15 @@ DONE = (Outcome(),)
 
 
 def nothing(step: Step) -> tuple[Outcome, ...]:
-    """Outcome of steps that yield nothing to decide on."""
+    """Return the outcome of a step without a decision."""
     return DONE if len(step.members) == 1 else (Outcome(),) * len(step.members)
 
 
 class Outcomes:
-    """Draws what verifications accept. Streams remember their place in the model's texts, whoever verifies them.
+    """Draws acceptance. Streams keep their place in the model's texts at every verifier.
 
-    What a request's verifications accept follows from the fleet's seed and acceptance model alone, so that it is the
-    same in the simulated world, and in the real one whichever process draws it.
+    A request's acceptance depends only on the fleet's seed and acceptance model. It is therefore equal in both
+    worlds, and in every process that draws it.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -60,12 +60,12 @@ class Outcomes:
     def at(self, station: Station, rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that draws the outcomes of a verifying station's steps.
 
-        `rule`: of a batch, which may keep less than what was accepted.
+        - `rule`: of a batch, which may keep fewer tokens than were accepted.
         """
         lengths = self.lengths
         if rule is None and lengths is not None:
 
-            def of_one(step: Step) -> tuple[Outcome, ...]:  # the star's path, without a detour
+            def of_one(step: Step) -> tuple[Outcome, ...]:  # fast path of the star
                 if step.kind == "verify" and len(step.members) == 1:
                     member = step.members[0]
                     return (Outcome(lengths.draw(member.tag, member.tokens, member.base)),)
@@ -92,7 +92,7 @@ class Outcomes:
         return of_batch
 
     def drafting(self, station: BatchStation) -> Callable[[Step], list[int]]:
-        """Return the function that draws how many tokens each row of a draft step gets; a stop rule may cut it."""
+        """Return the function that draws the draft length of each row; a stop rule may cut it."""
 
         def drafted(step: Step) -> list[int]:
             self.drafts = [self._draft(member, station) for member in step.members]
@@ -130,7 +130,7 @@ class Outcomes:
             assert self.lengths is not None
             return Outcome(self.lengths.draw(tag, drafted, member.base))
         outcome = self.tokens.verify(tag, member.base, drafted)
-        # Where the drafter went on, the target's own token comes to stand where the tail's next one does.
+        # If the drafter went on, the target's own token is compared with the tail's next one.
         went_on = outcome.accepted == drafted < station.sessions[tag].tail
         if went_on and self.tokens.accepts(tag, member.base + drafted):
             return msgspec.structs.replace(outcome, matches=True)

@@ -1,8 +1,8 @@
-"""How large messages are on the wire: the engine sends exactly these layouts, the simulator counts them.
+"""Sizes of messages on the wire: the engine sends exactly these layouts, the simulator counts them.
 
-A message is an envelope (the struct, encoded by msgspec as MessagePack) and, beside it, the content: token ids of
-four bytes, for sampling one draft distribution of two-byte probabilities for every draft token and a byte for the rule
-that it was drawn for, and for EAGLE heads the target's hidden states, two bytes a number.
+A message is an envelope (the struct, encoded by msgspec as MessagePack) and its content: token ids of four bytes.
+With sampling, each draft token adds a draft distribution of two-byte probabilities and a byte for its rule. For EAGLE
+heads, the content includes the target's hidden states, two bytes a number.
 """
 
 import msgspec
@@ -41,12 +41,13 @@ ENVELOPE_BYTES = {
 def payload_bytes(
     message: Message, temperature: float, vocabulary: int, shape: Shape = CHAIN, hidden_numbers: float = 0
 ) -> int:
-    """Bytes on the wire, envelope and content, of a typical message of this kind.
+    """Return the bytes on the wire, envelope and content, of a typical message of this kind.
 
-    A tree's nodes travel with their parents; distributions, when sampling, are those of the nodes that have children.
+    A tree's nodes travel with their parents; with sampling, nodes with children have distributions. An opening
+    request carries the whole prefix, a later one only the target's own token, since the drafter proposed the accepted
+    ones.
 
-    A request that opens carries the whole prefix, a later one the target's own token: the accepted ones are known to
-    the drafter, which proposed them. `hidden_numbers`: of all hidden states that a request carries.
+    - `hidden_numbers`: numbers of all hidden states in a request.
     """
     if type(message) is Draft:
         nodes, is_chain = shape.nodes(message.tokens), shape.kind == "chain"

@@ -10,23 +10,23 @@ from fleet.stations.session import Session
 from fleet.stations.station import Station
 from fleet.times.step import Member, StepKind
 
-_LEFT = 1 << 62  # epoch of a session that left: past every real one, so that what comes late is recognised
+_LEFT = 1 << 62  # epoch of a session that left: above every real one, so that late messages are stale
 
 
 class RouterStation(Station):
     """Routes draft requests by views of the drafters; its steps take no time, and are recorded and replayed as others.
 
-    A session that moves leaves its old drafter and opens at the new one, where its prefix must come into the cache.
+    A session that moves leaves its old drafter and opens at the new one, which then needs its prefix in the cache.
     """
 
     def __init__(self, name: str, drafters: int, route: Route) -> None:
         super().__init__(name, Fifo())
-        self._singly = False  # requests may have to wait for news of the drafters
+        self._singly = False  # requests may have to wait for views
         self.route = route
         self.views = [DrafterView() for _ in range(drafters)]
         self.heard = [-1] * drafters  # number of the newest view of each drafter
-        self.homes: dict[int, int] = {}  # drafter that holds a session, by tag
-        self.held: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
+        self.homes: dict[int, int] = {}  # drafter of a session, by tag
+        self.waiting_requests: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
         self.turn = 0
         self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
 
@@ -40,7 +40,7 @@ class RouterStation(Station):
         elif known is None or known.request != event.request:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         self.sessions[event.tag] = Session(event.tag, event.request, event.epoch, event.base, priority=event.priority)
-        self.held[event.tag] = event
+        self.waiting_requests[event.tag] = event
         self.waiting.drop(event.tag)
         self.waiting.append(Work("route", event.tag, event.priority))
         return []
@@ -49,11 +49,11 @@ class RouterStation(Station):
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.epoch == _LEFT:
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
-        known = event.tag in self.homes or event.tag in self.held
+        known = event.tag in self.homes or event.tag in self.waiting_requests
         if event.epoch and (event.epoch < session.epoch or not known):
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
         self.waiting.drop(event.tag)
-        self.held.pop(event.tag, None)
+        self.waiting_requests.pop(event.tag, None)
         self.sessions[event.tag] = msgspec.structs.replace(session, epoch=event.epoch or _LEFT)
         home = self.homes.pop(event.tag, None)
         return [] if home is None else [Routed(event.tag, event.request, home, event)]
@@ -66,7 +66,9 @@ class RouterStation(Station):
         return []
 
     def _next_group(self) -> list[int]:
-        """Index of the oldest request, if there is a drafter for it now; else there is none for others either."""
+        """Return the index of the oldest request, if there is a drafter for it now; otherwise there is none for others
+        either.
+        """
         return [0] if self.waiting and self._choose(self.waiting[0].tag) is not None else []
 
     def _choose(self, tag: int) -> int | None:
@@ -82,10 +84,10 @@ class RouterStation(Station):
         if step is None:
             return [Ignored(event, f"step {event.step} is not running")]
         member = step.members[0]
-        request = self.held.get(member.tag)
+        request = self.waiting_requests.get(member.tag)
         if request is None or (request.request, request.epoch) != (member.request, member.epoch):
-            return []  # it left, or moved on, in the same instant
-        del self.held[member.tag]
+            return []  # it left or advanced at the same instant
+        del self.waiting_requests[member.tag]
         drafter, home = member.tokens, self.homes.get(member.tag)
         self.turn += 1
         self.homes[member.tag] = drafter

@@ -1,20 +1,21 @@
-"""One decoding stream as a value: how much is committed, what is drafted beyond it, and in which epoch.
+"""One decoding stream as a value: its committed tokens, its drafted tail, and its epoch.
 
-Both ends of a stream hold such a value. The verifier's is the truth; the drafter's follows by messages. An epoch
-ends when a verification outcome makes earlier drafts worthless, so (epoch, base) decides whether a message still fits.
+Both ends of a stream keep such a value. The verifier's is authoritative; the drafter's follows by messages. An epoch
+ends when a verification outcome invalidates earlier drafts, so (epoch, base) decides whether a message is valid.
 """
 
 import msgspec
 
-ERA = 1 << 24  # epochs from one opening by a target to its next one: no request has as many rounds
+ERA = 1 << 24  # epochs from one opening of a target to its next one: more than any request has rounds
 INCARNATION = 1 << 48  # epochs from one start of a target's process to its next one
 
 
 class Session(msgspec.Struct, frozen=True, gc=False):
     """State of the stream `tag` in its `request`-th request.
 
-    `base`: committed tokens, prompt included. `tail`: draft tokens beyond it that are not verified yet.
-    `goal`: length at which the request is complete (0 where only the verifier knows it).
+    - `base`: committed tokens, prompt included.
+    - `tail`: draft tokens beyond it that are not verified yet.
+    - `goal`: length at which the request is complete (0 at the drafter).
     """
 
     tag: int
@@ -25,17 +26,17 @@ class Session(msgspec.Struct, frozen=True, gc=False):
     tail: int = 0
     priority: int = 0
     alone: bool = False  # decodes without a drafter: none exists, it refused, or it does not answer
-    asked: int = -1  # depth that the verifier grants; negative: the drafter's own
+    asked: int = -1  # depth granted by the verifier; negative: the drafter decides
     behind: int = 0  # own draft tokens that the drafter has yet to feed: after full acceptance, the last one
 
     @property
     def finished(self) -> bool:
-        """Whether everything that was asked for is committed."""
+        """Whether the request is complete."""
         return self.base >= self.goal
 
 
 def extend(session: Session, epoch: int, base: int, tokens: int) -> Session | str:
-    """Append `tokens` drafted at (epoch, base) to the tail; return the new session, or why they do not fit."""
+    """Append `tokens` drafted at (epoch, base) to the tail; return the new session, or the reason of a mismatch."""
     if epoch != session.epoch:
         return f"epoch {epoch} is not the current epoch {session.epoch}"
     if base != session.base + session.tail:
@@ -47,8 +48,8 @@ def commit(session: Session, verified: int, accepted: int, matches: bool = False
     """Commit the outcome of verifying the first `verified` tail tokens: the accepted ones and the target's own.
 
     The target adds one token a round: the correction after a mismatch, the bonus token after full acceptance. Unless
-    the drafter went on and guessed that token too (`matches`, AMUSD), the rest of the tail is worthless and a new
-    epoch begins. Commits stop at the goal.
+    the drafter went on and guessed that token too (`matches`, AMUSD), the rest of the tail is invalid and a new epoch
+    begins. Commits stop at the goal.
     """
     if not 0 <= accepted <= verified <= session.tail:
         raise ValueError(
@@ -61,9 +62,9 @@ def commit(session: Session, verified: int, accepted: int, matches: bool = False
 
 
 def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session | str:
-    """Follow the verifier to (epoch, base), as the drafter does; return the new session, or why the news is old.
+    """Follow the verifier to (epoch, base), as the drafter does; return the new session, or why the message is stale.
 
-    `asked`: the depth that comes with the news.
+    - `asked`: the depth in the message.
     """
     if epoch <= session.epoch:
         return f"epoch {epoch} is not after {session.epoch}"
@@ -74,7 +75,7 @@ def advance(session: Session, epoch: int, base: int, asked: int = -1) -> Session
 
 
 def new_era(epoch: int) -> int:
-    """Return the first epoch of the era after that of `epoch`: nothing that was sent before fits any more."""
+    """Return the first epoch of the era after that of `epoch`: all earlier messages are stale."""
     return (epoch // ERA + 1) * ERA
 
 
@@ -84,5 +85,5 @@ def era_of(epoch: int) -> int:
 
 
 def begins(epoch: int) -> bool:
-    """Whether a session that opens in that epoch is opened by its target; else it comes from another drafter."""
+    """Return whether a session that opens in that epoch is opened by its target; else it comes from another drafter."""
     return epoch % ERA <= 1  # the prefill, or the first token alone, is an era's epoch 0

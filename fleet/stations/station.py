@@ -1,9 +1,9 @@
 """A station: one server of the network as a state machine without clock, thread, socket or random number.
 
-Events go in through `handle` and answer with instructions; `plan` returns what the device should do now. A SimPy
-process and an engine worker drive the same stations, so both worlds decide alike, and a log of events fed to a
-fresh station must give the logged plans again (see `replay.py`). The kinds of stations are beside this file:
-`drafter_station.py`, `verifier_station.py`, `batch_station.py`.
+`handle` takes an event and returns instructions; `plan` returns the device's next step. A SimPy process and an engine
+worker drive the same stations, so both worlds decide alike, and a log of events fed to a fresh station gives the
+logged plans again (`fleet/records/replay.py`). The kinds are in `drafter.py`, `verifier.py`, `batch.py` and
+`router.py`.
 """
 
 import math
@@ -28,7 +28,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Plan: do nothing until the next event, or until `until_s` where that is set."""
+    """Plan: do nothing until the next event, or until `until_s` if set."""
 
     until_s: float | None = None
 
@@ -39,10 +39,10 @@ ONE = One()
 
 
 class Station:
-    """What all stations have in common: a buffer of work, one running step, and a program for the group it serves.
+    """Base of all stations: a buffer of work, one running step, and a program for the served group.
 
-    A served group keeps the device for a short program of steps (warm up, prefill, draft), because what prepares
-    its caches is useless to others. `sessions` holds this station's view of every stream by tag.
+    A served group keeps the device for a short program of steps (warm up, prefill, draft), because they prepare the
+    caches of this group only. `sessions` has this station's state of every stream by tag.
     """
 
     def __init__(self, name: str, order: Order, group: Group = ONE) -> None:
@@ -50,41 +50,41 @@ class Station:
         self.order = order
         self.group = group
         self.sessions: dict[int, Session] = {}
-        self.latest: dict[int, tuple[int, int]] = {}  # newest (request, epoch) that each tag has opened with
+        self.latest: dict[int, tuple[int, int]] = {}  # newest (request, epoch) in which each tag opened
         self.waiting = Buffer()
-        self.program: deque[tuple[StepKind, tuple[int, ...]]] = deque()  # steps to come, and for which tags
+        self.program: deque[tuple[StepKind, tuple[int, ...]]] = deque()  # future steps, and their tags
         self.running: Step | None = None
         self.steps_started = 0
         self.free_since_s = 0.0
         self.idle_gap_s = 0.0
         self.warm_tokens = 0
         self.carried = 0  # finished rows of a batch that ends as a whole
-        self.now_s = 0.0  # when `plan` was last asked
-        self.timed = False  # whether waiting work may have to wait for a time, not only for an event
+        self.now_s = 0.0  # time of the last call of `plan`
+        self.timed = False  # whether waiting work may depend on time, not only on events
         self._singly = isinstance(group, One)
         self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {}
 
     def alarm_s(self) -> float:
-        """When `due` next has something to say, unless something happens before; infinite where nothing is awaited."""
+        """Time of the next timeout, unless an event comes before; infinite without one."""
         return math.inf
 
     def due(self, now_s: float) -> list[StationEvent]:
-        """Return the events that silence amounts to at `now_s`: the station's world hands them to `handle`."""
+        """Return the timeout events at `now_s`; the caller passes them to `handle`."""
         return []
 
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
-        """Take an event that happened at `now_s`; return what follows from it."""
+        """Process an event at `now_s`; return the instructions that follow."""
         return self._handlers[type(event)](event, now_s)
 
     @property
     def ready(self) -> bool:
-        """Whether `plan` would start a step now: for drivers that must first obtain the device."""
+        """Return whether `plan` would start a step now: for drivers that must first obtain the device."""
         if self.running is not None:
             return False
         return bool(self.program or (self.waiting and (self._singly or self.timed or self._next_group())))
 
     def plan(self, now_s: float) -> Plan:
-        """Return what the device should do now; a step that is returned counts as started."""
+        """Return what the device should do now; a returned step counts as started."""
         if self.running is not None:
             return WAIT
         if not self.program:
@@ -104,15 +104,15 @@ class Station:
         return Start(self.running)
 
     def _pause(self) -> Wait:
-        """Return what to wait for when there is nothing to start."""
+        """Return what to wait for if nothing can start."""
         return WAIT
 
     def _next_group(self) -> list[int]:
-        """Indices into `waiting` of the work that is served next, together; none if the group is not complete."""
+        """Return the indices into `waiting` of the next group; none if the group is not complete."""
         return self.group.pick(self.waiting, self._members()) if self.waiting else []
 
     def _members(self) -> int:
-        """Sessions that a barrier waits for."""
+        """Return the sessions that a barrier waits for."""
         return len(self.sessions)
 
     def _plan_program(self) -> bool:
@@ -133,11 +133,11 @@ class Station:
         return True
 
     def _program(self, works: list[Work]) -> list[tuple[StepKind, tuple[int, ...]]]:
-        """List the steps that serving `works`, which are of one kind, takes, in order."""
+        """Return the steps, in order, that serve `works`, which are of one kind."""
         return [(works[0].kind, tuple([work.tag for work in works]))]
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
-        """Fix what a step of `kind` does for `session`, from the session as it is now."""
+        """Bind a step of `kind` to the present state of `session`."""
         raise AssertionError(f"{self.name} cannot {kind} session {session.tag}")
 
     def _finish(self, done: StepDone, now_s: float) -> Step | None:
@@ -150,16 +150,17 @@ class Station:
         return step
 
     def _is_new(self, tag: int, request: int, epoch: int = 0) -> bool:
-        """Note a request that opens, or comes back in a later epoch; False if it, or a later one, has opened before."""
+        """Note a request that opens, or opens again in a later epoch; False if it, or a later one, has opened
+        before."""
         if (request, epoch) <= self.latest.get(tag, (-1, 0)):
             return False
         self.latest[tag] = request, epoch
         return True
 
     def _joins(self, event: Join, alone: bool = False, epoch: int = 0) -> list[Instruction]:
-        """Open the session of a user's request, and queue its prefill; a request that came before is ignored.
+        """Open the session of a user's request, and queue its prefill; a repeated request is ignored.
 
-        Raises ValueError if the tag's last request is not complete: nobody would answer that one any more.
+        Raises ValueError if the tag's last request is not complete.
         """
         tag, before = event.tag, self.sessions.get(event.tag)
         if before is not None and event.request > before.request:
@@ -176,7 +177,7 @@ class Station:
         return []
 
     def _forget(self, tag: int) -> None:
-        """Drop a session and all work for it; a step that runs for it ends, and its outcome is ignored."""
+        """Remove a session and all work for it; a running step ends, and its outcome is ignored."""
         del self.sessions[tag]
         self.waiting.drop(tag)
         if self.program:

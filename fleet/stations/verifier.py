@@ -1,4 +1,4 @@
-"""The target's side of the network as a state machine: it owns the truth about its sessions."""
+"""The target's side of the network as a state machine; it has the authoritative state of its sessions."""
 
 from collections.abc import Sequence
 
@@ -34,15 +34,15 @@ from fleet.times.step import Member, Step, StepKind
 
 
 class VerifierStation(Station):
-    """M_p: prefills prompts, verifies drafts and owns the truth about its sessions.
+    """M_p: prefills prompts, verifies drafts and commits tokens.
 
-    Without a drafter (`speculates` is False), or when refused by one, it decodes one token a step: the standalone
-    baseline. With a rule in `allocate` it grants each draft its depth, after every round that it verified
-    (GoodSpeed, step 5 of figure 1); `rng` is for random grants. Who drafts ahead is granted what the request still
-    lacks, so that a tail ends with its request.
+    Without a drafter (`speculates` is False), or after a refusal, it decodes one token in a step: the standalone
+    baseline. With a rule in `allocate` it grants each draft its depth, after every verified round (GoodSpeed, step 5
+    of figure 1); `rng` is for random grants. A drafter that drafts ahead is granted the rest of the request, so that
+    a tail ends with its request.
 
-    A drafter that does not answer in time is given up: the session decodes alone in a new era, and asks for an empty
-    draft from time to time. When that comes, the drafter is back, and the session opens there anew.
+    A drafter that times out is given up: the session decodes alone in a new era, and from time to time requests an
+    empty draft. When that arrives, the drafter is back, and the session opens there again.
     """
 
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
@@ -63,11 +63,11 @@ class VerifierStation(Station):
         }
 
     def alarm_s(self) -> float:
-        """When a draft is overdue, or a silent drafter is to be asked again."""
+        """Time of the next draft timeout or retry."""
         return self.silence.alarm_s()
 
     def due(self, now_s: float) -> list[StationEvent]:
-        """Return what is overdue, and what is to be tried again, at `now_s`."""
+        """Return the draft timeouts and retries due at `now_s`."""
         overdue = [self.sessions[tag] for tag in self.silence.overdue(now_s)]
         retries = [self.sessions[tag] for tag in self.silence.retries(now_s)]
         return [
@@ -99,10 +99,10 @@ class VerifierStation(Station):
         return []
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
-        """Go back to a drafter that was given up, once the running step is over, if this empty draft is its answer."""
+        """Return to a drafter that was given up, after the running step, if this empty draft is its answer."""
         tag = event.tag
-        asked = tag in self.silence.retry_s and era_of(event.epoch) == era_of(session.epoch)
-        if event.tokens or not asked:
+        retried = tag in self.silence.retry_s and era_of(event.epoch) == era_of(session.epoch)
+        if event.tokens or not retried:
             return [Ignored(event, f"request {event.request} of tag {tag} decodes alone")]
         self.silence.heard(tag)
         if not self._runs(tag):
@@ -112,7 +112,7 @@ class VerifierStation(Station):
         return []
 
     def _go_back(self, tag: int, now_s: float) -> DraftRequest:
-        """Ask the drafter for drafts again, from where the session is now, in a new era."""
+        """Request drafts again, from the session's present state, in a new era."""
         self.silence.forget(tag)
         epoch = new_era(self.sessions[tag].epoch) + 1
         session = msgspec.structs.replace(self.sessions[tag], alone=False, epoch=epoch, tail=0)
@@ -124,7 +124,7 @@ class VerifierStation(Station):
         return self._request(session, True, granted, now_s)
 
     def _request(self, session: Session, opening: bool, granted: int, now_s: float) -> DraftRequest:
-        """Ask the drafter for a draft, and begin to wait for it."""
+        """Request a draft, and start its timeout."""
         self.silence.waits(session.tag, now_s)
         tag, request, base = session.tag, session.request, session.base
         granted = session.goal - base if self.ahead else granted
@@ -144,7 +144,7 @@ class VerifierStation(Station):
         return [Leave(tag, event.request, event.epoch)]
 
     def _retry(self, event: Retry, now_s: float) -> list[Instruction]:
-        """Ask for an empty draft, which costs a drafter nothing: decoding goes on meanwhile."""
+        """Request an empty draft, which costs a drafter nothing; decoding continues meanwhile."""
         session, tag = self.sessions.get(event.tag), event.tag
         waits = session is not None and session.request == event.request and tag in self.silence.retry_s
         if session is None or not waits:
@@ -161,22 +161,22 @@ class VerifierStation(Station):
         if self.ahead:
             if self._under_way(session.tag):
                 return
-            complete = session.base + session.tail >= session.goal  # no more of it will come
+            complete = session.base + session.tail >= session.goal  # the tail is complete
             if session.tail < self.ahead.least and not complete:
                 self.silence.waits(session.tag, now_s)
                 return
         self.waiting.append(Work("verify", session.tag, session.priority))
 
     def _under_way(self, tag: int) -> bool:
-        """Whether work for a session is queued, or runs."""
+        """Return whether work for a session is queued or runs."""
         return bool(self.waiting.holds(tag)) or self._runs(tag)
 
     def _runs(self, tag: int) -> bool:
-        """Whether a step for a session runs."""
+        """Return whether a step for a session runs."""
         return self.running is not None and any(member.tag == tag for member in self.running.members)
 
     def _drop_work(self, tag: int) -> None:
-        """Take what waits for a session out of the buffer."""
+        """Remove a session's waiting work from the buffer."""
         self.waiting.drop(tag)
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
@@ -207,7 +207,7 @@ class VerifierStation(Station):
         return followed
 
     def _learn(self, step: Step, outcomes: Sequence[Outcome]) -> dict[int, int]:
-        """Update the allocation with the outcomes, and ask for the lengths of the drafts that follow."""
+        """Update the allocation with the outcomes, and get the lengths of the next drafts."""
         assert self.grants is not None
         for member, outcome in zip(step.members, outcomes, strict=True):
             session = self.sessions[member.tag]
@@ -224,7 +224,7 @@ class VerifierStation(Station):
     def _commit(
         self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
     ) -> list[Instruction]:
-        """Book what a step gave one session, and send the session on its way."""
+        """Commit a session's tokens, and start its next round."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
         session = commit(before, verified, outcome.accepted, outcome.matches)
@@ -236,7 +236,7 @@ class VerifierStation(Station):
                 Released(session.tag, session.request),
                 Finished(session.tag, session.request),
             ]
-            # The drafter knows this request only if a draft was asked for: not after a prefill, not when refused.
+            # The drafter has the request only if a draft was requested: not after a prefill, not after a refusal.
             known = kind == "verify" or session.epoch - self.first_epoch >= ERA
             return [Leave(session.tag, session.request), *finished] if known else finished
         if session.tag in self.silence.returning:
@@ -244,7 +244,7 @@ class VerifierStation(Station):
         if session.alone:
             self.waiting.append(Work("decode", session.tag, session.priority))
             return []
-        if session.epoch == before.epoch:  # the rest of the tail stands, and the drafter needs no news
+        if session.epoch == before.epoch:  # the rest of the tail stays valid, and the drafter needs no message
             self._ask(session, now_s)
             return []
         opening = kind == "prefill"

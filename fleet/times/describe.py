@@ -1,4 +1,4 @@
-"""A profile in rows for people: each quantity with its unit, and how well a fitted one fits."""
+"""A profile in rows for people: each quantity with its unit and its fit error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from fleet.times.profile import STEPS, HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
 
-SHOWN_TOKENS = (1, 16, 256)  # of an estimated pass
+SHOWN_TOKENS = (1, 16, 256)  # tokens of an estimated pass
 
 
 def formula_ms(time: StepTime) -> str:
@@ -22,14 +22,16 @@ def formula_ms(time: StepTime) -> str:
         (time.per_token_context_s, " k n"), (time.per_row_s, " r"), (time.per_row_token_s, " m"),
         (time.per_row_context_s, " r n"), (time.several_s, " [r]"), (time.several_per_token_s, " [r] k"),
     ]  # fmt: skip
-    told = [f"{1000 * value:.3g}{term}" for value, term in terms if value]
+    terms_ms = [f"{1000 * value:.3g}{term}" for value, term in terms if value]
     if time.roofline is not None:
-        told.append(roofline_ms(time.roofline))
-    return (" + ".join(told) or "0") + " ms"
+        terms_ms.append(roofline_ms(time.roofline))
+    return (" + ".join(terms_ms) or "0") + " ms"
 
 
 def roofline_ms(roofline: Roofline) -> str:
-    """Return an estimated pass at some tokens fed, and what context adds to a row that feeds one, in milliseconds."""
+    """Return the time of an estimated pass at some tokens, and the time of context in a row of one token, in
+    milliseconds.
+    """
     at = [f"{1000 * roofline.mean_s(1, 0, fed, fed - 1):.3g} at {fed}" for fed in SHOWN_TOKENS]
     a_thousand_ms = roofline.mean_s(1, 1000) - roofline.mean_s(1, 0)
     passes = "k x (" if roofline.in_turn else "("
@@ -37,7 +39,7 @@ def roofline_ms(roofline: Roofline) -> str:
 
 
 def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
-    """Rows for people: quantity, value with unit, and how well a fitted one fits (median relative error)."""
+    """Return rows for people: quantity, value with unit, and the fit's median relative error."""
     rows = []
     batched = profile.measured.get("steps", {})
     for name in (*STEPS, "realign"):

@@ -1,4 +1,4 @@
-"""How long steps take, drawn from a profile: for the simulator, and for replayed targets that only wait."""
+"""Draws step times from a profile, for the simulator and for replayed stations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
@@ -16,19 +16,19 @@ PREFILLS = frozenset({"prefill", "draft_prefill"})
 
 
 def ratios(spread: Spread, rng: np.random.Generator) -> Iterator[float]:
-    """Yield independent multipliers of a mean time, for ever; their numbers are drawn block by block."""
+    """Yield independent multipliers of a mean time without end, drawn block by block."""
     if isinstance(spread, Constant):
         return repeat(1.0)
     return chain.from_iterable(block.tolist() for block in ratio_blocks(spread, rng))
 
 
 def ratio_blocks(spread: Spread, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield the multipliers of `ratios` block by block, each drawn when it is asked for."""
+    """Yield the multipliers of `ratios` block by block; each block is drawn on demand."""
     return (spread.ratios(block) for block in uniform_blocks(rng))
 
 
 def delays_s(delay: Delay, rng: np.random.Generator) -> Iterator[float]:
-    """Yield independent delays in seconds, for ever."""
+    """Yield independent delays in seconds without end."""
     return (delay.mean_s * ratio for ratio in ratios(delay.spread, rng))
 
 
@@ -45,7 +45,7 @@ Draw = Callable[[int, int, float], float]
 def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
     """Return the function that draws the time in seconds of a step over (tokens, context).
 
-    Its third argument is what the rows of a batch beyond the first add to the mean.
+    Its third argument is the mean time of a batch's further rows.
     """
     spread = ratios(time.spread, rng)
     a, b, c, e = time.base_s, time.per_token_s, time.per_context_token_s, time.per_token_context_s
@@ -55,14 +55,14 @@ def step_durations(time: StepTime, rng: np.random.Generator) -> Draw:
 
 
 def step_name(drafting: bool, kind: str) -> str:
-    """Name that a profile gives to a station's steps of `kind`: drafter and target have a prefill each."""
+    """Return the profile's name for a station's steps of `kind`: drafter and target have a prefill each."""
     if kind == "prefill":
         return "draft_prefill" if drafting else "verify_prefill"
     return kind
 
 
 def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
-    """Tokens fed and context: what the time of a step over `tokens` tokens at committed length `base` depends on.
+    """Return tokens and context that set the time of a step over `tokens` tokens at committed length `base`.
 
     d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; a prefill has no context.
     """
@@ -78,14 +78,15 @@ def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
 
 
 def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> float:
-    """Draw the time of a step: of its one member, or of a batch whose longest row sets the time.
+    """Draw the time of a step of one member, or of a batch, whose longest row sets the time.
 
-    `padded`: rows are filled up to the longest. `tokens`: what the members work on, where that differs from the plan.
+    - `padded`: rows are padded to the longest.
+    - `tokens`: tokens of the members, if different from the plan.
     """
     members = step.members
     if len(members) == 1 and not step.ballast and tokens is None:
         member = members[0]
-        if step.kind == "draft":  # the two frequent ones, without a detour
+        if step.kind == "draft":  # fast path of the two frequent cases
             return draw(member.tokens, member.base, 0.0)
         if step.kind == "verify":
             return draw(member.tokens + 1, member.base, 0.0)
@@ -95,9 +96,9 @@ def timed(draw: Draw, time: StepTime, step: Step, padded: bool = False, tokens: 
 
 
 def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None) -> tuple[int, int, int, int]:
-    """Return what the time of a batch's step depends on: tokens and context of the longest row, rows, others' tokens.
+    """Return the inputs of a batch's step time: tokens and context of the longest row, rows, others' tokens.
 
-    `padded` and `tokens` as in `timed`. Prompts are read one by one, and never filled up.
+    `padded` and `tokens` as in `timed`. Prompts are prefilled one by one, and never padded.
     """
     planned = tokens if tokens is not None else [member.tokens for member in step.members]
     places = [grid_place(step.kind, length, member.base) for length, member in zip(planned, step.members, strict=True)]
@@ -109,7 +110,7 @@ def extent(step: Step, padded: bool = False, tokens: Sequence[int] | None = None
 
 
 def nodes_of(step: Step, shape: Shape) -> list[int] | None:
-    """Return how many nodes each member's draft has, where that is not its depth."""
+    """Return the number of nodes of each member's draft, if different from its depth."""
     return None if shape.kind == "chain" else [shape.nodes(member.tokens) for member in step.members]
 
 
@@ -155,7 +156,7 @@ def batch_durations(
 ) -> Duration:
     """Return the function that draws the times of a co-located batch's steps; `shape` and `padded` as above.
 
-    `drafted`: how many tokens each row of a draft step gets, where a stop rule decides on that.
+    - `drafted`: number of tokens of each row of a draft step, if a stop rule decides on it.
     """
     of_kind = {
         "draft": times.draft,

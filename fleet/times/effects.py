@@ -1,4 +1,4 @@
-"""Idle gaps, which slow the next draft, and electrical power."""
+"""Slowdown after idle gaps, and electrical power."""
 
 import bisect
 from typing import Annotated
@@ -12,14 +12,14 @@ Watts = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a drafter slows down after it was idle: flat, rising, flat (StarSD, section 5.3 and figure 6b).
+    """Slowdown of a drafter after an idle gap: flat, rising, flat (StarSD, section 5.3 and figure 6b).
 
     Keys:
         gaps_s: Idle gaps, rising.
-        slowdowns (factor): `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between, flat
-            outside.
-        recoveries (share): `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure 6c),
-            flat beyond the last.
+        slowdowns (factor): `slowdowns[i]` multiplies the draft time after a gap of `gaps_s[i]`, linear in between,
+            flat outside.
+        recoveries (share): `recoveries[w]` is the share of the excess that is left after w warm-up tokens (figure
+            6c), flat beyond the last.
     """
 
     gaps_s: Annotated[tuple[Seconds, ...], Meta(min_length=1)] = (0.0,)
@@ -39,11 +39,11 @@ class IdleEffect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NEVER_IDLE = IdleEffect()
-"""No idleness slows anything."""
+"""No slowdown after idle gaps."""
 
 
 def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> float:
-    """Piecewise linear interpolation, flat outside; `numpy.interp` for one number is ten times slower."""
+    """Piecewise linear interpolation, flat outside; for one number, `numpy.interp` is ten times slower."""
     right = bisect.bisect_right(xs, x)
     if right == 0:
         return ys[0]
@@ -54,12 +54,12 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
 
 
 class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Electrical power of a device, by what it does.
+    """Electrical power of a device by activity.
 
     Keys:
-        idle_w: While it does nothing.
+        idle_w: While idle.
         draft_w: While it drafts, or prefills a drafter's cache.
-        verify_w: While it does anything else: verifies, decodes, or prefills a target's cache.
+        verify_w: In all other steps: verification, decoding, or prefill of a target's cache.
     """
 
     idle_w: Watts

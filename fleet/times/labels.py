@@ -1,15 +1,15 @@
-"""What kind of numbers a profile holds: measured, stated by sources, estimated or assumed."""
+"""Kinds of numbers in a profile: measured, stated by sources, estimated or assumed."""
 
 from typing import Literal
 
 from fleet.times.profile import HardwareProfile
 
 Basis = Literal["measured", "stated", "estimated", "assumed"]
-LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # how the source of a number may begin
+LABELS = ("measured", "fitted", "stated", "estimated", "assumed")  # possible prefixes of a number's source
 
 
 def label_of(source: str) -> str:
-    """Return what kind of number a source tells of; one that begins with no label is a statement of that source.
+    """Return the kind of number of a source; without a known prefix, the source states the number.
 
     >>> label_of("assumed: two GPUs of one host"), label_of("StarSD table 1, t_s at N = 3")
     ('assumed', 'stated')
@@ -18,7 +18,7 @@ def label_of(source: str) -> str:
 
 
 def basis_of(profile: HardwareProfile) -> Basis:
-    """Return what the step times of a profile rest on; one estimated step makes all of it an estimate."""
+    """Return the kind of a profile's step times; one estimated step makes all of it an estimate."""
     labels = {label_of(source) for source in profile.sources.values()}
     if "estimated" in labels:
         return "estimated"
@@ -28,12 +28,12 @@ def basis_of(profile: HardwareProfile) -> Basis:
 
 
 def estimated_numbers(profile: HardwareProfile) -> list[str]:
-    """List the numbers of a profile that are estimated, by their dotted names."""
+    """List a profile's estimated numbers by their dotted names."""
     return [name for name, source in profile.sources.items() if label_of(source) == "estimated"]
 
 
 def warning_of(basis: str) -> str:
-    """Return the words that go with every result of such step times: none but for estimated ones.
+    """Return the warning of every result of such step times; empty unless they are estimated.
 
     >>> warning_of("estimated")
     'step times estimated, not measured'

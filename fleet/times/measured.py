@@ -1,4 +1,4 @@
-"""What a calibration measured beside the numbers of a profile, row by row, as figures and reproductions read it."""
+"""Measurements of a calibration beside a profile's numbers, row by row, for figures and reproductions."""
 
 from typing import Annotated, TypeVar
 
@@ -14,7 +14,7 @@ Duration = Annotated[float, Meta(gt=0, le=1e9)]  # seconds
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-class AfterIdle(msgspec.Struct, frozen=True):
+class DraftAfterIdle(msgspec.Struct, frozen=True):
     """Draft times after an idle gap: mean, and the tenth and ninetieth percentile, in seconds."""
 
     gap_s: Seconds
@@ -24,7 +24,7 @@ class AfterIdle(msgspec.Struct, frozen=True):
 
 
 class AfterWarmUp(msgspec.Struct, frozen=True):
-    """Draft times after so many throw-away tokens; seconds as in `AfterIdle`."""
+    """Draft times after warm-up tokens; seconds as in `DraftAfterIdle`."""
 
     warm_tokens: Annotated[int, Meta(ge=0)]
     mean_s: Duration
@@ -45,24 +45,24 @@ class FittedStep(msgspec.Struct, frozen=True):
 
 
 class _Rows(msgspec.Struct, frozen=True):
-    idle: Annotated[list[AfterIdle], Meta(min_length=1)] | None = None
+    idle: Annotated[list[DraftAfterIdle], Meta(min_length=1)] | None = None
     warm_up: Annotated[list[AfterWarmUp], Meta(min_length=1)] | None = None
     draft: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
     verify: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
 
 
-def after_idle(profile: HardwareProfile) -> list[AfterIdle]:
-    """Return the draft times after idle gaps; InputError where the profile holds none."""
+def after_idle(profile: HardwareProfile) -> list[DraftAfterIdle]:
+    """Return the draft times after idle gaps; InputError if the profile has none."""
     return _found(profile, "idle", _rows(profile, "idle").idle)
 
 
 def after_warm_up(profile: HardwareProfile) -> list[AfterWarmUp]:
-    """Return the draft times after warm-up tokens; InputError where the profile holds none."""
+    """Return the draft times after warm-up tokens; InputError if the profile has none."""
     return _found(profile, "warm_up", _rows(profile, "warm_up").warm_up)
 
 
 def fitted_steps(profile: HardwareProfile) -> dict[str, list[FittedStep]]:
-    """Return the grids of draft and verification; InputError where the profile lacks one."""
+    """Return the grids of draft and verification; InputError if the profile lacks one."""
     return {
         "draft": _found(profile, "draft", _rows(profile, "draft").draft),
         "verify": _found(profile, "verify", _rows(profile, "verify").verify),
@@ -70,8 +70,8 @@ def fitted_steps(profile: HardwareProfile) -> dict[str, list[FittedStep]]:
 
 
 def _rows(profile: HardwareProfile, name: str) -> _Rows:
-    given = {name: profile.measured[name]} if name in profile.measured else {}
-    return convert(given, _Rows, f"profile {profile.name}: measured")
+    rows = {name: profile.measured[name]} if name in profile.measured else {}
+    return convert(rows, _Rows, f"profile {profile.name}: measured")
 
 
 def _found(profile: HardwareProfile, name: str, rows: list[R] | None) -> list[R]:

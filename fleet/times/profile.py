@@ -1,7 +1,7 @@
-"""Hardware profiles: what each step costs on a machine, as numbers with their spread and their provenance.
+"""Hardware profiles: the time of each step on a machine, as numbers with their spread and their provenance.
 
-A profile is written by `calibrate/` from measurements, or shipped with numbers from stated sources. The simulator
-draws its times from it, the analytic model takes its means.
+`calibrate/` writes profiles from measurements; shipped ones have numbers from stated sources. The simulator draws its
+times from a profile, and the analytic model uses its means.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ Size = Annotated[int, Meta(ge=0, le=10**9)]
 
 
 class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything the simulator needs to know about a machine and a model pair.
+    """All numbers that the simulator needs about a machine and a model pair.
 
     A profile is a JSON file with these keys, or the same as a table `[profile]` of a scenario.
 
     Keys:
-        name: What the profile is called in tables.
+        name: Name of the profile in tables.
         draft: `S(d)`, time of a draft step by speculation length and context.
         verify: `t_v`, time of a verification by tokens fed (draft tokens + 1) and context.
         decode: Time of one plain decoding step of the standalone target, by context.
@@ -41,22 +41,22 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         verify_prefill: Time of a target's prefill, by prompt tokens.
         realign: Time of unpadding and padding a batch anew, its cache included, by rows and context.
         transfer: Time of fetching a session's cache from another drafter, by its tokens.
-        catch_up_s: What a draft takes longer after full acceptance, where the drafter feeds its own last token by a
-            step of its own.
+        catch_up_s: Extra time of a draft after full acceptance, when the drafter feeds its own last token in a
+            separate step.
         overhead: Delays around steps, by how stations share a device.
         link: The link between drafter and target, one way.
-        idle: How a drafter slows down after an idle gap.
+        idle: Slowdown of a drafter after an idle gap.
         contention (factor): `contention[k-1]` multiplies every step of a shared device while k stations are active on
             it.
-        acceptance: How many draft tokens pass verification, where the scenario does not say.
+        acceptance: Acceptance of draft tokens, unless the scenario sets it.
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
-        hidden (numbers): Length of the target's hidden states of one token, which is what EAGLE heads are told.
-        positions (tokens): How many places of a text the models have learned an embedding for; a draft is shortened
-            rather than reach beyond. 0 is any number.
+        hidden (numbers): Length of the target's hidden states of one token, which EAGLE heads receive.
+        positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
+            is no limit.
         power: Electrical power of a device. Left out, energy is not reported.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
-        sources: Where each number comes from, by its dotted name: a paper's table, or the word "assumed".
-        measured: Raw quantiles, residuals and what else a reader needs to judge the fits.
+        sources: Source of each number, by its dotted name: a paper's table, or the word "assumed".
+        measured: Raw quantiles, residuals and other data to judge the fits.
         version (number): Format of the file. A file of another format is refused.
     """
 
@@ -84,7 +84,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Version = FORMAT
 
     def digest(self) -> str:
-        """Fingerprint of the numbers: the same for equal profiles, wherever they were read from."""
+        """Fingerprint of the numbers: equal profiles have equal ones, from any file."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""Rooflines: how long passes through a model take where nobody measured them, by memory, compute and the host."""
+"""Rooflines: estimated times of passes through a model, from memory, compute and host limits."""
 
 import bisect
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ Tokens = Annotated[int, Meta(ge=1, le=10**9)]
 
 
 class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the attention of all layers of one kind takes: it reads keys and values, and computes on pairs of tokens.
+    """Time of the attention of all layers of one kind: it reads keys and values, and computes on pairs of tokens.
 
     Keys:
-        read_s (s/token): Reading the keys and values of one token of context.
-        pair_s (s/token^2): Computing on one pair of a token that is fed and a token that it looks at.
-        window (tokens): How many tokens these layers look back; 0 is all of them.
+        read_s (s/token): Time to read the keys and values of one token of context.
+        pair_s (s/token^2): Time to compute one pair of a fed token and a token that it attends to.
+        window (tokens): Number of context tokens that these layers attend to; 0 is all of them.
     """
 
     read_s: PassTime
@@ -26,28 +26,28 @@ class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
     def work_s(self, each: float, fed: float, rows: float, context: float) -> tuple[float, float]:
-        """Return the time of reading and of computing; `each`: tokens of the longest of the rows, `fed`: of all."""
-        own = (each + 1) / 2  # a token looks at those that are fed with it up to itself
-        known = context
+        """Return the time of reading and of computing; `each`: tokens of the longest row, `fed`: of all rows."""
+        own = (each + 1) / 2  # a token attends to itself and to earlier fed tokens
+        attended = context
         if self.window:
-            own, known = min(own, self.window), _shorter(context, self.window)
-        return self.read_s * (rows * known + fed), self.pair_s * fed * (known + own)
+            own, attended = min(own, self.window), _shorter(context, self.window)
+        return self.read_s * (rows * attended + fed), self.pair_s * fed * (attended + own)
 
 
 class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Time of passes through a model that follows from its shape and a device: no step was measured.
+    """Estimated time of passes through a model, from its shape and a device.
 
-    Each operator takes (memory^p + compute^p)^(1/p), which is the longer of both where one of them is much longer. A
+    Each operator takes (memory^p + compute^p)^(1/p), which is the longer of both if one of them is much longer. A
     step is one pass over the tokens of all its rows, or, in a draft, a pass for each token of the longest row.
 
     Keys:
-        tokens (tokens): Tokens that a pass feeds, over all rows; rising.
-        pass_s: `pass_s[i]` is the time of all but attention in a pass over `tokens[i]`; linear in between, and beyond
-            the last as steep as before it.
-        attention: What the attention of each kind of layer adds.
+        tokens (tokens): Tokens of a pass, over all rows; rising.
+        pass_s: `pass_s[i]` is the time without attention of a pass over `tokens[i]`; linear in between, and
+            extrapolated from the last two.
+        attention: Time of attention for each kind of layer.
         sharpness (factor): `p` of the formula; 1 adds memory and compute, a large one takes the longer.
-        host_s: What the host takes to launch a pass; no pass is shorter.
-        in_turn: Whether the tokens of a row are made one after the other, a pass each: a draft.
+        host_s: Host time to launch a pass; no pass is shorter.
+        in_turn: Whether the tokens of a row need a pass each: a draft.
     """
 
     tokens: Annotated[tuple[Tokens, ...], Meta(min_length=2)]
@@ -63,9 +63,10 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a roofline needs rising tokens, and for each of them a pass_s that does not fall")
 
     def mean_s(self, tokens: float, context: float = 0.0, rows: int = 1, row_tokens: float = 0.0) -> float:
-        """Mean time in seconds; `tokens` and `context` are the longest row's, `row_tokens` those of all others.
+        """Return the mean time in seconds; `tokens` and `context` are the longest row's, `row_tokens` those of all
+        others.
 
-        `context` may be an array, of steps that are alike else.
+        `context` may be an array, for steps that are equal otherwise.
         """
         if tokens <= 0:
             return 0.0
@@ -88,9 +89,9 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.pass_s[right - 1] + share * (self.pass_s[right] - self.pass_s[right - 1])
 
     def padded_to(self, sizes: Sequence[int]) -> "Roofline":
-        """Return the same passes, each filled up to the next of these rising sizes, for which graphs were captured.
+        """Return the same passes, each padded to the next of these rising sizes, for which graphs were captured.
 
-        Attention looks at what is there alone; passes beyond the last size stay as they are.
+        Attention ignores the padding; passes beyond the last size are unchanged.
         """
         starts = [1, *(size + 1 for size in sizes[:-1])]
         edges = sorted({edge for pair in zip(starts, sizes, strict=True) for edge in pair})
@@ -112,10 +113,10 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _longer(one: float, other: float) -> float:
-    """Return the larger one, entry by entry of an array."""
+    """Return the maximum, element-wise for an array."""
     return np.maximum(one, other) if isinstance(one, np.ndarray) else max(one, other)
 
 
 def _shorter(one: float, other: float) -> float:
-    """Return the smaller one, entry by entry of an array."""
+    """Return the minimum, element-wise for an array."""
     return np.minimum(one, other) if isinstance(one, np.ndarray) else min(one, other)

@@ -1,4 +1,4 @@
-"""A step: what a device does without interruption for one session or a group of them."""
+"""A step: uninterrupted work of a device for one session or a group of them."""
 
 from typing import Literal
 
@@ -8,9 +8,9 @@ StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "rea
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """One session's share in a step, bound when the step starts: `tokens` new ones after `base` known ones.
+    """One session's part of a step, bound when the step starts: `tokens` new ones after `base` committed ones.
 
-    `behind`: own draft tokens that the drafter feeds before, because they passed verification before it fed them.
+    - `behind`: own draft tokens that the drafter feeds first, because they passed verification before it fed them.
     """
 
     tag: int
@@ -22,11 +22,11 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """What the device does without interruption for its members.
+    """Uninterrupted work of a device for its members.
 
-    `idle_gap_s`: how long the station had nothing to do before the group that this step belongs to;
-    `warm_tokens`: warm-up tokens that ran since. Together they set how cold the device is (StarSD, section 5.3).
-    `ballast`: finished rows that a fixed batch still carries. They cost time and yield nothing.
+    - `idle_gap_s`: idle time of the station before this step's group.
+    - `warm_tokens`: warm-up tokens since then. Both set the slowdown of the step (StarSD, section 5.3).
+    - `ballast`: finished rows of a fixed batch, which cost time and yield nothing.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""How long steps and links take: means by tokens and context, or by bytes, and their spread."""
+"""Times of steps and links: means by tokens and context, or by bytes, and their spread."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ class Constant(msgspec.Struct, frozen=True, tag="constant", tag_field="spread", 
 
 
 class Exponential(msgspec.Struct, frozen=True, tag="exponential", tag_field="spread", forbid_unknown_fields=True):
-    """Exponentially distributed times, as queueing theory likes them."""
+    """Exponentially distributed times, as in queueing theory."""
 
     def ratios(self, uniforms: np.ndarray) -> np.ndarray:
         """Multipliers of the mean for uniform numbers in [0, 1)."""
@@ -58,22 +58,22 @@ Spread = Constant | Exponential | Quantiles
 class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time of a step over k tokens after n tokens of context: a + b k + c n + e k n, times the spread.
 
-    StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; the fixed cost `base_s` is real (kernel launches,
-    Python) and belongs to it. In a batch, tokens and context are those of the longest row, which sets the time; the
-    further rows add their own terms. Tokens of further rows count with their padding, where there is any.
+    StarSD's S(d) = d t_s (equation 5) is the case a = c = e = 0; `base_s` is a step's fixed time (kernel launches,
+    Python). In a batch, tokens and context are those of the longest row, and further rows add their own terms. Tokens
+    of further rows include their padding.
 
     Keys:
         base_s: `a`, the fixed time of a step.
-        per_token_s (s/token): `b`, what each token of the step (of its longest row) adds.
-        per_context_token_s (s/token): `c`, what each token of context (of the longest row) adds.
-        per_token_context_s (s/token^2): `e`, what each pair of a token and a context token adds: attention.
-        per_row_s (s/row): What each row beyond the first adds.
-        per_row_token_s (s/token): What each token of the rows beyond the longest adds.
-        per_row_context_s (s/token): What each row beyond the first adds for every token of the longest row's context.
-        several_s: What is added once where there are several rows: other kernels, and masks.
-        several_per_token_s (s/token): What is added for each token of the longest row where there are several rows.
-        spread: How single times spread around this mean; their mean is it.
-        roofline: What passes take by a roofline, beside the terms above: estimated profiles have it.
+        per_token_s (s/token): `b`, time of each token of the step (of its longest row).
+        per_context_token_s (s/token): `c`, time of each token of context (of the longest row).
+        per_token_context_s (s/token^2): `e`, time of each pair of a token and a context token: attention.
+        per_row_s (s/row): Time of each row beyond the first.
+        per_row_token_s (s/token): Time of each token of the rows beyond the longest.
+        per_row_context_s (s/token): Time of each row beyond the first for every token of the longest row's context.
+        several_s: Time added once if there are several rows: other kernels, and masks.
+        several_per_token_s (s/token): Time added for each token of the longest row if there are several rows.
+        spread: Spread of single times around this mean.
+        roofline: Time of passes by a roofline, in addition to the terms above; estimated profiles have it.
     """
 
     base_s: Seconds = 0.0
@@ -101,7 +101,7 @@ class StepTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return single_s + self.rows_s(tokens, context, rows, row_tokens)
 
     def rows_s(self, tokens: float, context: float, rows: int, row_tokens: float) -> float:
-        """Return what the rows beyond the first add."""
+        """Return the time of the rows beyond the first."""
         if rows == 1:
             return 0.0
         several_s = self.several_s + self.several_per_token_s * tokens
@@ -138,5 +138,5 @@ class LinkTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def s_per_byte(self) -> float:
-        """Time that each byte adds."""
+        """Time of each byte."""
         return 1 / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0

@@ -1,8 +1,7 @@
-"""A compiled loop for plain stars: the same records as the SimPy path's, row for row, many times as fast.
+"""A compiled loop for plain stars: the same records as the SimPy path, many times as fast.
 
-`plain.py` says which fleets it knows; whatever else there is takes the SimPy path. `arrays.py` lays a fleet out in
-arrays of the records of `layout.py`, `numbers.py` feeds the loop with random numbers, `kernel.py` is the loop,
-`table.py` makes Arrow columns of what it wrote, `told.py` tables for metrics where no records are wanted, and `run.py`
-drives it. `choice.py` says when it is taken. Numba compiles it, which is an optional extra (`pip install
-'specfleet[fast]'`); `choice.py` and `plain.py` alone are imported without it.
+1. `choice.py` selects the path; `plain.py` lists what the loop supports. Both work without numba.
+2. `arrays.py` lays a fleet out in arrays of the records of `layout.py`; `numbers.py` draws random numbers.
+3. `kernel.py` is the loop, compiled by numba (`pip install 'specfleet[fast]'`); `run.py` drives it.
+4. `table.py` makes the event table, `findings.py` the tables of metrics without an event table.
 """

@@ -1,7 +1,7 @@
-"""A plain star in arrays, as the compiled loop wants it: requests, streams, stations, links, and mean times.
+"""Arrays of a plain star for the compiled loop: requests, streams, stations, links, and mean times.
 
-Times and sizes come from the functions that the SimPy path calls, once for each base, prompt or number of tokens that
-can occur; no formula stands here. Random sources are made in the order in which `sim/network.py` makes them.
+Times and sizes come from the functions of the SimPy path, for each possible base, prompt and number of tokens. Random
+generators are made in the order of `sim/network.py`.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
 from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
-from sim.fast.numbers import Lengths, Maker, Sources, child, once
+from sim.fast.numbers import DrawnLengths, Maker, MultiplierSources, child, once
 
-SPARE = 1.15  # of random numbers that are drawn ahead, over those of a mean target
-UNUSED = np.random.default_rng(0)  # for step times without their spread, which draw nothing
+SPARE = 1.15  # random numbers drawn in advance, relative to those of a mean target
+UNUSED = np.random.default_rng(0)  # for step times without spread
 
 
-class Star(NamedTuple):
-    """All that the loop works on, and what feeds it with random numbers; see `kernel.py` and `layout.py`."""
+class StarArrays(NamedTuple):
+    """State of the loop, and its sources of random numbers; see `kernel.py` and `layout.py`."""
 
     requests: Array
     streams: Array
@@ -48,28 +48,27 @@ class Star(NamedTuple):
     numbers: Numbers
     heap: Array
     clocks: Array
-    sources: Sources
-    lengths: Lengths
+    sources: MultiplierSources
+    lengths: DrawnLengths
 
 
-def star_of(fleet: Fleet) -> Star:
-    """Lay out a fleet that is a plain star, as it is before anything happens.
+def star_of(fleet: Fleet) -> StarArrays:
+    """Lay out a plain star in its initial state.
 
-    Raises InputError as the SimPy path does, for a workload that cannot be read, or an acceptance model that knows too
-    little.
+    Raises InputError as the SimPy path does, for a bad workload file or acceptance model.
     """
     streams = streams_of(fleet)
     sampler = Outcomes(fleet).lengths
     assert isinstance(sampler, Sampler)
     flat = [request for requests in streams.values() for request in requests]
-    lengths, sources = _lengths(fleet, sampler, flat), Sources()
+    lengths, sources = _lengths(fleet, sampler, flat), MultiplierSources()
     drawn = sources_of(fleet.seed)
     delays = (partial(child, drawn.delays, number) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
     wires, way_of = _wires(fleet, streams, sources, drawn.links)
     rounds, own = SPARE * lengths.rounds, stations["steps"][fleet.verifiers.count :].tolist()
     at, to = sources.draw_ahead(dict.fromkeys(own, rounds / max(len(own), 1)), rounds / fleet.verifiers.count)
-    star = Star(
+    star = StarArrays(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
         stations=stations,
@@ -87,7 +86,7 @@ def star_of(fleet: Fleet) -> Star:
 
 
 def records(kind: np.dtype[np.void], count: int) -> Array:
-    """Return records of zeros."""
+    """Return `count` records of zeros."""
     return np.zeros(count, dtype=kind)
 
 
@@ -100,18 +99,18 @@ def _real(values: Sequence[float] | Sequence[Sequence[float]]) -> Array:
 
 
 def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
-    """Return the function that tells the mean time of a step of `kind` over (tokens, base), as `timed` draws it."""
+    """Return the mean time in seconds of a step of `kind` as a function of (tokens, base)."""
     draw = step_durations(msgspec.structs.replace(time, spread=Constant()), UNUSED)
     return lambda tokens, base: draw(*grid_place(kind, tokens, base), 0.0)
 
 
-def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Lengths:
+def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> DrawnLengths:
     committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
     rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for request in requests]
-    return Lengths(sampler, [request.number for request in requests], rounds)
+    return DrawnLengths(sampler, [request.number for request in requests], rounds)
 
 
-def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths) -> Array:
+def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLengths) -> Array:
     flat, tags = [request for requests in streams.values() for request in requests], list(streams)
     made, size_of = records(A_REQUEST, len(flat)), _size_of(fleet)
     prompts = made["prompt"] = _whole([request.prompt_tokens for request in flat])
@@ -122,13 +121,13 @@ def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths)
     lengths_of = list(map(len, streams.values()))
     verifying = [fleet.verifier_times(fleet.target_of(tag)).prefill for tag in tags]
     made["prefill_s"] = _prefills_s(verifying, lengths_of, prompts)
-    if fleet.drafters.count:  # its first round begins after the prompt and the token that the prefill gave
+    if fleet.drafters.count:  # the first round follows the prompt and the token of the prefill
         drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
         made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
         each, of = np.unique(prompts, return_inverse=True)
         opening = [size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt) for prompt in each.tolist()]
         made["opening_bytes"] = _whole(opening)[of]
-        # A message is as long as its parts, and a larger number is written at least as long as a smaller one.
+        # The size of a message is the sum of its parts, and never falls with a number in it.
         of_tag = _rising(lambda tag: size_of(Leave(tag, 0), 0), _whole(tags))
         of_number = _rising(lambda number: size_of(Leave(0, number), 0), made["number"])
         made["leave_bytes"] = np.repeat(of_tag, lengths_of) + of_number - size_of(Leave(0, 0), 0)
@@ -136,7 +135,7 @@ def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths)
 
 
 def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Array) -> Array:
-    """Mean prefill times, from the times and the number of requests of each stream."""
+    """Return the mean prefill time of each request; `requests` is the number of requests of each stream."""
     numbers = {id(time): time for time in times}
     place = {key: number for number, key in enumerate(numbers)}
     of_stream = np.repeat(_whole([place[id(time)] for time in times]), requests)
@@ -148,7 +147,7 @@ def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Arr
 
 
 def _rising(function: Callable[[int], int], arguments: Array) -> Array:
-    """Return the values of a function that never falls, for any number of arguments by few calls."""
+    """Return the values of a non-decreasing function, with few calls."""
     each, of = np.unique(arguments, return_inverse=True)
     values = np.zeros(len(each), dtype=np.int64)
     parts = [(0, len(each) - 1)]
@@ -164,7 +163,7 @@ def _rising(function: Callable[[int], int], arguments: Array) -> Array:
 
 
 def _size_of(fleet: Fleet) -> Callable[[Draft | DraftRequest | Leave, int], int]:
-    """Return the function that tells the bytes of a message, and how many tokens' hidden states go with it."""
+    """Return the bytes of a message as a function of (message, tokens with hidden states)."""
     size = partial(
         payload_bytes, temperature=fleet.workload.temperature, vocabulary=fleet.vocabulary, shape=fleet.drafters.shape
     )
@@ -182,14 +181,18 @@ def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple
     made["up"] = made["down"] + 1
     made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
     made["last"] = ends - 1
-    made["request"] = np.concatenate([[0], ends[:-1]]) - 1  # before its first one
+    made["request"] = np.concatenate([[0], ends[:-1]]) - 1  # before the first request
     return made
 
 
 def _stations(
-    fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator, delays: Iterator[Maker]
+    fleet: Fleet,
+    sources: MultiplierSources,
+    drafters: np.random.Generator,
+    targets: np.random.Generator,
+    delays: Iterator[Maker],
 ) -> Array:
-    """Targets first, then drafters; but `delays`, generators for what passes between steps, begins with drafters."""
+    """Return the stations: targets, then drafters. `delays`, the generators of overhead, begin with the drafters."""
     N, M = fleet.verifiers.count, fleet.drafters.count
     made = records(A_STATION, N + M)
     own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Maker]] = []
@@ -210,8 +213,8 @@ def _stations(
             delay = getattr(times.overhead, name)
             made[f"{name}_s"][number] = delay.mean_s
             made[f"{name}_ratios"][number] = sources.add(delay.spread, once(partial(_child_of, of_station, place)))
-    for nobody in ("first", "newest", "program"):
-        made[nobody] = -1
+    for name in ("first", "newest", "program"):
+        made[name] = -1
     made["by_priority"][N:] = isinstance(fleet.drafters.order, Priority)
     made["is_drafter"] = np.arange(N + M) >= N
     return made
@@ -226,11 +229,11 @@ def _itself(rng: np.random.Generator) -> np.random.Generator:
 
 
 def _wires(
-    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator
+    fleet: Fleet, tags: Iterable[int], sources: MultiplierSources, links: np.random.Generator
 ) -> tuple[Wires, dict[tuple[int, int], int]]:
-    """Return both ways of each link between a target and a drafter that share a stream, and which are the ways down.
+    """Return both directions of each used link, and the number of each downlink.
 
-    At most two messages of a stream are in flight: a leave, and what opens its next request.
+    A stream has at most two messages in flight: a leave, and the first one of its next request.
     """
     N, M = fleet.verifiers.count, fleet.drafters.count
     dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
@@ -252,12 +255,12 @@ def _wires(
 
 
 def _of_way(links: np.random.Generator, number: int, way: int) -> np.random.Generator:
-    """The generator of one way of a link, 0 down and 1 up (`fleet.scenario.links.ways_of`)."""
+    """Return the generator of one direction of a link, 0 down and 1 up (`fleet.scenario.links.ways_of`)."""
     return child(child(links, number), way)
 
 
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
-    """Mean times by base, and sizes by tokens."""
+    """Return mean times by base, and sizes by tokens."""
     drafters = fleet.drafters
     depth = drafters.allocate.depth if isinstance(drafters.allocate, Fixed) else 0
     bases = range(
@@ -282,7 +285,7 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
 
 
 def _idleness(fleet: Fleet) -> Idleness:
-    """What idleness does to the drafters, which are alike in that."""
+    """Return the slowdown after idle gaps, which is the same for all drafters."""
     times = fleet.drafters.times[0] if fleet.drafters.times else None
     idle = times.idle if times else NEVER_IDLE
     return Idleness(gaps_s=_real(idle.gaps_s), slowdowns=_real(idle.slowdowns))

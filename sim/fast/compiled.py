@@ -13,26 +13,26 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 COMPILING = "compiling the simulator's fast loop, some seconds, once on this machine\n"
 
-# The loop allocates nothing, so nobody need count who holds its arrays, which would take half of its time.
+# The loop allocates nothing. Without reference counts it is twice as fast.
 UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
 
 
 def compiled(function: Function) -> Function:
-    """Return the function as numba will compile it at its first call, kept on disk where a folder can be written.
+    """Return a function that numba compiles at its first call. The function must not allocate arrays.
 
-    Numba tries the folder of the source file, then one of the user's (NUMBA_CACHE_DIR names another); where none can be
-    written, it compiles anew in each process. The function must not allocate arrays.
+    Numba caches it in the folder of the source file, in a folder of the user, or in NUMBA_CACHE_DIR. If none is
+    writable, each process compiles it.
     """
-    njit: Any = numba.njit  # whose types do not know "_nrt"
+    njit: Any = numba.njit  # its type stubs lack "_nrt"
     try:
         made = njit(cache=True, **UNCOUNTED)(function)
-    except RuntimeError:  # no folder for the cache
+    except RuntimeError:  # no writable folder
         made = njit(**UNCOUNTED)(function)
     return cast("Function", made)
 
 
-def kept(function: Function) -> bool:
-    """Whether a compiled function lies on disk, by the name of its file there: of its source, its line and Python."""
+def is_cached(function: Function) -> bool:
+    """Whether a compiled function is on disk. The file name has its source file, line and Python version."""
     made: Any = function
     code, folder = made.py_func.__code__, made.stats.cache_path
     python = "".join(map(str, sys.version_info[:2]))
@@ -41,14 +41,14 @@ def kept(function: Function) -> bool:
 
 
 def ready(function: Function, *arguments: object) -> Function:
-    """Return a compiled function once it is compiled for these arguments, or loaded from disk.
+    """Compile a function for these arguments, or load it from disk, and return it.
 
-    Arguments are of the same types in every call: to look at them takes as long as 3,000 rounds. Signals wait while it
-    is compiled: what one raises in the compiler's callbacks would be lost.
+    All calls have the same argument types; checking them takes as long as 3,000 rounds. Signals are deferred, because
+    an exception in a callback of the compiler is lost.
     """
     made: Any = function
     if not made.overloads:
-        if not kept(function):
+        if not is_cached(function):
             sys.stderr.write(COMPILING)
         with deferred():
             made.compile(tuple(map(made.typeof_pyval, arguments)))

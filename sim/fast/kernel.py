@@ -1,48 +1,41 @@
-"""The event loop of a plain star, as numba compiles it: what `sim/network.py` and the stations do there, on arrays.
+"""The compiled event loop of a plain star: the behaviour of `sim/network.py` and the stations, on arrays.
 
-A stream goes round: its user's request reaches its target (JOINS) and is prefilled there; the target asks its drafter
-(a message up), which drafts, after a prefill of its own where the stream is new to it, and answers (a message down);
-the target verifies, commits, and asks again, until the text is complete. A stream is at one place at a time, so that
-one state serves both ends: `epoch` and `committed` are its target's, and stand still while its drafter works. Only a
-leave is still under way when the next request begins; it carries the number of its own.
+1. A stream cycles. Its request joins the target (JOINS), which prefills it and sends a draft request up. The drafter
+   prefills a new stream, drafts, and sends the draft down. The target verifies, commits and sends the next request.
+2. A stream is at one station at a time, so one record holds its state. Only a leave may be in flight while the next
+   request starts; it carries the number of its own request.
+3. A station has a queue of streams and at most one running step. Targets come first, then drafters. A drafter may serve
+   by priority. A station that is `pausing` (in the delay before a step) still receives.
+4. The heap orders events by time, then by the order of scheduling. Times round as in SimPy.
+5. Python draws random numbers in blocks. Before an event changes any state, the loop checks the blocks it needs. If one
+   is empty, the loop returns and continues at the next call. Draws keep their order.
+6. The loop writes an event table (a row per event), or a step log (a row per step with the times of its round).
 
-A station (targets first, then drafters) has a queue of streams, first in, first out, and at most one running step; a
-drafter may take the most urgent stream first. It may be `pausing` (in the delay before a step), in which time it still
-receives.
+`arrays.py` fills the arrays of the records of `layout.py`.
 
-Events are kept in a heap by time and, at equal times, by the order in which they were scheduled, as SimPy keeps them;
-times are rounded as SimPy rounds them. Random numbers come in blocks from Python, which knows how they are drawn:
-before it touches anything, the loop looks at what the next event will draw. If a block is used up it returns, saying
-what it needs; called again, it goes on from there. So no distribution is written twice, and draws keep their order.
-
-Requests, streams, stations, ways and the heap are arrays of the records of `layout.py`; `arrays.py` fills them. The
-loop either records, a row for each thing that a station was told and did, or tells its findings: a row for each step,
-with the times of its round.
-
-All that is compiled stays in this one file. What numba keeps on disk is as old as the file of the compiled function,
-whatever it calls or takes from others: a change of a function, a number or a tuple's fields in another file would go on
-as it was compiled before. Records are part of the arguments' types, and may stand elsewhere.
+All compiled code is in this file: numba's cache does not see changes of functions or constants in other files. Records
+may be elsewhere, since they are part of the argument types.
 """
 
 from typing import Any, NamedTuple
 
 from sim.fast.compiled import compiled
 
-Array = Any  # of numpy: of numbers, or of one of the records of `layout.py`
-Record = Any  # one of them
+Array = Any  # a numpy array of numbers or of records of `layout.py`
+Record = Any  # a record of `layout.py`
 
-# what the loop returns for, beside the number of whom it needs that of
+# reasons for which the loop returns
 OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
 
-# events of the heap: of a stream, a station, a way of a link, a station
+# events of the heap, of: a stream, a station, a direction of a link, a station
 JOINS, STEP_ENDS, ARRIVES, GOES_ON = 0, 1, 2, 3
-BEGINS = 4  # of a station: in the same instant, so that it is never in the heap
+BEGINS = 4  # of a station, at the same time, so never in the heap
 
-# what rows tell, and kinds of steps; `table.py` has their names
+# events of rows, and kinds of steps; `table.py` has their names
 JOIN, REQUEST, DRAFT, LEAVE, START, DONE = 0, 1, 2, 3, 4, 5
 NO_STEP, PREFILL, DRAFTING, VERIFY, DECODE = 0, 1, 2, 3, 4
 
-# columns of the rows: of whole numbers, and of times
+# columns of the event table: integers, and times
 COLUMNS = (
     "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal", "accepted", "flag",
     "priority", "payload_bytes",
@@ -51,27 +44,27 @@ STATION, SEQ, EVENT, STEP, KIND, TAG, NUMBER, EPOCH, BASE, TOKENS, GOAL, ACCEPTE
 TIMES = ("time_s", "duration_s", "idle_gap_s")
 TIME_S, DURATION_S, IDLE_GAP_S = range(3)
 
-# columns of its findings: of drafts (`GROUP_BEGUN_S`: when their drafter began what it serves), and of targets' steps
-# whole numbers have 32 bits there; bytes may be too many for those, and stand beside the times
-ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, ASKED_S, GAP_S, ARRIVED_S, ASKED_BYTES = range(8)  # of both the first three
+# columns of the step log: of drafts, and of targets' steps (the first three times, the first two integers, and others)
+# integers have 32 bits; bytes may exceed them and are among the times. GROUP_BEGUN_S: start of service of the stream
+ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, REQUESTED_S, GAP_S, ARRIVED_S, REQUEST_BYTES = range(8)  # times
 OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED = range(4)
-OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets, after the first two
-DRAFT_COLUMNS, COMMIT_COLUMNS = (8, 4), (3, 5)  # of times, and of whole numbers
+OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets
+DRAFT_COLUMNS, COMMIT_COLUMNS = (8, 4), (3, 5)  # times, and integers
 
 
 class Means(NamedTuple):
-    """Mean times and sizes by what they depend on, and what idleness does. Bases count from `least_base` on."""
+    """Mean times and sizes. Bases count from `least_base` on."""
 
     least_base: int
-    step_s: Array  # by a station's times and base: a draft, a verification, or a plain decoding step
+    step_s: Array  # of a draft, verification or decoding step, by times of the station and base
     draft_tokens: Array  # by base
     draft_bytes: Array  # by tokens
-    request_bytes: Array  # by tokens committed since the last request
+    request_bytes: Array  # by newly committed tokens
     catch_up_s: float
 
 
 class Wires(NamedTuple):
-    """Ways of links, their mean times, and the rings of their messages."""
+    """Directions of links, their mean times, and the rings of their messages."""
 
     ways: Array
     links: Array
@@ -85,11 +78,10 @@ class Idleness(NamedTuple):
     slowdowns: Array
 
 
-class Told(NamedTuple):
-    """The loop's findings by column and row: times and whole numbers of drafts and of targets' steps.
+class StepLog(NamedTuple):
+    """Times and integers of drafts and of targets' steps, by column and row.
 
-    `prefills`: times of drafters' prefills, one a request that drafts, and `prefilled`: of which requests, and
-    how many drafts had ended before.
+    `prefills` are the times of drafters' prefills. `prefilled` are their requests, and the number of earlier drafts.
     """
 
     draft_times: Array
@@ -101,7 +93,7 @@ class Told(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s, `lengths` are accepted ones."""
+    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s; `lengths` are acceptance lengths."""
 
     pool: Array
     at: Array
@@ -117,7 +109,7 @@ def push(heap: Array, clock: Record, time_s: float, event: int, subject: int) ->
     clock.scheduled += 1
     while place > 0:
         above = (place - 1) // 2
-        if heap[above].time_s <= time_s:  # what was scheduled before goes first
+        if heap[above].time_s <= time_s:  # earlier scheduling goes first
             break
         heap[place] = heap[above]
         place = above
@@ -180,7 +172,7 @@ def interpolated(x: float, xs: Array, ys: Array) -> float:
 
 @compiled
 def wait(stations: Array, streams: Array, station: int, stream: int, work: int) -> None:
-    """Let a stream wait at a station for a step of that kind."""
+    """Add a stream to the queue of a station, for a step of kind `work`."""
     waiting, here = streams[stream], stations[station]
     waiting.work, waiting.behind = work, -1
     if here.first < 0:
@@ -192,7 +184,7 @@ def wait(stations: Array, streams: Array, station: int, stream: int, work: int) 
 
 @compiled
 def most_urgent(streams: Array, first: int) -> tuple[int, int]:
-    """Return who is most urgent of a queue that begins with `first`, of equals the oldest; before it who is ahead."""
+    """Return the oldest stream of the highest priority in a queue, after the stream ahead of it."""
     ahead, urgent, before, stream = -1, first, first, streams[first].behind
     while stream >= 0:
         if streams[stream].priority > streams[urgent].priority:
@@ -203,25 +195,25 @@ def most_urgent(streams: Array, first: int) -> tuple[int, int]:
 
 @compiled
 def is_ready(station: Record) -> bool:
-    """Whether a station has a step to start, and none that runs."""
+    """Whether a station has a step to start, and no running step."""
     return bool((station.program >= 0 or station.first >= 0) and station.running == NO_STEP)
 
 
 @compiled
 def next_request(streams: Array, requests: Array, heap: Array, clock: Record, stream: int) -> None:
-    """Let the stream's user send the next request, if any is left, when it is time."""
-    user = streams[stream]
-    if user.request < user.last:
-        user.request += 1
+    """Schedule the arrival of the next request of a stream, if any is left."""
+    one = streams[stream]
+    if one.request < one.last:
+        one.request += 1
         now_s = clock.now_s
-        push(heap, clock, now_s + max(0.0, requests[user.request].opens_s - now_s), JOINS, stream)
+        push(heap, clock, now_s + max(0.0, requests[one.request].opens_s - now_s), JOINS, stream)
 
 
 @compiled
 def lacks(
     event: int, subject: int, requests: Array, streams: Array, stations: Array, ways: Array, numbers: Numbers
 ) -> tuple[int, int]:
-    """Return what is used up of the random numbers that an event will draw, and whose; (OVER, 0) for nothing."""
+    """Return the kind and subject of random numbers that an event lacks; (OVER, 0) if it lacks none."""
     jitter = -1
     if event == STEP_ENDS:
         station = stations[subject]
@@ -241,7 +233,7 @@ def send(
     wires: Wires, numbers: Numbers, heap: Array, clock: Record,
     number: int, kind: int, stream: int, request: int, size: int,
 ) -> None:  # fmt: skip
-    """Send a message on a way: it arrives after its time there, and after all that were sent before."""
+    """Schedule the arrival of a message, after all earlier ones of its direction."""
     way, now_s = wires.ways[number], clock.now_s
     link = wires.links[way.link]
     way_s = link.latency_s * draw(numbers, way.jitter) + size * link.s_per_byte
@@ -254,7 +246,7 @@ def send(
 
 @compiled
 def write(times: Array, rows: Array, clock: Record, here: int, station: Record, event: int) -> int:
-    """Begin a row of the event table; return its place, for what else is in it."""
+    """Begin a row of the event table; return its place."""
     row = clock.rows
     clock.rows += 1
     times[TIME_S, row] = clock.now_s
@@ -264,20 +256,21 @@ def write(times: Array, rows: Array, clock: Record, here: int, station: Record, 
 
 
 @compiled
-def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: int) -> None:
-    """Tell of a drafter's step that ends now."""
+def log_draft(log: StepLog, clock: Record, station: Record, one: Record, kind: int) -> None:
+    """Log a step of a drafter that ends now."""
     if kind == PREFILL:
         prefill = clock.prefills
         clock.prefills += 1
-        told.prefills[ENDED_S, prefill], told.prefills[BEGUN_S, prefill] = clock.now_s, station.begun_s
-        told.prefilled[0, prefill], told.prefilled[1, prefill] = one.request, clock.drafts
+        log.prefills[ENDED_S, prefill], log.prefills[BEGUN_S, prefill] = clock.now_s, station.begun_s
+        log.prefilled[0, prefill], log.prefilled[1, prefill] = one.request, clock.drafts
         return
     row = clock.drafts
     clock.drafts += 1
-    times, numbers = told.draft_times, told.drafts
+    times, numbers = log.draft_times, log.drafts
     times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
     times[LASTED_S, row], times[GROUP_BEGUN_S, row] = station.duration_s - station.ending_s, station.group_begun_s
-    times[ASKED_S, row], times[GAP_S, row], times[ASKED_BYTES, row] = one.asked_s, station.idle_gap_s, one.asked_bytes
+    times[REQUESTED_S, row], times[REQUEST_BYTES, row] = one.requested_s, one.request_bytes
+    times[GAP_S, row] = station.idle_gap_s
     numbers[OF_REQUEST, row], numbers[OF_TOKENS, row], numbers[NEXT_DRAFT, row] = one.request, station.tokens, -1
     if one.epoch > 1:  # not the first of its request
         numbers[NEXT_DRAFT, one.draft] = row
@@ -285,13 +278,13 @@ def tell_draft(told: Told, clock: Record, station: Record, one: Record, kind: in
 
 
 @compiled
-def tell_commit(
-    told: Told, clock: Record, station: Record, one: Record, request: Record, kind: int, accepted: int
+def log_commit(
+    log: StepLog, clock: Record, station: Record, one: Record, request: Record, kind: int, accepted: int
 ) -> None:
-    """Tell of a target's step that ends now, before it commits."""
+    """Log a step of a target that ends now, before it commits."""
     row = clock.commits
     clock.commits += 1
-    times, numbers = told.commit_times, told.commits
+    times, numbers = log.commit_times, log.commits
     times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
     times[LASTED_S, row] = station.duration_s - station.ending_s
     numbers[OF_REQUEST, row], numbers[OF_KIND, row], numbers[OF_TOKENS, row] = one.request, kind, station.tokens
@@ -299,22 +292,22 @@ def tell_commit(
     if kind == PREFILL:
         request.first_s = clock.now_s
     elif kind == VERIFY:
-        told.drafts[VERIFIED, one.draft] = row
+        log.drafts[VERIFIED, one.draft] = row
 
 
 @compiled
-def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to bottom)
+def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
     requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, idleness: Idleness, numbers: Numbers,
-    heap: Array, clocks: Array, times: Array, rows: Array, told: Told,
+    heap: Array, clocks: Array, times: Array, rows: Array, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
-    """Go on until all is over or something is needed; return what (OVER, ROWS, RATIOS, LENGTHS), and whose.
+    """Run until the end, or until rows or random numbers are missing. Return the reason and its subject.
 
-    `times`, `rows`: the event table as it is written, by column (TIMES, COLUMNS) and row, zero at first; if they have
-    no room at all, the loop does not record, and `told` are its findings.
+    `times` and `rows` are the event table by column (TIMES, COLUMNS) and row, zero at first. If they are empty, the
+    loop fills `log` instead.
     """
     clock, ways, recorded = clocks[0], wires.ways, times.shape[1] > 0
     room = times.shape[1] - 2 if recorded else 0  # no event writes more than two rows
-    draft_room, commit_room = (0, 0) if recorded else (told.drafts.shape[1] - 1, told.commits.shape[1] - 1)
+    draft_room, commit_room = (0, 0) if recorded else (log.drafts.shape[1] - 1, log.commits.shape[1] - 1)
     if clock.scheduled == 0:
         for stream in range(len(streams)):
             next_request(streams, requests, heap, clock, stream)
@@ -325,9 +318,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             if clock.events == 0:
                 return OVER, 0
             event, here = heap[0].event, heap[0].subject
-            need, whose = lacks(event, here, requests, streams, stations, ways, numbers)
+            need, subject = lacks(event, here, requests, streams, stations, ways, numbers)
             if need != OVER:
-                return need, whose
+                return need, subject
             if clock.rows > room or clock.drafts > draft_room or clock.commits > commit_room:
                 return ROWS, 0
             clock.now_s = heap[0].time_s
@@ -386,7 +379,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
             duration_s = mean_s * draw(numbers, source)
             if kind == DRAFTING:
                 duration_s *= interpolated(station.idle_gap_s, idleness.gaps_s, idleness.slowdowns)
-                if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # all of it passed verification
+                if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # its last draft was accepted
                     duration_s += means.catch_up_s
             station.ending_s = station.after_s * draw(numbers, station.after_ratios)
             duration_s += station.ending_s
@@ -418,16 +411,16 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
                 rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
             elif station.is_drafter:
-                tell_draft(told, clock, station, one, kind)
+                log_draft(log, clock, station, one, kind)
             else:
-                tell_commit(told, clock, station, one, request, kind, accepted)
+                log_commit(log, clock, station, one, request, kind, accepted)
 
             if kind == DRAFTING:
                 one.drafted, one.drafted_at = tokens, one.committed
                 send(wires, numbers, heap, clock, one.down, DRAFT, stream, place, means.draft_bytes[tokens])
             elif station.is_drafter:
                 one.cold, one.work = False, DRAFTING
-            else:  # the target commits, and sends the stream on its way
+            else:  # the target commits
                 one.committed = min(one.committed + accepted + 1, request.goal)
                 one.epoch += 1
                 finished = one.committed >= request.goal
@@ -479,13 +472,13 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, to be read from top to 
                 request.joined_s = now_s
                 wait(stations, streams, here, stream, PREFILL)
             elif kind == REQUEST:
-                one.asked_s, one.asked_bytes = now_s, size
-                if one.epoch == 1:  # it opens
+                one.requested_s, one.request_bytes = now_s, size
+                if one.epoch == 1:  # the first of its request
                     one.cold, one.drafted = True, 0
                 wait(stations, streams, here, stream, DRAFTING)
             elif kind == DRAFT:
                 if not recorded:
-                    told.draft_times[ARRIVED_S, one.draft] = now_s
+                    log.draft_times[ARRIVED_S, one.draft] = now_s
                 wait(stations, streams, here, stream, VERIFY)
             if is_ready(station) and not station.pausing:
                 clock.begins = here

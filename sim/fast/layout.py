@@ -1,26 +1,25 @@
-"""What the arrays of the compiled loop hold: a record for each request, stream, station, way, message, event and so on.
+"""Records of the compiled loop: requests, streams, stations, link directions, messages and events.
 
-Numba knows them by the types of the loop's arguments, names and places of all fields included: a change here has the
-loop compiled anew.
+They are part of the argument types of the loop, so numba recompiles it after a change here.
 """
 
 import numpy as np
 
-WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # the less memory, the more of it is near
+WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # small types fit the cache
 
-A_REQUEST = np.dtype([  # those of a stream one after the other
+A_REQUEST = np.dtype([  # in the order of streams
     ("goal", WHOLE),
-    ("last_s", REAL),  # findings: its last commit, its first, and when it came
+    ("last_s", REAL),  # time of the last commit, of the first one, and of arrival
     ("first_s", REAL),
     ("joined_s", REAL),
     ("opens_s", REAL),
     ("number", WHOLE),
     ("prompt", WHOLE),
-    ("prefill_s", REAL),  # mean time at its target
-    ("draft_prefill_s", REAL),  # mean time at its drafter
+    ("prefill_s", REAL),  # mean time at the target
+    ("draft_prefill_s", REAL),  # mean time at the drafter
     ("opening_bytes", WHOLE),
     ("leave_bytes", WHOLE),
-    ("lengths_from", WHOLE),  # place of the first length that its rounds accept
+    ("lengths_from", WHOLE),  # place of its first acceptance length
     ("lengths_to", WHOLE),
 ])  # fmt: skip
 
@@ -28,68 +27,68 @@ A_STREAM = np.dtype([  # in the order of their first requests
     ("tag", SMALL),
     ("target", SMALL),  # its stations
     ("drafter", SMALL),  # -1 for none
-    ("down", SMALL),  # the ways of its link
+    ("down", SMALL),  # directions of its link
     ("up", SMALL),
     ("priority", SMALL),
-    ("request", SMALL),  # the open one; between two, the one to come
+    ("request", SMALL),  # the open request, or the next one
     ("last", SMALL),  # its last request
     ("epoch", SMALL),
     ("committed", SMALL),  # tokens, prompt included
     ("drafted", SMALL),  # tokens of its last draft, 0 before the first one of a request
-    ("drafted_at", SMALL),  # what was committed when that draft began
-    ("work", SMALL),  # the kind of step that it waits for
-    ("behind", SMALL),  # who is next in the queue after it, -1 for nobody
+    ("drafted_at", SMALL),  # committed tokens at the start of that draft
+    ("work", SMALL),  # kind of its next step
+    ("behind", SMALL),  # next stream in the queue, -1 for none
     ("length", SMALL),  # place of its next acceptance length
     ("lengths_to", SMALL),
-    ("asked_s", REAL),  # when its last request for a draft arrived, and how long that was
-    ("asked_bytes", WHOLE),
-    ("draft", SMALL),  # its last draft among the findings
-    ("cold", TRUTH),  # whether its drafter lacks its prefix
+    ("requested_s", REAL),  # arrival of its last draft request
+    ("request_bytes", WHOLE),  # size of that request
+    ("draft", SMALL),  # row of its last draft in the step log
+    ("cold", TRUTH),  # whether its drafter needs a prefill
 ], align=True)  # fmt: skip
 
-A_STATION = np.dtype([  # targets, then drafters; what every step touches is first, and together
+A_STATION = np.dtype([  # targets, then drafters; hot fields first
     ("times", SMALL),  # row of `Means.step_s`
     ("steps", SMALL),  # source of the ratios of its steps
     ("prefills", SMALL),  # the same of its prefills
-    ("first", SMALL),  # in its queue, -1 for nobody
-    ("newest", SMALL),  # in its queue
-    ("program", SMALL),  # the stream whose draft follows its prefill, -1 for none
+    ("first", SMALL),  # of its queue, -1 for none
+    ("newest", SMALL),  # of its queue
+    ("program", SMALL),  # stream with a prefill done and a draft to follow, -1 for none
     ("running", SMALL),  # kind of the running step
-    ("stream", SMALL),  # whose that is
-    ("tokens", SMALL),  # of that
+    ("stream", SMALL),  # stream of that step
+    ("tokens", SMALL),  # tokens of that step
     ("steps_started", SMALL),
     ("is_drafter", TRUTH),
-    ("by_priority", TRUTH),  # whether the most urgent is served first
-    ("queued", TRUTH),  # whether work was waiting when its last step ended
-    ("delayed", TRUTH),  # whether the delay before its next step has passed
-    ("pausing", TRUTH),  # in that delay
+    ("by_priority", TRUTH),  # whether streams are served by priority
+    ("queued", TRUTH),  # whether work was waiting at the end of its last step
+    ("delayed", TRUTH),  # whether the delay before its next step is over
+    ("pausing", TRUTH),  # whether that delay runs
     ("queued_s", REAL),  # mean delays of its overhead
     ("woken_s", REAL),
     ("after_s", REAL),
     ("duration_s", REAL),  # of the running step, the delay after it included
     ("ending_s", REAL),  # that delay
-    ("begun_s", REAL),  # when its running step began
-    ("ended_s", REAL),  # when its last step ended
-    ("idle_gap_s", REAL),  # of idleness before what it serves
-    ("group_begun_s", REAL),  # when that began
+    ("begun_s", REAL),  # start of the running step
+    ("ended_s", REAL),  # end of the last step
+    ("idle_gap_s", REAL),  # idle time before the current stream
+    ("group_begun_s", REAL),  # start of service of that stream
     ("queued_ratios", SMALL),  # sources of the ratios of its delays
     ("woken_ratios", SMALL),
     ("after_ratios", SMALL),
-    ("written", SMALL),  # rows
+    ("written", SMALL),  # rows of the event table
 ], align=True)  # fmt: skip
 
-A_WAY = np.dtype([  # one direction of a link; its messages under way are a ring of `room` places from `start` on
-    ("station", SMALL),  # who receives
-    ("link", SMALL),  # place of its mean times
+A_WAY = np.dtype([  # one direction of a link; its messages are a ring of `room` places from `start` on
+    ("station", SMALL),  # the receiver
+    ("link", SMALL),  # number of its mean times
     ("jitter", SMALL),  # source of ratios
     ("start", SMALL),
     ("room", SMALL),
     ("oldest", SMALL),
     ("count", SMALL),
-    ("last_s", REAL),  # when the last message arrives
+    ("last_s", REAL),  # arrival of the last message
 ], align=True)  # fmt: skip
 
-A_LINK = np.dtype([  # mean times of ways; most are alike
+A_LINK = np.dtype([  # distinct mean times of links
     ("latency_s", REAL),
     ("s_per_byte", REAL),
 ])  # fmt: skip
@@ -100,13 +99,13 @@ A_MESSAGE = np.dtype([
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
 
-A_CLOCK = np.dtype([  # where the loop stands; there is one
+A_CLOCK = np.dtype([  # state of the loop; one record
     ("now_s", REAL),
-    ("begins", WHOLE),  # the station that begins a step now, -1 for none
-    ("events", WHOLE),  # to come
-    ("scheduled", WHOLE),  # so far
-    ("rows", WHOLE),  # written since they were last taken
-    ("drafts", WHOLE),  # among the findings
+    ("begins", WHOLE),  # station that starts a step now, -1 for none
+    ("events", WHOLE),  # in the heap
+    ("scheduled", WHOLE),  # events up to now
+    ("rows", WHOLE),  # since the last batch
+    ("drafts", WHOLE),  # rows of the step log
     ("commits", WHOLE),
     ("prefills", WHOLE),
 ])  # fmt: skip

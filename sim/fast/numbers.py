@@ -1,4 +1,4 @@
-"""Random numbers for the compiled loop: the generators, the code and the blocks are those of the SimPy path."""
+"""Random numbers of the compiled loop, with the generators and draws of the SimPy path."""
 
 import math
 from collections import Counter
@@ -12,11 +12,11 @@ from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers
 
 Maker = Callable[[], np.random.Generator]
-"""Makes the generator of one or several sources, the same one each time."""
+"""Returns the generator of one or several sources, the same one at each call."""
 
 
 def once(make: Callable[[], np.random.Generator]) -> Maker:
-    """Return the function that makes a generator when it is first called, and returns the same one ever after."""
+    """Return a function that makes a generator at its first call and returns the same one afterwards."""
     made: list[np.random.Generator] = []
 
     def maker() -> np.random.Generator:
@@ -27,11 +27,11 @@ def once(make: Callable[[], np.random.Generator]) -> Maker:
     return maker
 
 
-ONES = -1  # the source that needs no random numbers
+ONES = -1  # the source of constant ratios
 
 
 def child(parent: np.random.Generator, number: int) -> np.random.Generator:
-    """Return the generator that a fresh one spawns as its `number`-th, from 0, without those before it."""
+    """Return the `number`-th child, from 0, that a fresh generator spawns, without spawning the others."""
     bits = parent.bit_generator
     assert isinstance(bits.seed_seq, np.random.SeedSequence)
     seed = np.random.SeedSequence(bits.seed_seq.entropy, spawn_key=(*bits.seed_seq.spawn_key, number))
@@ -46,7 +46,7 @@ class Pool:
         self.used = len(values)
 
     def append(self, values: Array) -> int:
-        """Append values; return where they begin."""
+        """Append values; return their start."""
         start, self.used = self.used, self.used + len(values)
         while self.used > len(self.array):
             self.array = np.concatenate([self.array, np.zeros(max(len(self.array), 1 << 10), self.array.dtype)])
@@ -54,21 +54,21 @@ class Pool:
         return start
 
 
-class Sources:
-    """Sources of multipliers, each a number for the loop. A block is drawn when the one before it is used up.
+class MultiplierSources:
+    """Sources of time ratios, drawn in blocks.
 
-    Blocks of all sources lie in one pool, where a source keeps its place until it draws a longer block.
+    All blocks are in one pool. A source reuses its place until it draws a longer block.
     """
 
     def __init__(self) -> None:
         self.blocks: list[Iterator[np.ndarray]] = []
         self.spreads: list[tuple[Spread, np.random.Generator]] = []
         self.makers: list[Maker] = []
-        self.places: list[tuple[int, int]] = []  # of each in the pool: from, and room
+        self.places: list[tuple[int, int]] = []  # start and capacity of each source in the pool
         self.pool = Pool(np.zeros(0))
 
     def add(self, spread: Spread, rng: Maker) -> int:
-        """Return the number of a new source; its generator is made if it has any use for it."""
+        """Return the number of a new source. Its generator is made only if the spread is random."""
         if isinstance(spread, Constant):
             return ONES
         self.blocks.append(ratio_blocks(spread, rng()))
@@ -78,10 +78,13 @@ class Sources:
         return len(self.blocks) - 1
 
     def draw_ahead(self, about: Mapping[int, float], others: float) -> tuple[Array, Array]:
-        """Draw numbers of each source whose generator is its own: when they are drawn is then no matter.
+        """Draw ratios of each source that has a generator of its own, so that the order of draws does not matter.
 
-        `about`: how many of a source, and `others` of each that is not there. Returns where the numbers of all sources
-        are, from and to; shape (sources,).
+        Args:
+            about: Expected draws by source.
+            others: Expected draws of the other sources.
+
+        Returns start and end in the pool; shape (sources,).
         """
         at, to = (np.zeros(len(self.blocks), dtype=np.int64) for _ in range(2))
         drawn, sources_of, end = [self.pool.array], Counter(self.makers), 0
@@ -96,7 +99,7 @@ class Sources:
         return at, to
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
-        """Draw the next block of a source; return the loop's numbers with it."""
+        """Draw the next block of a source; return the updated numbers."""
         block, (start, room) = next(self.blocks[source]), self.places[source]
         if len(block) > room:
             start, room = self.pool.append(block), len(block)
@@ -106,22 +109,25 @@ class Sources:
         return numbers._replace(pool=self.pool.array)
 
 
-def _enough(rounds: float) -> float:
-    """How many lengths to draw for about so many rounds: some more than those."""
+def _with_reserve(rounds: float) -> float:
     return 1.1 * rounds + 4
 
 
-class Lengths:
-    """What the rounds of requests accept, drawn beforehand: it follows from seed and request, whenever it is drawn.
+class DrawnLengths:
+    """Acceptance lengths of requests, drawn in advance. They depend on seed and request alone.
 
-    `numbers`: of the requests. `rounds`: about how many each will have; some more lengths are drawn, and if they were
-    too few, `more`. `start`, `end`: where each request's are in the pool.
+    `start` and `end` are the places of each request in the pool.
+
+    Args:
+        sampler: Draws the lengths.
+        numbers: Numbers of the requests.
+        rounds: Expected rounds of each request. `more` draws further lengths.
     """
 
     def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
         self.sampler, self.rounds = sampler, sum(rounds)
-        self.going_on: dict[int, Iterator[Array]] = {}  # requests that needed more, by number
-        if sampler.deck is not None and _enough(max(rounds)) <= FIRST_BLOCK:
+        self.continued: dict[int, Iterator[Array]] = {}  # further blocks, by request
+        if sampler.deck is not None and _with_reserve(max(rounds)) <= FIRST_BLOCK:
             decks, which = np.unique(np.array(numbers) // DECK, return_inverse=True)
             self.pool = Pool(np.concatenate([sampler.deck(deck).ravel() for deck in decks.tolist()]))
             self.start: Array = (which * DECK + np.array(numbers) % DECK) * FIRST_BLOCK
@@ -131,7 +137,7 @@ class Lengths:
         ends: list[int] = []
         end = 0
         for number, about in zip(numbers, rounds, strict=True):
-            enough, blocks = end + _enough(about), sampler.blocks(number)
+            enough, blocks = end + _with_reserve(about), sampler.blocks(number)
             while end < enough:
                 parts.append(next(blocks))
                 end += len(parts[-1])
@@ -141,11 +147,11 @@ class Lengths:
         self.pool = Pool(np.concatenate(parts))
 
     def more(self, request: int, drawn: int) -> tuple[int, int]:
-        """Draw more lengths of a request that has used up its first `drawn` ones; return their places, from and to."""
-        if request not in self.going_on:
-            self.going_on[request] = blocks = self.sampler.blocks(request)
+        """Draw lengths of a request after its first `drawn` ones; return their start and end."""
+        if request not in self.continued:
+            self.continued[request] = blocks = self.sampler.blocks(request)
             while drawn > 0:
                 drawn -= len(next(blocks))
-        block = next(self.going_on[request])
+        block = next(self.continued[request])
         start = self.pool.append(block)
         return start, start + len(block)

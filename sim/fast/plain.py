@@ -1,6 +1,6 @@
-"""Which fleets the compiled loop knows: all of a fleet is looked at, and whatever is not listed here must be default.
+"""Fleets that the compiled loop supports. All fields that are not listed here must have their default value.
 
-So a key that comes later is refused by itself until somebody lists it.
+A new key is therefore refused until it is listed.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Fields of any value: the loop follows them, or nothing that is simulated depends on them.
-KNOWN: dict[type, frozenset[str]] = {
+# Fields of any value: the loop supports them, or the simulation does not depend on them.
+SUPPORTED: dict[type, frozenset[str]] = {
     Fleet: _names(
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
@@ -42,38 +42,33 @@ KNOWN: dict[type, frozenset[str]] = {
     ResolvedLink: _names("time held"),
     LinkTime: _names("latency_s bandwidth_bytes_per_s spread"),
 }
-LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # they draw a round's length whatever its place
-UNTIMED: dict[str, Any] = {"batch": None, "devices": {}, "needs": "lengths"}  # of a fleet, which has no defaults there
+LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # a draw does not depend on the place
+UNTIMED: dict[str, Any] = {"batch": None, "devices": {}, "needs": "lengths"}  # defaults of a fleet
 
 
-def is_plain_star(fleet: Fleet) -> bool:
-    """Whether the compiled loop knows all of this fleet."""
-    return unknown_in(fleet) == ""
+def unsupported_in(fleet: Fleet) -> str:
+    """Return the first unsupported field of a fleet as `key = value`; "" for a plain star."""
+    return next(_unsupported(fleet), "")
 
 
-def unknown_in(fleet: Fleet) -> str:
-    """Return the first thing in a fleet that the compiled loop does not know, as `key = value`; "" for a plain star."""
-    return next(_unknown(fleet), "")
-
-
-def _unknown(fleet: Fleet) -> Iterator[str]:
+def _unsupported(fleet: Fleet) -> Iterator[str]:
     drafters, verifiers, model = fleet.drafters, fleet.verifiers, fleet.acceptance
     yield from _others(fleet, "")
     yield from _others(drafters, "drafters.")
     yield from _others(verifiers, "verifiers.")
     yield from _others(fleet.workload, "workload.")
     if not isinstance(drafters.allocate, Fixed):
-        yield f"drafters.allocate = {_shown(drafters.allocate)}"
+        yield f"drafters.allocate = {_format(drafters.allocate)}"
     if not isinstance(drafters.order, Fifo | Priority):
-        yield f"drafters.order = {_shown(drafters.order)}"
+        yield f"drafters.order = {_format(drafters.order)}"
     if not isinstance(model, LENGTH_MODELS):
-        yield f"acceptance = {_shown(model)}"
+        yield f"acceptance = {_format(model)}"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
         yield "a scenario without a profile"
-    yield from _unknown_times(fleet)
+    yield from _unsupported_times(fleet)
 
 
-def _unknown_times(fleet: Fleet) -> Iterator[str]:
+def _unsupported_times(fleet: Fleet) -> Iterator[str]:
     drafters = fleet.drafters.times
     entries: list[DrafterTimes | VerifierTimes] = [*drafters, *fleet.verifiers.times]
     for entry in entries:
@@ -91,21 +86,21 @@ def _unknown_times(fleet: Fleet) -> Iterator[str]:
 
 
 def _others(struct: msgspec.Struct | None, key: str) -> Iterator[str]:
-    """Yield the fields of a struct that are neither known nor at their default; `key` stands before their names."""
-    known = KNOWN[type(struct)] if struct is not None else frozenset()
+    """Yield fields that are neither supported nor default; `key` is the prefix of their names."""
+    supported = SUPPORTED[type(struct)] if struct is not None else frozenset()
     for field in msgspec.structs.fields(struct) if struct is not None else ():
-        if field.name in known:
+        if field.name in supported:
             continue
         default = UNTIMED.get(field.name, field.default)
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         value = getattr(struct, field.name)
         if value != default:
-            yield f"{key}{field.name} = {_shown(value)}"
+            yield f"{key}{field.name} = {_format(value)}"
 
 
-def _shown(value: object) -> str:
-    """Write a value as a scenario does: a rule by its name alone."""
+def _format(value: object) -> str:
+    """Write a value as in a scenario, a rule as its name."""
     plain = msgspec.to_builtins(value)
     if isinstance(plain, dict):
         plain = plain.get("policy") or plain.get("model") or plain

@@ -1,4 +1,4 @@
-"""What the compiled loop wrote, as batches of the event table."""
+"""The event table of the compiled loop, in batches."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,26 +13,26 @@ KINDS = ["", "prefill", "draft", "verify", "decode"]
 
 
 def station_names(fleet: Fleet) -> list[str]:
-    """Return the names of a fleet's stations, in the loop's order."""
+    """Return the station names of a fleet in the order of the loop."""
     targets = [verifier_name(target) for target in range(fleet.verifiers.count)]
     return targets + fleet.drafter_names
 
 
-class Table:
-    """The event table, batch by batch. Columns that always say the same share their memory."""
+class RowBatches:
+    """Batches of the event table. Constant columns share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.named = {"station": pa.array(station_names(fleet)), "event": EVENTS, "kind": pa.array(KINDS)}
-        self.same: dict[str, Array] = {}
+        self.constants: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 
     def take(self, times: Array, rows: Array, count: int) -> None:
-        """Add the first `count` rows that the loop wrote to the table; the columns belong to it then."""
+        """Append the first `count` rows. The table takes ownership of the columns."""
         written = dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True))
         columns = []
         for field in SCHEMA:
             if field.name not in written:
-                columns.append(self._same(field, count))
+                columns.append(self._constant(field, count))
             elif field.name in self.named:
                 columns.append(self.named[field.name].take(pa.array(written[field.name])))
             elif field.type == pa.bool_():
@@ -41,18 +41,18 @@ class Table:
                 columns.append(pa.array(written[field.name]))
         self.batches.append(pa.record_batch(columns, schema=SCHEMA))
 
-    def _same(self, field: pa.Field, count: int) -> Array:
-        """Return a column of a value that all rows have: that of simulated rows, or the default."""
-        if count > len(self.same.get(field.name, ())):
+    def _constant(self, field: pa.Field, count: int) -> Array:
+        """Return a constant column of a field that the loop does not write."""
+        if count > len(self.constants.get(field.name, ())):
             value = "simulated" if field.name == "origin" else Row._field_defaults[field.name]
-            self.same[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
-        return self.same[field.name].slice(0, count)
+            self.constants[field.name] = pa.repeat(pa.scalar(value, type=field.type), count)
+        return self.constants[field.name].slice(0, count)
 
     def whole(self) -> pa.Table:
         """Return the table."""
         return pa.Table.from_batches(self.batches, schema=SCHEMA)
 
     def counts(self, written: Array) -> dict[str, int]:
-        """Return how many rows each station wrote, by its name, of those that wrote any."""
+        """Return the number of rows by station, without stations that wrote none."""
         names = self.named["station"].to_pylist()
         return {name: count for name, count in zip(names, written.tolist(), strict=True) if count}

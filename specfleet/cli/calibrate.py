@@ -49,15 +49,15 @@ def calibrate(
         "drafters": {"model": draft, "depth": depth},
         "verifiers": {"model": target},
     }
-    given = settings(changes) if scenario else options
-    is_batch = fitted_scenario(scenario, given, prompts).batch is not None
+    overrides = settings(changes) if scenario else options
+    is_batch = fitted_scenario(scenario, overrides, prompts).batch is not None
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals):
         try:
             of_batch = (batches.QUICK if quick else batches.WHOLE).stages
             with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
-                profile = calibrate(scenario, given, prompts=prompts, quick=quick, out=out, report=advance)
+                profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
         except OutputError as error:
             if error.result is not None:
                 print_profile(error.result, as_json)

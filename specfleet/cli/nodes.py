@@ -1,4 +1,4 @@
-"""drafter, verifier, router, keys: one node of a fleet over several hosts, and who may be one."""
+"""drafter, verifier, router, keys: one node of a fleet over several hosts, and its keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from specfleet.cli.options import (
     settings,
 )
 
-EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts, if it can tell who they are)
+EVERYWHERE, HERE = "0.0.0.0", "127.0.0.1"  # noqa: S104  (a drafter serves other hosts only with keys)
 Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="This node's secret key: NAME.secret, as specfleet keys writes it.")
 ]
@@ -74,10 +74,10 @@ def drafter(
     """Start a drafter of a fleet over several hosts.
 
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
-    message is encrypted, and whoever has none of the allowed keys is refused.
+    message is encrypted, and a client without an allowed key is refused.
     """
     from engine.launch.by_hand import serve_drafter
-    from engine.launch.shown import Asked
+    from engine.launch.shown import ShowOptions
     from engine.net.keys import server_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
@@ -91,7 +91,7 @@ def drafter(
     fleet = resolve(chosen)
     name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
     with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
-        serve_drafter(chosen, where, port, out, own, number - 1, Asked(watch, power))
+        serve_drafter(chosen, where, port, out, own, number - 1, ShowOptions(watch, power))
 
 
 def router(
@@ -112,10 +112,10 @@ def router(
     """Start the router between several drafters and their targets, in a fleet over several hosts.
 
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
-    needs --key, --allowed (whose targets it lets in) and --server-key (the drafters').
+    needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
     """
     from engine.launch.by_hand import serve_router
-    from engine.launch.shown import Asked
+    from engine.launch.shown import ShowOptions
     from engine.net.addresses import addresses_of
     from engine.net.keys import client_keys
     from fleet.scenario.reading import scenario_of
@@ -134,7 +134,7 @@ def router(
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
-        serve_router(chosen, addresses, where, port, out, own, Asked(watch))
+        serve_router(chosen, addresses, where, port, out, own, ShowOptions(watch))
 
 
 def verifier(
@@ -162,7 +162,7 @@ def verifier(
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
     from engine.launch.by_hand import serve_verifier
-    from engine.launch.shown import Asked
+    from engine.launch.shown import ShowOptions
     from engine.net.addresses import addresses_of, targets_of
     from engine.net.keys import client_keys
     from experiments.watching.line import tokens_of
@@ -178,7 +178,7 @@ def verifier(
     targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
     tokens = tokens_of(fleet, targets)
     with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
-        serve_verifier(chosen, addresses, targets, out, own, Asked(watch, power))
+        serve_verifier(chosen, addresses, targets, out, own, ShowOptions(watch, power))
 
 
 def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:

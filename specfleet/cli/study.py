@@ -37,9 +37,9 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.reproduce.rows import Row
+    from experiments.reproduce.rows import PaperRow
     from experiments.sweep.cell import CellResult
-    from experiments.sweep.table import Asked
+    from experiments.sweep.table import SweepPlot
     from fleet.records.metrics.window import Metric
     from specfleet.reproduction import Reproduction
     from specfleet.results import Sweep
@@ -241,7 +241,7 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
     print(reproduction.score.line())
 
 
-def error_text(row: "Row") -> str:
+def error_text(row: "PaperRow") -> str:
     """Say how far off a row is, and of what where that is not the row's own number."""
     if row.error is None:
         return "-"
@@ -284,7 +284,7 @@ def figure(
     from specfleet import figure
     from specfleet.results import sweep_question
 
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "x": x,
         "y": y,
         "lines": lines,
@@ -292,7 +292,7 @@ def figure(
         "against": against,
         "where": _held(where or []),
     }
-    options = {option: value for option, value in given.items() if value}
+    options = {option: value for option, value in values.items() if value}
     with keeping(out):
         figure(name, results, out, **options)
     if against:
@@ -309,7 +309,7 @@ def _held(texts: list[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in parts}
 
 
-def print_differences(results: Path, question: "Asked") -> None:
+def print_differences(results: Path, question: "SweepPlot") -> None:
     """Print how far the lines of a sweep are from one of them, with intervals."""
     from experiments.sweep.figure import answer_of, unit_of_metric
     from experiments.sweep.table import completed, read_sweep, text_of

@@ -18,7 +18,7 @@ TAKEN = {whole: ["1", "12"], seed: ["0", "7"], positive: ["0.5", "1e3", "2"], no
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.__name__)
-def test_a_number_that_is_none_or_out_of_range_is_refused_with_what_is_allowed(kind: type) -> None:
+def test_invalid_numbers_are_refused_with_the_allowed_range(kind: type) -> None:
     for text in REFUSED[kind]:
         with pytest.raises(argparse.ArgumentTypeError, match=r"allowed: .*numbers"):
             kind(text)

@@ -51,12 +51,12 @@ def test_small_fleets_are_none_that_are_predicted() -> None:
 
 
 def test_simulated_fleets_show_no_overhead() -> None:
-    known = hosts_of([simulated(4.0, drafters, 3).run for drafters in (1, 2)])
-    for host in known.values():
+    hosts = hosts_of([simulated(4.0, drafters, 3).run for drafters in (1, 2)])
+    for host in hosts.values():
         assert (host.link.latency_s, host.late_s) == pytest.approx((0.0, 0.0), abs=1e-12)
         for side in (host.overhead.drafter, host.overhead.target):
             assert max(side.queued.mean_s, side.woken.mean_s, side.after.mean_s) == pytest.approx(0.0, abs=1e-12)
-    assert host_for(fleet(4.0, 2, 3, 1.0), known) == known[True]
+    assert host_for(fleet(4.0, 2, 3, 1.0), hosts) == hosts[True]
 
 
 def test_a_host_keeps_stated_links() -> None:

@@ -70,9 +70,9 @@ def test_a_window_by_places_of_a_tree_is_noticed(kind: str, monkeypatch: pytest.
     assert WINDOW < DEPTH  # a draft is deeper than the window
 
     def by_place(feed: Feed, window: int) -> torch.Tensor | None:
-        seen = feed.visible
+        visible = feed.visible
         newest = feed.positions if feed.gather is None else feed.positions[feed.gather]
-        return None if seen is None else seen & (feed.places > newest.view(feed.batch, -1, 1) - window)
+        return None if visible is None else visible & (feed.places > newest.view(feed.batch, -1, 1) - window)
 
     monkeypatch.setattr(Feed, "within", by_place)
     assert largest_difference(network_of(tiny_config(kind))) > 0.01
@@ -165,10 +165,10 @@ def test_some_configurations_of_admitted_types_are_refused(kind: str, changes: d
 def test_an_unknown_rotary_embedding_is_refused_with_the_known_ones() -> None:
     config = PretrainedConfig()
     config.model_type, config.rope_parameters = "llama", {"full_attention": {"rope_type": "novel"}}
-    reason, _, known = refusal(config).partition("; the engine knows ")
+    reason, _, kinds = refusal(config).partition("; the engine knows ")
     assert reason == "rotary embedding of type novel"
-    assert known.split(", ") == ["default", "dynamic", "linear", "llama3", "longrope", "yarn"]
-    for kind in known.split(", "):
+    assert kinds.split(", ") == ["default", "dynamic", "linear", "llama3", "longrope", "yarn"]
+    for kind in kinds.split(", "):
         config.rope_parameters = {"full_attention": {"rope_type": kind}}
         assert refusal(config) == ""
 

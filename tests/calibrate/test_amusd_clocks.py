@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.amusd import Measured, agreement_of, read_runs
+from calibrate.readers.amusd import AmusdRun, agreement_of, read_runs
 from calibrate.readers.amusd_clocks import first_pass_s, launched_before_s, own_steps
 from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.rows import Inputs, Row
+from experiments.reproduce.rows import Inputs, PaperRow
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)
 MANY = range(24)
 
 
-def totals(entries: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], Row]:
+def totals(
+    entries: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[int, str], PaperRow]:
     """The rows of total times, by sample and by strategy (amusd: by what it is predicted from)."""
     monkeypatch.setattr(amusd, "SEEDS", 3)
     file = folder / "runs.json"
@@ -42,9 +44,7 @@ def errors(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 @pytest.mark.parametrize("seed", QUICK)
-def test_own_step_times_and_greedy_are_right_within_three_per_cent_and_sd_alone_within_ten(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_times_are_recovered_within_bounds(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worst = errors(seed, tmp_path, monkeypatch)
     assert max(worst["(b)"], worst["greedy"], worst["sd"]) < 0.03
     assert worst["(a)"] < 0.1
@@ -60,7 +60,7 @@ def test_the_same_holds_over_machines_pairs_and_texts(tmp_path: Path, monkeypatc
         assert ordered[-1] < all_of_them, (name, ordered)
 
 
-def test_a_start_up_before_the_first_clock_is_read_off_the_first_verification(tmp_path: Path) -> None:
+def test_start_up_is_estimated_from_the_first_verification(tmp_path: Path) -> None:
     """In a process's first answer it is there; in later ones launching is as quick as in any step."""
     entries = run_file(any_machine(5, samples=2, cold=0.6))
     file = tmp_path / "runs.json"
@@ -70,7 +70,7 @@ def test_a_start_up_before_the_first_clock_is_read_off_the_first_verification(tm
     assert first_pass_s(samples[1]) < 0.1
 
 
-def test_without_a_monitor_or_a_greedy_run_nothing_is_known_of_what_went_before(tmp_path: Path) -> None:
+def test_start_up_needs_a_monitor_and_a_greedy_run(tmp_path: Path) -> None:
     entries = run_file(any_machine(5, tokens=100))
     file = tmp_path / "runs.json"
     file.write_text(json.dumps(entries))
@@ -93,10 +93,10 @@ def test_the_steps_of_a_known_machine_are_found(tmp_path: Path) -> None:
     assert steps.alone_s == pytest.approx(machine.launch[0] + machine.token_wait, rel=0.05)
 
 
-def test_an_unseen_place_follows_agreements_and_agrees_as_often_as_places_that_do() -> None:
+def test_unobserved_places_agree_as_often_as_observed_ones() -> None:
     """Half the depth and more: of the places after two agreements, three of four agree here; of all, fewer."""
     rounds = [6, 1, 1, 4, 6, 1]
-    sd = Measured(total_time=10.0, tokens_generated=19, draft_times=[0.01] * 31, verify_times=[0.03] * 6,
+    sd = AmusdRun(total_time=10.0, tokens_generated=19, draft_times=[0.01] * 31, verify_times=[0.03] * 6,
                   accepted_tokens=rounds)  # fmt: skip
     assert agreement_of(sd).unknown == pytest.approx(7 / 8)
 

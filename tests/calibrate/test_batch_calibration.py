@@ -25,7 +25,7 @@ def times_s(time: StepTime, extents: np.ndarray) -> np.ndarray:
     return np.array([time.mean_s(*map(int, extent)) for extent in extents])
 
 
-def test_the_fit_gives_back_the_step_time_that_made_the_steps() -> None:
+def test_the_fit_recovers_the_true_step_time() -> None:
     rng = np.random.default_rng(0)
     extents = steps(rng, 400)
     fitted, error = fit_batch_step(extents, times_s(TRUTH, extents))
@@ -34,7 +34,7 @@ def test_the_fit_gives_back_the_step_time_that_made_the_steps() -> None:
     assert error < 1e-6
 
 
-def test_steps_that_were_interrupted_count_in_the_mean_and_not_in_the_shape() -> None:
+def test_interrupted_steps_count_only_in_the_mean() -> None:
     """One step in fifty takes five times as long: the fit's mean is that of all, its proportions are the others'."""
     rng = np.random.default_rng(1)
     extents = steps(rng, 2000)
@@ -47,7 +47,7 @@ def test_steps_that_were_interrupted_count_in_the_mean_and_not_in_the_shape() ->
 
 
 @pytest.mark.slow
-def test_a_batch_is_calibrated_run_recorded_and_predicted_from_the_command_line(
+def test_commands_calibrate_run_and_predict_a_batch(
     tmp_path: Path,
 ) -> None:
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""

@@ -1,4 +1,4 @@
-"""What calibration reads from records: simulated fleets, whose numbers are known, must give them back."""
+"""Calibration recovers the numbers of simulated fleets from their records."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ IDLE = IdleEffect((0.0006, 0.004, 0.02), (1.0, 1.3, 1.5))
 QUEUED_S = 0.0002
 
 
-def known(**more: Any) -> dict[str, Any]:
+def profile_with(**more: Any) -> dict[str, Any]:
     return {"name": "known", **TIMES, **more}
 
 
@@ -41,7 +41,7 @@ def fleets(scenario: Scenario) -> FleetSetup:
 
 
 def test_factors_of_contention_are_found() -> None:
-    profile = known(contention=[1.0, 1.2, 1.9], link={"latency_s": 0.0001}, idle=IDLE)
+    profile = profile_with(contention=[1.0, 1.2, 1.9], link={"latency_s": 0.0001}, idle=IDLE)
     acceptance = {"model": "geometric", "beta": 0.7}
     runs = []
     for targets in (1, 2, 3):
@@ -58,7 +58,7 @@ def idling_drafts(draft: StepTime) -> pd.DataFrame:
     """Drafts of fleets that idle now and then, or never."""
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.1, 1.9]}
     drafter = {"queued": {"mean_s": QUEUED_S}, "woken": {"mean_s": 0.00015}}
-    profile = known(draft=draft, idle=IDLE, link={"latency_s": 0.0002}, overhead={"own": {"drafter": drafter}})
+    profile = profile_with(draft=draft, idle=IDLE, link={"latency_s": 0.0002}, overhead={"own": {"drafter": drafter}})
     runs = [
         simulated(
             star(
@@ -96,7 +96,7 @@ def test_the_share_that_warm_up_tokens_leave_is_found() -> None:
         warm_up = {"policy": "after-idle", "idle_gap_s": 0.0, "tokens": tokens} if tokens else {"policy": "none"}
         run = simulate(
             star(
-                profile=known(idle=effect), drafters={"warm_up": warm_up},
+                profile=profile_with(idle=effect), drafters={"warm_up": warm_up},
                 verifiers={"count": 1, "kind": "replayed", "verify": {"base_s": 0.03}},
             )
         )  # fmt: skip

@@ -48,8 +48,8 @@ RECORDS: dict[str, tuple[Any, Callable[[list[Path]], Recording]]] = {
     "AIPerf": (engines.aiperf_line(SESSION, DEPTH)["spec_decode_acceptance"], read_aiperf),
     "SGLang": (engines.sglang_answer(SESSION, DEPTH)["meta_info"], read_sglang),
 }
-FREE = {"prompt_tokens"}  # which nothing else tells
-AT_MOST = {"num_spec_tokens", "num_draft_tokens", "spec_num_proposed_drafts"}  # a bound, where no rate is told
+FREE = {"prompt_tokens"}  # no other number contradicts it
+AT_MOST = {"num_spec_tokens", "num_draft_tokens", "spec_num_proposed_drafts"}  # a bound, where the file has no rate
 
 
 @pytest.mark.parametrize("by", [1, -1])

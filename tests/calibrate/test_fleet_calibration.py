@@ -29,9 +29,9 @@ TINY = Effort(
 @pytest.mark.parametrize("kind", ["dynamic tree", "EAGLE tree"])
 def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> None:
     scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
-    told: list[str] = []
-    profile = calibrate(scenario, tmp_path, TINY, told.append)
-    assert tuple(told) == STAGES
+    stages: list[str] = []
+    profile = calibrate(scenario, tmp_path, TINY, stages.append)
+    assert tuple(stages) == STAGES
     models = scenario.drafters.model, scenario.verifiers.model
     assert measured_on(profile.provenance) == (*models, scenario.workload.prompts)
     nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)

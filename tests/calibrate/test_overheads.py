@@ -55,12 +55,12 @@ def assert_found(found: Delay, mean_s: float, values: int) -> None:
 
 def own_fleets() -> list[Run]:
     """Fleets that keep their drafter busy, or not; and a target that decodes by itself."""
-    known = profile(own=planted(MEANS_S))
+    truth = profile(own=planted(MEANS_S))
     workload = {"requests": 30, "new_tokens": 60}
     return [
-        simulate(star(profile=known, verifiers={"count": 1}, workload=workload, seed=1)),
-        simulate(star(profile=known, verifiers={"count": 6}, workload=workload, seed=2)),
-        simulate(star(profile=known, drafters={"count": 0}, verifiers={"count": 1}, workload=workload, seed=3)),
+        simulate(star(profile=truth, verifiers={"count": 1}, workload=workload, seed=1)),
+        simulate(star(profile=truth, verifiers={"count": 6}, workload=workload, seed=2)),
+        simulate(star(profile=truth, drafters={"count": 0}, verifiers={"count": 1}, workload=workload, seed=3)),
     ]
 
 
@@ -82,8 +82,8 @@ def test_overheads_of_shared_devices_are_found(sharing: Sharing, key: str) -> No
             "name": fleet.name, "devices": fleet.devices, "drafters": fleet.drafters, "verifiers": fleet.verifiers,
             "workload": fleet.workload,
         }  # fmt: skip
-        known = {"profile": profile(**{key: planted(MEANS_S)}), "acceptance": {"model": "geometric", "beta": 0.7}}
-        runs.append(simulate(make_scenario(known | {"seed": 3 + targets} | tables)))
+        own = {"profile": profile(**{key: planted(MEANS_S)}), "acceptance": {"model": "geometric", "beta": 0.7}}
+        runs.append(simulate(make_scenario(own | {"seed": 3 + targets} | tables)))
     for station in ("drafter", "target"):
         delays = delays_of(runs, drafters=station == "drafter")
         found = overhead_of(delays)
@@ -99,8 +99,8 @@ def test_the_link_is_found_beside_overheads() -> None:
 
 
 def test_payload_counts_with_the_bandwidth_only() -> None:
-    known = profile() | {"link": {"latency_s": 0.0007, "bandwidth_bytes_per_s": 1e6}, "vocabulary": 50}
-    run = simulate(star(profile=known, verifiers={"count": 1}, workload={"requests": 30}))
+    truth = profile() | {"link": {"latency_s": 0.0007, "bandwidth_bytes_per_s": 1e6}, "vocabulary": 50}
+    run = simulate(star(profile=truth, verifiers={"count": 1}, workload={"requests": 30}))
     found = link_of([run], LinkTime(bandwidth_bytes_per_s=1e6))
     assert found.latency_s == pytest.approx(0.0007)
 

@@ -84,7 +84,7 @@ def test_an_unknown_dataset_names_those_that_there_are(tmp_path: Path) -> None:
         read_specdecode_bench([file], "eagle", "gsm8k")
 
 
-def test_an_answer_may_be_longer_or_shorter_than_its_eagle_entries(tmp_path: Path) -> None:
+def test_answers_and_eagle_entries_may_differ_in_length(tmp_path: Path) -> None:
     rows = [("a", "0", 9, 30, [1, 3, 1], [1] * 30), ("a", "1", 9, 2, [1, 3, 1], [1, 1])]
     recording = read_specdecode_bench([engines.write_specdecode_bench(tmp_path / "all.parquet", rows)])
     assert recording.lengths == ((9, 3), (9, 3))
@@ -138,7 +138,7 @@ def amusd_runs(**sd: Any) -> list[dict[str, Any]]:
 def test_amusds_sd_run_gives_agreement_and_step_times(tmp_path: Path) -> None:
     (tmp_path / "runs.json").write_text(json.dumps(amusd_runs(time_per_token=0.03)))
     recording = read_amusd([tmp_path / "runs.json"])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.told) == (18, 54, 5, 4.0)
+    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (18, 54, 5, 4.0)
     assert isinstance(recording.acceptance, Agreement)
     assert recording.acceptance.sessions == ("11111?11011111?011111?10" * 3,)
     profile = recording.profile

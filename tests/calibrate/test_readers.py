@@ -47,7 +47,7 @@ def test_full_drafts_come_back_as_they_were_recorded(folder: Path, name: str, se
     together = [accepted for session in sessions for _, accepted in session]
     assert (recording.rounds, recording.accepted, recording.depth) == (len(together), sum(together), DEPTH)
     assert mean_of(recording) == pytest.approx(1 + sum(together) / len(together), rel=1e-12)
-    assert recording.told is None or recording.told == pytest.approx(1 + sum(together) / len(together), abs=1e-4)
+    assert recording.stated is None or recording.stated == pytest.approx(1 + sum(together) / len(together), abs=1e-4)
     if isinstance(recording.acceptance, PerPosition):
         assert recording.acceptance.histogram == tuple(engines.histogram_of([(0, k) for k in together], DEPTH))
 
@@ -81,8 +81,8 @@ def test_no_true_record_is_refused(folder: Path, name: str, sessions: Sessions) 
     recording = (READ | {"vLLM, log": vllm_log})[name](folder, sessions)
     rounds = [pair for session in sessions for pair in session]
     assert recording.accepted == sum(k for _, k in rounds)
-    if recording.told is not None and name != "vLLM, log":  # whose lines do not tell how many rounds accepted nothing
-        assert recording.told == pytest.approx(1 + recording.accepted / len(rounds), abs=1e-4)
+    if recording.stated is not None and name != "vLLM, log":  # whose lines do not tell how many rounds accepted nothing
+        assert recording.stated == pytest.approx(1 + recording.accepted / len(rounds), abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["vLLM, summary", "AIPerf", "SGLang", "vLLM, a scrape"])
@@ -103,7 +103,7 @@ def test_the_documented_example_of_vllm(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, content in (("bare", stats), ("answer", {"metrics": {"speculative_decoding": stats}})):
         recording = read_vllm([write(tmp_path / name, json.dumps(content, indent=2))])
-        assert (recording.rounds, recording.accepted, recording.depth, recording.told) == (43, 10, 3, 1.2326)
+        assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (43, 10, 3, 1.2326)
         assert recording.lengths == ()
     text = "\n".join(
         [
@@ -118,7 +118,7 @@ def test_the_documented_example_of_vllm(tmp_path: Path) -> None:
     )
     scraped = read_vllm_metrics([write(tmp_path / "metrics", text)])
     assert scraped.acceptance == PerPosition(histogram=(39, 1, 0, 3))
-    assert scraped.told == pytest.approx(1.2326, abs=5e-5)
+    assert scraped.stated == pytest.approx(1.2326, abs=5e-5)
 
 
 def test_the_documented_example_of_sglang(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_documented_example_of_sglang(tmp_path: Path) -> None:
     for answer in answers:
         recording = read_sglang([write(tmp_path / "answer.json", json.dumps(answer))])
         assert (recording.rounds, recording.accepted, recording.depth) == (43, 63, 5)
-        assert recording.told == pytest.approx(2.4651)
+        assert recording.stated == pytest.approx(2.4651)
         assert recording.lengths == ((9, 106),)
     wrong = json.dumps({"meta_info": {**meta, "completion_tokens": 107}})
     with pytest.raises(InputError, match=r"spec_accept_length = 2\.4651 contradicts completion_tokens / .* = 2\.48837"):
@@ -142,7 +142,7 @@ def test_the_documented_example_of_sglang(tmp_path: Path) -> None:
 
 def test_the_documented_line_of_vllms_log(tmp_path: Path) -> None:
     recording = read_vllm_log([write(tmp_path / "server.log", "INFO something else\n" + LOG)])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.told) == (207, 464, 4, 3.24)
+    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (207, 464, 4, 3.24)
     assert mean_of(recording) == pytest.approx(3.241)
 
 
@@ -163,8 +163,8 @@ def test_aiperfs_pooled_histogram_is_read_too(tmp_path: Path) -> None:
     }
     recording = read_aiperf([write(tmp_path / "profile_export_aiperf.json", json.dumps(content, indent=1))])
     assert (recording.rounds, recording.accepted, recording.depth) == (72, 70, 3)
-    for told in (73, {"avg": 71.0}):
-        file = write(tmp_path / "wrong.json", json.dumps(content | {"total_spec_decode_steps": told}, indent=1))
+    for steps in (73, {"avg": 71.0}):
+        file = write(tmp_path / "wrong.json", json.dumps(content | {"total_spec_decode_steps": steps}, indent=1))
         with pytest.raises(InputError, match=r"wrong.json: total_spec_decode_steps = 7[13] contradicts .* = 72"):
             read_aiperf([file])
 
@@ -181,6 +181,6 @@ def test_answers_without_counts_are_left_out_with_a_note(tmp_path: Path) -> None
     answers = [{"metrics": {"speculative_decoding": None}}, engines.vllm_answer(engines.vllm_stats([(4, 2)], 4))]
     recording = read_vllm([engines.write_lines(tmp_path / "a.jsonl", answers)])
     assert recording.rounds == 1
-    assert "1 entries tell no counts" in recording.notes[0]
+    assert "1 entries have no counts" in recording.notes[0]
     with pytest.raises(InputError, match=r"a.jsonl: holds no request with speculative decoding's counts"):
         read_vllm([engines.write_lines(tmp_path / "a.jsonl", answers[:1])])

@@ -1,4 +1,4 @@
-"""Models that the tests of this room share."""
+"""Models for the tests of the engine."""
 
 from pathlib import Path
 

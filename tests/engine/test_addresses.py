@@ -1,4 +1,4 @@
-"""What a user writes to say whom a node calls and which targets it is."""
+"""Addresses and target numbers, as users write them."""
 
 import pytest
 
@@ -48,8 +48,8 @@ def test_a_target_beyond_the_fleet_is_refused(text: str) -> None:
 def test_each_drafter_has_one_address() -> None:
     fleet = fleet_of(2, 3)
     assert drafters_at(fleet, "--connect", ["a", "b"]) == {0: "a", 1: "b"}
-    for addresses, told in ((["a"], "1 address, and"), (["a", "b", "c"], "3 addresses, and")):
-        with pytest.raises(InputError, match=f"--connect: {told} scenario 'unnamed' has drafters.count = 2"):
+    for addresses, message in ((["a"], "1 address, and"), (["a", "b", "c"], "3 addresses, and")):
+        with pytest.raises(InputError, match=f"--connect: {message} scenario 'unnamed' has drafters.count = 2"):
             drafters_at(fleet, "--connect", addresses)
 
 

@@ -1,4 +1,4 @@
-"""Attention over rows: what a token sees, said in other ways, is the same."""
+"""Attention over rows: equal descriptions of a mask give equal results."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from engine.decoding.feed import Nodes, feed_of
 
 
 @pytest.mark.parametrize("width", [1, 7, 16, 33])
-def test_an_added_mask_hides_what_the_mask_hides_and_lies_aligned(width: int) -> None:
+def test_an_additive_mask_equals_its_mask_and_is_aligned(width: int) -> None:
     generator = torch.Generator().manual_seed(width)
     queries, keys = (torch.randn(2, 3, n, 8, generator=generator, dtype=torch.float64) for n in (10, width))
     mask = torch.rand(2, 5, width, generator=generator) < 0.5
@@ -25,7 +25,7 @@ def test_an_added_mask_hides_what_the_mask_hides_and_lies_aligned(width: int) ->
 
 
 @pytest.mark.parametrize("heads", [2, 6])
-def test_the_first_tokens_of_a_row_attend_causally_without_a_mask(heads: int) -> None:
+def test_first_tokens_attend_causally_without_a_mask(heads: int) -> None:
     generator = torch.Generator().manual_seed(heads)
     queries = torch.randn(9, heads, 8, generator=generator, dtype=torch.float64)
     keys, values = (torch.randn(1, 2, 9, 8, generator=generator, dtype=torch.float64) for _ in range(2))
@@ -43,5 +43,5 @@ def test_only_several_first_tokens_of_one_row_are_its_beginning() -> None:
     assert not feed_of(one, [0], [3], Nodes(2), 32, numbers).is_beginning
     assert not feed_of(two, [0, 0], [3, 3], None, 32, numbers).is_beginning
     assert not feed_of(one, [0], [3], None, 32, numbers, [2]).is_beginning
-    seen, depths = torch.ones(1, 3, 3, dtype=torch.bool).tril(), torch.arange(3)[None]
-    assert not feed_of(one, [0], [3], Nodes(0, seen, depths), 32, numbers).is_beginning
+    attended, depths = torch.ones(1, 3, 3, dtype=torch.bool).tril(), torch.arange(3)[None]
+    assert not feed_of(one, [0], [3], Nodes(0, attended, depths), 32, numbers).is_beginning

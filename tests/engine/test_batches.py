@@ -1,4 +1,4 @@
-"""Batches on the engine: whatever the rule, every row says what it says alone, and the log replays."""
+"""Batches on the engine: every row decodes the text that it decodes alone, for every rule, and the log replays."""
 
 from pathlib import Path
 
@@ -71,13 +71,13 @@ def check_lossless(scenario: Scenario) -> Batched:
 
 @pytest.mark.parametrize("size", [slow(1), slow(2), 4, slow(8), slow(16)])
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_says_exactly_what_plain_decoding_says(pair: Part, rule: str, size: int) -> None:
+def test_every_rule_decodes_as_plain_decoding(pair: Part, rule: str, size: int) -> None:
     check_lossless(batch(rule, size, pair))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
-def test_so_it_does_with_the_demo_pair(rule: str) -> None:
+def test_the_demo_pair_decodes_as_plain_decoding(rule: str) -> None:
     check_lossless(batch(rule, 4))
 
 
@@ -106,12 +106,12 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(
 
 
 @pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("EqSpec, online"), "ExSpec"])
-def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -> None:
-    """A drafter's cache that is wrong harms nothing but acceptance; so acceptance is a law too."""
+def test_acceptance_of_a_row_is_equal_in_a_batch(pair: Part, rule: str) -> None:
+    """A wrong cache of a drafter lowers acceptance only, so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
     rows = serve_batch(scenario, prompts_of(resolve(scenario))).run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
-    assert set(verified.accepted) == {0, 1, 2, 3, 4}  # or there would be little to see
+    assert set(verified.accepted) == {0, 1, 2, 3, 4}  # else the test shows little
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
     for requests in streams_of(resolve(scenario)).values():
         for request in requests:
@@ -121,14 +121,14 @@ def test_a_row_has_as_much_accepted_in_a_batch_as_alone(pair: Part, rule: str) -
 
 
 def feed_alike(target: Target, drafter: Drafter) -> None:
-    """Let them feed rows as they do on a GPU: equally many tokens each, through graphs, which here run again."""
+    """Feed rows as on a GPU: equally many tokens each, through graphs, which here repeat eagerly."""
     target.rectangular = True
     for model in (target.model, drafter.model):
         model.graphs = Graphs(lambda work: work)
 
 
 @pytest.mark.parametrize("rule", ["slots", "EqSpec"])
-def test_rows_that_are_fed_alike_say_the_same(pair: Part, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_with_surplus_tokens_decode_the_same(pair: Part, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executors = []
 
     def on_a_gpu(*arguments: object) -> BatchExecutor:
@@ -151,9 +151,7 @@ def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tie"), [("float32", 1e-4), ("bfloat16", 0.25)])
 @pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
-def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
-    rule: str, precision: str, tie: float
-) -> None:
+def test_lower_precision_differs_only_at_near_ties(rule: str, precision: str, tie: float) -> None:
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
     plain = plain_outputs(scenario)
@@ -169,8 +167,8 @@ def test_lower_precision_differs_at_near_ties_of_the_targets_best_two_only(
 
 @pytest.mark.parametrize("alike", [slow(False, id="ragged"), pytest.param(True, id="fed alike")])
 @pytest.mark.parametrize("shape", [slow(CHAIN), tree(2, 1)], ids=str)
-def test_rows_with_samplings_of_their_own_draw_what_they_draw_alone(tiny: Path, shape: Shape, alike: bool) -> None:
-    """In one batch: greedy, warm, top-k and top-p rows. Every row brings its own random numbers."""
+def test_rows_of_mixed_samplings_draw_as_alone(tiny: Path, shape: Shape, alike: bool) -> None:
+    """In one batch: greedy, warm, top-k and top-p rows. Every row has its own random numbers."""
     large, small = (load_model(str(tiny / name), "", "float64") for name in ("target", "kin"))
     rng = np.random.default_rng(0)
     prompts = [rng.integers(VOCABULARY, size=20 + 5 * number).tolist() for number in range(4)]

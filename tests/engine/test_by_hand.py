@@ -1,4 +1,4 @@
-"""Nodes of several drafters, as a user starts them by hand: real models in threads of one process, over loopback."""
+"""Nodes of several drafters, started by hand: real models in threads of one process, over loopback."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def fleet_by_hand(folder: Path, **drafters: Any) -> Scenario:
 
 
 def serving(threads: Threads, nodes: list[Node]) -> list[Started]:
-    """Let nodes find each other, the last one first, and serve; a thread each, whose result is its log."""
+    """Start the nodes in threads, the last one first, and connect them; the result of each is its log."""
 
     def serve(node: Node) -> Log:
         node.wait_for_welcomes(PATIENCE_S)
@@ -74,7 +74,7 @@ def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
 
 
 def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
-    """The target calls first, then the router, then one drafter after the other: nothing is decoded alone."""
+    """The target connects first, then the router, then each drafter: no token is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
     fleet = resolve(scenario)
     drafters = [DrafterNode(fleet, number=number) for number in range(2)]
@@ -128,22 +128,22 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
 
 
 @pytest.mark.parametrize(
-    ("server", "client", "told"),
+    ("server", "client", "message"),
     [
         (0, {"drafter": 1}, "this is drafter 1, and not 2; name drafters in their order"),
         (1, {"drafter": 0}, "this is drafter 2, and not 1; name drafters in their order"),
         (1, {"drafter": 0, "role": "router"}, "this is drafter 2, and not 1"),
     ],
 )
-def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], told: str) -> None:
+def test_drafters_named_in_another_order_deny_a_client(server: int, client: dict[str, Any], message: str) -> None:
     fleet = resolve(star(drafters={"count": 2, "route": "round-robin" if "role" in client else "affinity"}))
-    assert told in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
+    assert message in denied(ServerEnd(fleet, 1, drafter=server), ClientEnd(fleet, 0, 1, **client))
 
 
 def test_a_drafter_behind_a_router_denies_targets() -> None:
     fleet = resolve(star(drafters={"count": 2, "route": "round-robin"}))
-    told = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
-    assert told == "this is drafter 1; with drafters.route targets connect to the router alone"
+    message = denied(ServerEnd(fleet, 1, drafter=0), ClientEnd(fleet, 0, 1))
+    assert message == "this is drafter 1; with drafters.route targets connect to the router alone"
     assert denied(ServerEnd(fleet, 1, drafter=None), ClientEnd(fleet, 0, 1, "router")) == (
         "this is a router, and routers call drafters"
     )
@@ -151,7 +151,7 @@ def test_a_drafter_behind_a_router_denies_targets() -> None:
 
 
 def denied(server: ServerEnd, client: ClientEnd) -> str:
-    """Why a server turns a client away; nothing where it welcomes it."""
+    """The reason why a server denies a client; empty if it welcomes it."""
     (hello,) = client.tick(0.0)
     (answer,) = server.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
     (action,) = client.receive(answer.frame, 0.0)  # type: ignore[union-attr]
@@ -171,6 +171,6 @@ def test_options_that_contradict_the_scenario_are_refused() -> None:
         ),
         r"--target 1-2: a real target has a process of its own": lambda: serve_verifier(routed, CALLED, [0, 1], None),
     }
-    for told, start in refused.items():
-        with pytest.raises(InputError, match=told):
+    for message, start in refused.items():
+        with pytest.raises(InputError, match=message):
             start()

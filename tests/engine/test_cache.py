@@ -1,4 +1,4 @@
-"""Slot-addressed rows: whatever their neighbours do, a row's tokens see what they would see alone."""
+"""Slot-addressed rows: tokens of a row see the same as alone, for any behaviour of other rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +46,7 @@ def alone(model: CausalLM, tokens: Sequence[int]) -> torch.Tensor:
 
 
 def close(left: torch.Tensor, right: torch.Tensor) -> bool:
-    # transformers computes norms in single precision whatever the model's own is
+    # transformers computes norms in single precision for every model
     return torch.allclose(left, right, rtol=0, atol=1e-5)
 
 
@@ -59,7 +59,7 @@ def test_the_lean_pass_computes_what_transformers_computes(model: CausalLM) -> N
     assert close(alone(model, tokens), theirs)
 
 
-def test_a_text_in_pieces_is_the_text_at_once_also_beyond_the_first_buffer(model: CausalLM) -> None:
+def test_a_text_in_pieces_equals_the_text_at_once(model: CausalLM) -> None:
     tokens = TEXT[0].tolist()
     cache = model.new_cache(1, 16)
     cache.open(0)
@@ -79,34 +79,32 @@ def test_a_text_in_pieces_is_the_text_at_once_also_beyond_the_first_buffer(model
     )
 )
 @settings(max_examples=60, deadline=None)
-def test_rows_that_come_go_grow_and_fall_back_read_as_if_they_were_alone(
-    model: CausalLM, actions: list[tuple[str, list[int], list[int]]]
-) -> None:
+def test_changing_rows_read_as_if_alone(model: CausalLM, actions: list[tuple[str, list[int], list[int]]]) -> None:
     cache = model.new_cache(2, 8)
-    fed_last: dict[int, int] = {}  # tokens that a row speculated, which are committed only when it goes on
+    fed_last: dict[int, int] = {}  # speculated tokens of a row, committed only at its next pass
     for action, tags, counts in actions:
-        known = [tag for tag in tags if tag in cache.rows]
+        opened = [tag for tag in tags if tag in cache.rows]
         if action == "open":
-            for tag in set(tags) - set(known):
+            for tag in set(tags) - set(opened):
                 cache.open(tag)
         elif action == "close":
-            for tag in known:
+            for tag in opened:
                 cache.close(tag)
                 fed_last.pop(tag, None)
-        elif known:
-            fed = counts[: len(known)]
-            cache.keep(known, [list(range(fed_last.pop(tag, 0))) for tag in known])
-            begins = [cache.lengths[tag] for tag in known]
-            line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(known, begins, fed, strict=True)])
-            logits = model.logits(model.feed(cache, known, torch.tensor(line), fed))
-            wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(known, begins, fed, strict=True)]
+        elif opened:
+            fed = counts[: len(opened)]
+            cache.keep(opened, [list(range(fed_last.pop(tag, 0))) for tag in opened])
+            begins = [cache.lengths[tag] for tag in opened]
+            line = np.concatenate([TEXT[t, b : b + n] for t, b, n in zip(opened, begins, fed, strict=True)])
+            logits = model.logits(model.feed(cache, opened, torch.tensor(line), fed))
+            wanted = [alone(model, TEXT[t, : b + n].tolist())[b:] for t, b, n in zip(opened, begins, fed, strict=True)]
             assert close(logits, torch.cat(wanted))
             if action == "feed":
-                fed_last.update(zip(known, fed, strict=True))
+                fed_last.update(zip(opened, fed, strict=True))
         check(cache)
 
 
-def test_a_row_that_moves_while_its_draft_is_out_takes_the_draft_along(model: CausalLM) -> None:
+def test_a_moved_row_keeps_its_pending_draft(model: CausalLM) -> None:
     cache = model.new_cache(2, 32)
     for tag in (0, 1):
         cache.open(tag)
@@ -120,7 +118,7 @@ def test_a_row_that_moves_while_its_draft_is_out_takes_the_draft_along(model: Ca
     assert close(logits, alone(model, TEXT[1, :13].tolist())[-1:])
 
 
-def test_who_opens_takes_the_place_of_who_left_and_nothing_moves(model: CausalLM) -> None:
+def test_a_new_row_takes_a_hole_and_nothing_moves(model: CausalLM) -> None:
     cache = model.new_cache(3, 16)
     for tag in range(3):
         cache.open(tag)
@@ -133,7 +131,7 @@ def test_who_opens_takes_the_place_of_who_left_and_nothing_moves(model: CausalLM
 
 
 @given(st.sets(st.integers(0, 6)))
-def test_rows_that_are_fed_together_lie_side_by_side_whoever_left(model: CausalLM, left: set[int]) -> None:
+def test_rows_of_a_pass_lie_side_by_side(model: CausalLM, left: set[int]) -> None:
     cache = model.new_cache(7, 8)
     for tag in range(7):
         cache.open(tag)
@@ -148,7 +146,7 @@ def test_rows_that_are_fed_together_lie_side_by_side_whoever_left(model: CausalL
         assert close(logits, alone(model, [*TEXT[tag % len(TEXT), : tag + 1].tolist(), 1])[-1:])
 
 
-def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_none_of_what_lies_there(
+def test_aligned_batches_reuse_memory_without_reading_it(
     model: CausalLM,
 ) -> None:
     cache, rounds = model.aligned_cache(), 12
@@ -168,11 +166,11 @@ def test_an_aligned_batch_is_copied_into_memory_that_it_left_before_and_reads_no
         cache.keep(list(lengths), [range(kept[tag]) for tag in lengths])
         lengths = {tag: length + kept[tag] for tag, length in lengths.items()}
     assert len(memory) == 2
-    assert cache.allocated_bytes <= 4 * cache.bytes_per_token * 3 * 128  # two batches, and what rows began in
+    assert cache.allocated_bytes <= 4 * cache.bytes_per_token * 3 * 128  # two batches, and the first blocks of rows
 
 
 def check(cache: SlotCache) -> None:
-    """Every tag knows its row, and who opens next knows the holes between."""
+    """Every tag maps to its row, and free rows are the holes between."""
     assert cache.rows == {tag: row for row, tag in enumerate(cache.tags) if tag is not None}
     assert sorted(cache.holes) == [row for row, tag in enumerate(cache.tags) if tag is None]
     assert cache.lengths.keys() == cache.rows.keys()
@@ -181,7 +179,7 @@ def check(cache: SlotCache) -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4))
 @settings(max_examples=25, deadline=None)
-def test_a_tree_node_reads_its_ancestors_and_its_accepted_path_stays(
+def test_tree_nodes_read_their_ancestors_and_accepted_paths_stay(
     model: CausalLM, seed: int, nodes: int, begin: int
 ) -> None:
     """Two rows with a random tree each, over prefixes of different lengths."""
@@ -212,7 +210,7 @@ def test_a_tree_node_reads_its_ancestors_and_its_accepted_path_stays(
         assert close(after[row], alone(model, [*prefixes[row], token])[-1])
 
 
-def test_a_cache_beyond_its_limit_refuses_the_newest_row_and_leaves_the_others(model: CausalLM) -> None:
+def test_a_full_cache_refuses_only_the_newest_row(model: CausalLM) -> None:
     room = model.new_cache().bytes_per_token * 3 * 64  # the second row is opened while the first one is copied
     cache = model.new_cache(1, 64, limit_bytes=room)
     for tag in (0, 1):
@@ -239,7 +237,7 @@ def test_the_limit_holds_while_rows_are_copied_to_larger_storage(model: CausalLM
     check(cache)
 
 
-def test_rows_that_all_have_left_are_not_copied_for_who_needs_more(model: CausalLM) -> None:
+def test_closed_rows_are_not_copied_when_storage_grows(model: CausalLM) -> None:
     room = model.new_cache().bytes_per_token * 3 * 64
     cache = model.new_cache(1, 64, limit_bytes=room)
     cache.open(0, 64)

@@ -1,4 +1,4 @@
-"""Weights on disk: whole checkpoints load, however they are cut; what is missing or left over is told by its name."""
+"""Weights on disk: whole checkpoints load in any layout; missing and surplus tensors are named."""
 
 import json
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def write(folder: Path, model: torch.nn.Module, tensors: Tensors, file: str = FI
 
 
 def tensors_of(model: torch.nn.Module) -> Tensors:
-    """What a checkpoint of the model holds: a tied head is the embedding."""
+    """The tensors of a model's checkpoint: a tied head is the embedding."""
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         state.pop("lm_head.weight")
@@ -88,7 +88,7 @@ LEFT_OVER = [
 
 
 @pytest.mark.parametrize("name", LEFT_OVER)
-def test_a_tensor_that_the_model_would_leave_out_is_told(tmp_path: Path, name: str) -> None:
+def test_a_surplus_tensor_is_an_error(tmp_path: Path, name: str) -> None:
     model = model_of("llama")
     folder = write(tmp_path, model, tensors_of(model) | {name: torch.ones(3)})
     with pytest.raises(InputError, match=rf"type 'llama' .* would leave out: {name}") as caught:
@@ -106,7 +106,7 @@ def test_tables_that_old_checkpoints_hold_are_no_weights(tmp_path: Path) -> None
         load_model(folder, "target", "float32", "cpu")
 
 
-def test_a_head_beside_a_tied_embedding_is_used_as_it_is(tmp_path: Path) -> None:
+def test_an_lm_head_beside_a_tied_embedding_is_used(tmp_path: Path) -> None:
     model = model_of("llama, tied")
     own = torch.randn(30, 16)
     for head in (own, model.model.embed_tokens.weight.detach().clone()):
@@ -175,11 +175,11 @@ def of_no_known_type(folder: Path, model: torch.nn.Module) -> str:
         with_half_a_pickle, with_an_index_of_nothing, of_no_known_type,
     ],
 )  # fmt: skip
-def test_a_folder_that_holds_no_whole_model_is_refused_in_one_line(
+def test_an_incomplete_model_folder_is_refused_in_one_line(
     tmp_path: Path, spoil: Callable[[Path, torch.nn.Module], str]
 ) -> None:
-    told = spoil(tmp_path / "model", model_of("llama"))
-    with pytest.raises(InputError, match=told) as caught:
+    message = spoil(tmp_path / "model", model_of("llama"))
+    with pytest.raises(InputError, match=message) as caught:
         load_model(str(tmp_path / "model"), "target", "float32", "cpu")
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "model") in str(caught.value)

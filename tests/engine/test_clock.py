@@ -1,4 +1,4 @@
-"""Waits end when they should, by a clock and a sleep that a test makes."""
+"""Waits end on time, with a clock and a sleep of the test."""
 
 import pytest
 from hypothesis import given
@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from engine.net.clock import MAX_MARGIN_S, MIN_MARGIN_S, Waiter
 from tests.helpers.stars import repeatable
 
-LOOK_S = 2e-6  # that a look at the clock takes
+LOOK_S = 2e-6  # of a reading of the clock
 
 
 class Host:
-    """A host whose sleeps end late by one of `lates_s` after the other."""
+    """A host with sleeps that end late by `lates_s` in turn."""
 
     def __init__(self, lates_s: list[float]) -> None:
         self.time_s = 100.0
@@ -30,7 +30,7 @@ class Host:
         self.time_s += LOOK_S
 
     def waited_s(self, waiter: Waiter, time_s: float) -> float:
-        """Wait once; return by how much it ended late."""
+        """Wait once; return its lateness."""
         due_s = self.time_s + time_s
         waiter.until(due_s)
         return self.time_s - due_s

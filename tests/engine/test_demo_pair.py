@@ -1,4 +1,4 @@
-"""The demo pair as committed: its weights are the recorded ones, its prompts are held out, its card tells the truth."""
+"""The committed demo pair: its weights are the recorded ones, its prompts are held out, its card is true."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def test_no_prompt_comes_twice_nor_in_both_groups() -> None:
     assert len({*calibration, *evaluation}) == len(calibration) + len(evaluation)
 
 
-def test_a_model_with_another_tokenizer_reads_the_prompts_text_and_not_the_demos_token_ids(tmp_path: Path) -> None:
+def test_another_tokenizer_reads_the_demo_prompts_as_text(tmp_path: Path) -> None:
     own = Tokenizer.from_file(str(FOLDER / "target" / "tokenizer.json"))
     letters = Tokenizer(models.BPE({letter: n for n, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
     letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -69,7 +69,7 @@ def test_held_out_files_are_no_training_files() -> None:
 
 
 @pytest.mark.slow
-def test_the_pair_predicts_held_out_text_as_well_as_its_record_says() -> None:
+def test_the_pairs_perplexity_is_that_of_its_record() -> None:
     """Perplexity on the committed evaluation prompts; the record's figure is from other held-out windows."""
     prompts = torch.tensor(read_prompts("evaluation")[:48])
     perplexity = {}

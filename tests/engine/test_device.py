@@ -1,4 +1,4 @@
-"""On an accelerator everything stays there, and the host waits for it once a round. None is needed to show that."""
+"""On an accelerator all tensors stay there, and the host waits for it once a round. The test needs none."""
 
 import json
 import subprocess
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only() -> None:
-    """All kinds of drafts, greedy and drawn, with graphs and without, on a device whose tensors mix with no others."""
+def test_only_outcomes_of_verification_are_copied_to_the_host() -> None:
+    """All kinds of drafts, greedy and sampled, with graphs and without, on a device that mixes with no other."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.helpers.pretended"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -25,5 +25,5 @@ def test_drafting_copies_nothing_to_the_host_and_verification_its_outcome_only()
     for case, copies in found.items():
         assert copies["draft"] == [0, 0], case
         assert copies["verify"] == [1, 1], case
-        reordered = case.startswith("model, dynamic")  # where such a draft's nodes lie is known on the device only
+        reordered = case.startswith("model, dynamic")  # only the device has the places of such a draft's nodes
         assert max(copies["advance"]) <= reordered, case

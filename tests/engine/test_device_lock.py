@@ -1,4 +1,4 @@
-"""Turns on a device: one holder at a time, in whatever process."""
+"""Locks of a device: one holder at a time, in any process."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def test_a_device_has_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def is_waited_for(path: Path) -> bool:
-    """Whether somebody waits for a lock on the file, as the kernel lists them."""
+    """Whether a process waits for a lock on the file, in the kernel's list."""
     inode = os.stat(path).st_ino
     return any(f":{inode} " in line and " -> " in line for line in Path("/proc/locks").read_text().splitlines())
 

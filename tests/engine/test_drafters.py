@@ -1,4 +1,4 @@
-"""Drafters besides the small model: lossless whatever they propose, and their caches hold what a fresh one would."""
+"""Drafters besides the small model: lossless for any draft, with the same caches as a fresh one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +34,7 @@ def target(tiny: Path) -> CausalLM:
 
 @pytest.fixture(scope="module")
 def plain(tiny: Path) -> Callable[[list[int]], list[int]]:
-    """What the target says after a prompt: 30 tokens."""
+    """The target's text after a prompt: 30 tokens."""
     return lambda prompt: plain_text(str(tiny / "target"), "float64", prompt, 30)
 
 
@@ -60,10 +60,10 @@ def test_an_eagle_head_decodes_losslessly(
 
 @pytest.mark.parametrize("kind", ["model", "eagle", "eagle, aligned"])
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_drafts_are_those_of_a_drafter_that_has_just_read_everything(
+def test_drafts_equal_those_of_a_fresh_drafter(
     tiny: Path, target: CausalLM, head: EagleHead, kind: str, shape: Shape, depth: int
 ) -> None:
-    """Two rows at once, round after round, beside fresh drafters that prefill all that is committed."""
+    """Two rows at once, round after round, beside fresh drafters that prefill all committed tokens."""
     from engine.decoding.aligned import AlignedCache
 
     small = load_model(str(tiny / "kin"), "drafter", "float64", "cpu")

@@ -1,4 +1,4 @@
-"""The draft head: it reads published checkpoints, computes what they mean, and the demo target's is as recorded."""
+"""The draft head: it loads published checkpoints, computes the same as plain torch, and the demo's is as recorded."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ def random_tensors(left_out: str = "") -> Tensors:
 
 
 def write_checkpoint(folder: Path, tensors: Tensors, file: str = "model.safetensors", **config: object) -> Path:
-    """Write a checkpoint as people publish them: keys of older transformers versions, and keys that nobody needs."""
+    """Write a published checkpoint: with keys of older transformers versions, and unused keys."""
     content = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": WIDTH,
         "intermediate_size": MLP, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "num_hidden_layers": 1,
@@ -174,7 +174,7 @@ def test_a_head_loads_from_shards_and_behind_a_prefix(
     tensors = random_tensors() | QKV_BIASES
     write_checkpoint(tmp_path, {})
     (tmp_path / "model.safetensors").unlink()
-    table = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}  # which is computed
+    table = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}  # a computed table
     write_weights(tmp_path, {prefix + name: tensor for name, tensor in (tensors | table).items()}, file, shards)
     check_output(load_head(tmp_path, target, torch.float64, "cpu"), tensors)
 
@@ -226,7 +226,7 @@ def test_what_training_unrolls_is_what_drafting_step_by_step_computes(tmp_path: 
     tokens, features, _ = random_inputs(20)
     with torch.inference_mode():
         estimates = list(unrolled(head, tokens, features, 4))
-        for base in (0, 1, 9, 15):  # the last position whose feature is known
+        for base in (0, 1, 9, 15):  # the last position with a known feature
             cache, known = DynamicCache(), features[:, : base + 1]
             for step in range(4):
                 fed = slice(base + step + 2 - known.shape[1], base + step + 2)
@@ -300,14 +300,14 @@ def test_an_unfit_checkpoint_is_named_by_its_tensor(
     tmp_path: Path, target: LlamaForCausalLM, spoil: Callable[[Tensors], str]
 ) -> None:
     tensors = random_tensors()
-    told = spoil(tensors)
-    with pytest.raises(InputError, match=told) as caught:
+    message = spoil(tensors)
+    with pytest.raises(InputError, match=message) as caught:
         load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
     assert str(caught.value).startswith(f"{tmp_path}: tensor ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_without_a_head_is_told(tmp_path: Path, target: LlamaForCausalLM) -> None:
+def test_a_folder_without_a_head_is_an_error(tmp_path: Path, target: LlamaForCausalLM) -> None:
     with pytest.raises(InputError, match=r"no config\.json"):
         load_head(tmp_path, target, torch.float64, "cpu")
     write_checkpoint(tmp_path, random_tensors())

@@ -1,4 +1,4 @@
-"""EAGLE-3 heads: published checkpoints load, draft what the paper's formulas say, and lose nothing of the text."""
+"""EAGLE-3 heads: published checkpoints load, follow the paper's formulas, and decode losslessly."""
 
 import json
 from collections.abc import Callable
@@ -42,7 +42,7 @@ SHAPES = [(CHAIN, 4), slow(tree(2, 2, 1), 3), (dynamic(3, 8), 4)]
 
 
 def make_target(kind: str) -> CausalLM:
-    """A target whose text the heads' states tell something of; in float64."""
+    """A float64 target with a text that depends on the heads' states."""
     torch.manual_seed(0)
     config, model = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}[
         kind.removesuffix(", modules")
@@ -72,11 +72,11 @@ def load(folder: Path, layout: Layout, target: CausalLM, **config: object) -> tu
 
 
 def reference_of(layout: Layout, tensors: Tensors, target: CausalLM) -> Reference:
-    """The reference over transformers' own pass of the target, whatever attention the engine gave it."""
+    """The reference over transformers' own pass of the target, with its own attention."""
     own = type(target.model)(type(target.config)(**target.config.to_dict() | {"attn_implementation": "sdpa"}))
     own.load_state_dict(target.model.state_dict())
     for module in own.modules():
-        if target.lean and type(module).__name__.endswith("RMSNorm"):  # which would norm in single precision
+        if target.lean and type(module).__name__.endswith("RMSNorm"):  # it would norm in single precision
             module.forward = partial(normed, module)
     return Reference(layout, tensors, own.double().eval())
 
@@ -87,7 +87,7 @@ def normed(module: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("seed", [*range(4), *(slow(seed) for seed in range(4, 24))])
 def test_a_published_heads_chain_follows_the_formulas(tmp_path: Path, target: CausalLM, seed: int) -> None:
-    """Logits of every drafted token within 1e-9, round after round, as the verifier accepts none, some or all."""
+    """Logits of every drafted token within 1e-9, for rounds with no, some or all tokens accepted."""
     layout = layout_of(seed)
     head, tensors = load(tmp_path, layout, target)
     assert head.taps == layout.taps
@@ -105,12 +105,12 @@ def test_a_published_heads_chain_follows_the_formulas(tmp_path: Path, target: Ca
             wanted = reference.logits(verifier.committed(0), tokens[:number])
             assert torch.allclose(drafts.logits[0, number], wanted, rtol=0, atol=within)
             assert tokens[number] == int(wanted.argmax())
-        # As if the target had accepted so many: its own states at these tokens are what the head must read next.
+        # As if the target had accepted so many: the head then reads the target's states at these tokens.
         follow(verifier, drafter, tokens[:kept])
 
 
 def follow(verifier: Target, drafter: EagleDrafter, accepted: list[int]) -> None:
-    """Commit drafted tokens and one of the target's own, whatever the target would have said."""
+    """Commit drafted tokens and one of the target's own, without verification."""
     committed = [*verifier.committed(0), *accepted, 7]
     verifier.release(0)
     verifier.open(0, committed[:-1])
@@ -132,7 +132,7 @@ def test_text_is_that_of_plain_decoding(tmp_path: Path, target: CausalLM, shape:
 
 @pytest.mark.parametrize("aligned", [False, slow(True)])
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_rows_of_a_batch_say_what_each_says_alone(
+def test_rows_of_a_batch_decode_as_alone(
     tmp_path: Path, target: CausalLM, shape: Shape, depth: int, aligned: bool
 ) -> None:
     head, _ = load(tmp_path, layout_of(2), target)
@@ -144,11 +144,11 @@ def test_rows_of_a_batch_say_what_each_says_alone(
 
 
 def test_only_a_head_of_the_right_states_is_accepted(tmp_path: Path) -> None:
-    """A head that copies the last but one layer's input through, before a target whose last layers do nothing."""
+    """A head that copies the input of the last but one layer, before a target with last layers that do nothing."""
     target = make_target("llama")
     with torch.no_grad():
         for number, layer in enumerate(target.model.model.layers):
-            layer.self_attn.o_proj.weight.zero_()  # the text is one of bigrams
+            layer.self_attn.o_proj.weight.zero_()  # a text of bigrams
             layer.mlp.down_proj.weight.mul_(40 if number < 5 else 0)
     target = CausalLM(target.model)
     accepted = {}
@@ -166,7 +166,7 @@ def test_only_a_head_of_the_right_states_is_accepted(tmp_path: Path) -> None:
         first = verifier.prefill(0)
         drafter.open(0, [*PROMPTS[1], first.token])
         drafter.prefill(0, hidden=first.hidden)
-        # The state at the last token of the prompt says the target's token after it, which is known already.
+        # The state at the last token of the prompt gives the target's token after it, which is known already.
         accepted[ids[-1]] = int(drafter.draft([0], [1]).tokens[0, 0]) == first.token
     assert accepted == {4: True, 2: False}
 
@@ -178,7 +178,7 @@ def test_only_a_head_of_the_right_states_is_accepted(tmp_path: Path) -> None:
 def test_a_small_draft_vocabulary_leaves_sampled_text_the_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, shape: Shape
 ) -> None:
-    """Every branch of drafting and verifying is followed; the target says tokens that the head cannot draft."""
+    """Every branch of drafting and verification is followed; the target has tokens that the head cannot draft."""
     target, layout, sampling = make_target("llama"), Layout(drafted=10), Sampling(1.0, top_k=3)
     with torch.no_grad():
         target.model.lm_head.weight.div_(12)
@@ -277,11 +277,11 @@ SPOILT: dict[str, tuple[Callable[[Tensors], object], dict[str, object], str]] = 
 
 @pytest.mark.parametrize("name", SPOILT)
 def test_an_unfit_checkpoint_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
-    spoil, config, told = SPOILT[name]
+    spoil, config, message = SPOILT[name]
     target, layout = make_target("llama"), Layout()
     tensors = random_tensors(layout)
     spoil(tensors)
-    with pytest.raises(InputError, match=told) as caught:
+    with pytest.raises(InputError, match=message) as caught:
         load_head(write_checkpoint(tmp_path, layout, tensors, **config), target.model, target.dtype, "cpu")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The engine decodes losslessly: in one process, and over processes; and its logs replay."""
+"""The engine decodes losslessly in one process and over processes; its logs replay."""
 
 import itertools
 import subprocess
@@ -20,7 +20,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.verify import Target
 from engine.launch.placement import crowding
 from engine.launch.processes import NodeProcess
-from engine.launch.serve import Served, serve
+from engine.launch.serve import EngineRun, serve
 from engine.node.capacity import accounts_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
@@ -39,18 +39,18 @@ from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs, plain_text
 from tests.helpers.stars import cache_of
 
-RUNS: dict[str, Served] = {}  # of scenarios that several tests look at
+RUNS: dict[str, EngineRun] = {}  # of scenarios in several tests
 
 
-def greedy(scenario: Scenario) -> Served:
-    """A greedy scenario served over processes, once for all who ask."""
+def greedy(scenario: Scenario) -> EngineRun:
+    """Run a greedy scenario over processes, once for all tests."""
     assert scenario.workload.temperature == 0
     if scenario.digest() not in RUNS:
         RUNS[scenario.digest()] = serve(scenario)
     return RUNS[scenario.digest()]
 
 
-def check_lossless(scenario: Scenario) -> Served:
+def check_lossless(scenario: Scenario) -> EngineRun:
     served = greedy(scenario)
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
@@ -85,7 +85,7 @@ def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> Non
     steps = rows[rows.event == "start"].merge(
         rows[rows.event == "done"], on=["station", "step"], suffixes=("_start", "_done")
     )
-    # A lock is released after the work and before the report, so the work itself is what must not overlap.
+    # A lock is released after the work and before the report, so only the work must not overlap.
     begin = steps.time_s_done - steps.duration_s_done
     order = begin.argsort()
     ends = steps.time_s_done.to_numpy()[order][:-1]
@@ -111,7 +111,7 @@ def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["chain", slow("tree"), slow("EAGLE"), slow("EAGLE tree"), slow("EAGLE-3")])
-def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: str) -> None:
+def test_replayed_targets_accept_and_send_as_real_ones(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
     drafters = {} if kind == "chain" else drafters_of(tiny, kind)
     replayed = pair_scenario(
@@ -124,7 +124,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
     assert replay(served.run) == []
     keys = ["request", "epoch"]
     runs = served.run.frame(), greedy(pair_scenario(tiny, drafters=drafters)).run.frame()
-    accepted, told = (
+    accepted, committed = (
         [rows.query(query).sort_values(keys)[[*keys, "base", column]].reset_index(drop=True) for rows in runs]
         for query, column in (
             ("kind == 'verify' and event == 'done'", "accepted"),
@@ -132,7 +132,7 @@ def test_replayed_targets_accept_and_tell_what_real_ones_do(tiny: Path, kind: st
         )
     )
     assert accepted[0].equals(accepted[1])
-    assert told[0].equals(told[1])
+    assert committed[0].equals(committed[1])
     origins = served.run.frame().groupby("station").origin.first()
     assert origins[DRAFTER] == "real"
     assert set(origins.drop(DRAFTER)) == {"replayed"}
@@ -155,9 +155,7 @@ def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
     assert replay(make_run(run.header.scenario, "engine", log_of(rows[:dropped] + rows[dropped + 1 :]))) != []
 
 
-def test_more_models_than_cores_are_pointed_out_unless_the_scenario_says_how_they_share(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_models_than_cores_are_a_warning(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert crowding(resolve(pair_scenario(tiny, verifiers={"count": 1}))) is None
@@ -189,7 +187,7 @@ def test_a_missing_model_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_prompts() -> None:
+def test_the_demo_pair_is_lossless_on_fifty_held_out_prompts() -> None:
     """Law 3, in float64: every token of every request."""
     scenario = make_scenario(
         {
@@ -205,16 +203,16 @@ def test_the_demo_pair_over_processes_equals_plain_decoding_on_fifty_held_out_pr
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "hidden"), [("EAGLE", 32), ("EAGLE-3", 96)])
-def test_simulated_requests_are_as_large_as_those_that_tell_hidden_states(tiny: Path, kind: str, hidden: int) -> None:
+def test_simulated_requests_count_hidden_states(tiny: Path, kind: str, hidden: int) -> None:
     quick, text = {"base_s": 0.001}, {"model": "geometric", "beta": 0.5}
     profile = {"name": "stated", "draft": quick, "verify": quick, "hidden": hidden}
     scenario = pair_scenario(tiny, profile=profile, acceptance=text, drafters=drafters_of(tiny, kind))
     for run in (serve(scenario).run, simulate(scenario)):
         requests = run.frame().query(f"station == '{DRAFTER}' and event == 'draft-request'")
         before = requests.groupby("request").base.shift(fill_value=0)
-        told = requests.base - before.replace(0, 1)
+        committed = requests.base - before.replace(0, 1)
         tokens = np.where(before == 0, requests.base, 1)
-        envelopes = requests.payload_bytes - 2 * hidden * told - 4 * tokens
+        envelopes = requests.payload_bytes - 2 * hidden * committed - 4 * tokens
         assert ((envelopes - ENVELOPE_BYTES[DraftRequest]).abs() <= 8).all()  # numbers are packed by their size
 
 
@@ -246,7 +244,7 @@ def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, r
 
 
 @pytest.mark.slow
-def test_a_drafter_that_drafts_for_several_targets_in_one_step_is_lossless(tiny: Path) -> None:
+def test_draft_steps_for_several_targets_are_lossless(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"group": "batch"}, verifiers={"count": 3}))
     starts = served.run.frame().query("station == 'drafter' and event == 'start' and kind == 'draft'")
     assert len(starts)
@@ -258,8 +256,8 @@ def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_without_room_in_the_cache_is_refused_with_its_reason_and_decodes_alone(tiny: Path) -> None:
-    """Two rows fit: the third target gets its text without a drafter, the others as ever."""
+def test_a_session_beyond_the_cache_decodes_alone(tiny: Path) -> None:
+    """Two rows fit: the third target decodes without a drafter, the others with one."""
     token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
     row_bytes = token_bytes * resolve(pair_scenario(tiny)).room.longest_row
     memory = cache_of(2 * row_bytes + 100)
@@ -288,7 +286,7 @@ def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_numbers_the_drafter_counts_on_what_its_device_has_free(tiny: Path) -> None:
+def test_admission_defaults_to_the_free_memory_of_the_device(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"admit": "within-memory"}))
     admit = served.run.header.fleet.drafters.admit
     assert isinstance(admit, CacheRoom)
@@ -300,14 +298,14 @@ def out_of_memory(_pipe: object) -> None:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-def test_a_node_whose_device_is_full_says_so_in_one_line() -> None:
+def test_a_full_device_is_one_line() -> None:
     node = NodeProcess("target 1", out_of_memory)
     with pytest.raises(InputError, match=r"^target 1: its device is out of memory; use smaller models"):
         node.receive()
     node.end()
 
 
-def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path) -> None:
+def test_a_batch_beyond_the_memory_is_refused_before_loading(tiny: Path) -> None:
     batch = {"rule": {"policy": "slots", "size": 10**9}}
     scenario = pair_scenario(tiny, verifiers={"count": 1}, workload={"requests": 1}, batch=batch)
     with pytest.raises(
@@ -317,7 +315,7 @@ def test_a_batch_that_cannot_fit_is_refused_before_anything_is_loaded(tiny: Path
 
 
 @pytest.mark.slow
-def test_float32_mismatches_are_near_ties_of_the_targets_best_two_logits(tiny: Path) -> None:
+def test_float32_mismatches_are_near_ties(tiny: Path) -> None:
     model = load_model(str(tiny / "target"), "target", "float32")
     drafter = Drafter(load_model(str(tiny / "kin"), "drafter", "float32"))
     target = Target(model)
@@ -346,7 +344,7 @@ except specfleet.InputError as error:
 
 
 @pytest.mark.slow
-def test_a_script_that_would_start_itself_again_is_told_so_in_one_line(tmp_path: Path) -> None:
+def test_an_unguarded_script_is_one_line(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)

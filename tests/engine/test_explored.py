@@ -1,9 +1,9 @@
-"""The protocol of short requests, whatever comes first: explored exhaustively (`tests/helpers/explored.py`).
+"""The protocol of short requests, explored exhaustively (`tests/helpers/explored.py`).
 
-In every order of deliveries and ends of steps, for every pattern of right and wrong guesses: texts are those of plain
-decoding, no current draft is dropped and no old one taken, both ends agree on what is drafted, and nobody drafts beyond
-a request; what is on the way is bounded, no state comes back to itself, and where nothing can happen any more all
-requests are complete and nothing is left.
+All orders of deliveries and ends of steps are visited, for every pattern of right and wrong guesses. The laws: texts
+are those of plain decoding, no current draft is dropped and no old one taken, both ends agree on the drafts, no draft
+exceeds its request, messages in flight are bounded, no state repeats on a path, and every final state has complete
+requests and no rest.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 
         (ahead(2, busy=True), (3, 3), 1),
         (ahead(1), (5,), 1),
         (ahead(1, busy=True), (4, 1), 1),
-        (ahead(1) | {"cache": 4}, (3,), 2),  # a session moves on while it is prefilled once more
+        (ahead(1) | {"cache": 4}, (3,), 2),  # a session moves on during its second prefill
         (in_turn(1), (6, 6), 1),
         (in_turn(2), (6, 6), 1),
         (in_turn(3), (6, 6), 1),
@@ -70,7 +70,7 @@ def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 
         slow(in_turn(3), (4, 2), 2),
     ],
 )
-def test_whatever_comes_first_short_requests_end_as_plain_decoding_does(
+def test_short_requests_are_lossless_in_every_order(
     drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int
 ) -> None:
     found = explored(drafters, new_tokens, tags)
@@ -96,7 +96,7 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "fault", "told"),
+    ("owner", "name", "fault", "message"),
     [
         (PendingDrafts, "resolved", keep_every_tail, "station and tail disagree"),
         (PendingDrafts, "append", lambda *_: None, "station and tail disagree"),
@@ -106,8 +106,8 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
     ],
 )
 def test_a_fault_in_the_protocol_is_found(
-    owner: type, name: str, fault: Any, told: str, monkeypatch: pytest.MonkeyPatch
+    owner: type, name: str, fault: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, fault)
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         explored(ahead(2), (4,))

@@ -1,4 +1,4 @@
-"""Nodes on a network in memory that loses, repeats, delays and reorders, and whose nodes stall, die and come back."""
+"""Nodes on a network in memory that drops, repeats, delays and reorders frames, with stalls, kills and restarts."""
 
 from collections import Counter
 
@@ -22,7 +22,8 @@ from tests.helpers.marks import slow
 from tests.helpers.toy_fleets import ToyFleet
 from tests.helpers.toys import ToyDrafter, ToyStar, check_texts, target_name, toy_fleet
 
-NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]  # who waits for a device or a user
+# without waits for a device or a user
+NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]
 FEW, ALL = range(4), range(100)  # scripts of each fleet; all of them are 1,000
 STEP_S = {"prefill": 0.1, "transfer": 0.01, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
 MOST_S = 600.0  # of virtual time; a fleet needs 10 s
@@ -34,10 +35,10 @@ def seconds_of(step: Step) -> float:
 
 
 def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:
-    """The toys of a fleet after the script of that seed; an error where they do not come to their end."""
+    """Run the toys of a fleet under the script of that seed; an error if they do not finish."""
     scenario = faulty(name, seed)
     fleet = resolve(scenario)
-    network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, told=seed % 2 == 0)
+    network = FakeNetwork(seed, way_s=0.02, faults=fleet.faults, notices=seed % 2 == 0)
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
     assert network.run(MOST_S, lambda: toys.finished), f"{name}, seed {seed}: hangs"
@@ -60,7 +61,7 @@ def test_faults_change_no_token_and_logs_replay(name: str, seeds: range) -> None
         events.update(run.table["event"].to_pylist())
         rows = zip(run.table["kind"].to_pylist(), run.table["epoch"].to_pylist(), strict=True)
         events["back"] += sum(kind == "verify" and epoch % INCARNATION >= ERA for kind, epoch in rows)
-    if seeds is ALL:  # the scripts did what they are for
+    if seeds is ALL:  # the scripts had their faults
         assert min(events[event] for event in ("overdue", "retry", "killed", "restart", "back")) >= 20
 
 
@@ -112,10 +113,10 @@ def test_targets_decode_alone_while_the_drafter_is_dead() -> None:
     assert drafter.worker.executor.drafted > 0  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("told", "within_s"), [(True, 2 * TICK_S), (False, LEASE_S + ALIVE_S)])
-def test_the_successor_of_a_dead_target_is_served(told: bool, within_s: float) -> None:
-    """At once where the kernel tells that its connection has ended, else when it has been silent for a lease."""
-    network = FakeNetwork(0, told=told)
+@pytest.mark.parametrize(("notices", "within_s"), [(True, 2 * TICK_S), (False, LEASE_S + ALIVE_S)])
+def test_the_successor_of_a_dead_target_is_served(notices: bool, within_s: float) -> None:
+    """At once if the kernel reports the end of its connection, else after a lease without a frame."""
+    network = FakeNetwork(0, notices=notices)
     star = ToyStar(FLEET, network)
     star.start()
     assert not network.run(0.3, lambda: False)

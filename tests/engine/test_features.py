@@ -1,6 +1,6 @@
-"""What drafters can be asked for, in drafters with a model and in replayed ones: it acts, and logs replay.
+"""Options of drafters, for drafters with a model and for replayed ones: each has its effect, and logs replay.
 
-And every scenario that ships runs on the engine as it is, with fewer requests.
+Every shipped scenario runs on the engine, with fewer requests.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import cache_of, star
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "fleet" / "data" / "scenarios").glob("*.toml"))
-FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models takes a process of torch a station
+FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models needs a process of torch for each station
     "m-for-n": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 24},
     "goodspeed": {"drafters.kind": "replayed", "verifiers.kind": "replayed", "workload.requests": 8},
     "amusd": {"workload.requests": 2, "workload.new_tokens": 40},
@@ -36,7 +36,7 @@ TIMES = {"draft": {"base_s": 0.002}, "verify": {"base_s": 0.006}, "verify_prefil
 
 
 def steps(run: Run, kind: str) -> pd.DataFrame:
-    """Steps of the drafter that ended, a row a session."""
+    """Finished steps of the drafter, a row a session."""
     return run.frame().query(f"station == 'drafter' and event == 'done' and kind == '{kind}'")
 
 
@@ -53,7 +53,7 @@ def prefills_again(run: Run) -> bool:
 
 
 def spaces_rounds(run: Run) -> bool:
-    """Rounds of target 1 start a twentieth of a second apart on average, or later; one that was held up catches up."""
+    """Rounds of target 1 start at least a twentieth of a second apart on average; late ones catch up."""
     starts = run.frame().query("station == 'drafter' and event == 'start' and kind == 'draft' and tag % 2 == 0").time_s
     return len(starts) > 4 and starts.max() - starts.min() > 0.05 * (len(starts) - 2)
 
@@ -83,7 +83,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
     "cache limit": ({"memory": cache_of(40)}, prefills_again),
-    "batches": (  # of five that ask at once, some wait together
+    "batches": (  # of five simultaneous requests, some wait together
         {"drafters": {"group": "batch"}, "verifiers": {"count": 5}},
         lambda run: steps(run, "draft").step.duplicated().any(),
     ),
@@ -91,7 +91,7 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
 
 
 @pytest.mark.parametrize("feature", [slow(name) if name != "weights" else name for name in FEATURES])
-def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Path) -> None:
+def test_options_of_drafters_with_a_model_have_their_effect(feature: str, tiny: Path) -> None:
     tables, acts = FEATURES[feature]
     drafters = {"model": str(tiny / "kin")} | tables.get("drafters", {})
     others = {name: table for name, table in tables.items() if name != "drafters"}
@@ -104,7 +104,7 @@ def test_a_drafter_with_a_model_does_what_it_is_asked_for(feature: str, tiny: Pa
 
 
 @pytest.mark.parametrize("feature", [slow(name) if name != "adaptive depth" else name for name in FEATURES])
-def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
+def test_options_of_replayed_drafters_have_their_effect(feature: str) -> None:
     tables, acts = FEATURES[feature]
     replayed = {"drafters": {"kind": "replayed", "depth": 4}, "verifiers": {"kind": "replayed", "count": 2}}
     merged = {name: replayed.get(name, {}) | tables.get(name, {}) for name in {*replayed, *tables}}
@@ -115,7 +115,7 @@ def test_a_replayed_drafter_does_what_it_is_asked_for(feature: str) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
-def test_no_shipped_scenario_asks_for_what_the_engine_refuses(name: str) -> None:
+def test_the_engine_runs_every_shipped_scenario(name: str) -> None:
     check_can_run(resolve(shipped(name)))
 
 

@@ -1,4 +1,4 @@
-"""Frames: what goes in comes out, and bytes of any kind are a message or one typed error."""
+"""Frames: messages survive packing, and any bytes are a message or one typed error."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_a_damaged_frame_is_a_message_or_a_frame_error(message: object, content:
         said, got = parse(bytes(frame))
     except FrameError:
         return
-    parse(pack(said, got))  # what is accepted is well-formed
+    parse(pack(said, got))  # accepted frames are well-formed
 
 
 @repeatable

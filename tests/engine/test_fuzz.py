@@ -1,4 +1,4 @@
-"""A hundred thousand messages of strangers and of dishonest peers, at a server where honest targets are served."""
+"""A hundred thousand messages of strangers and of dishonest peers, at a server with honest targets."""
 
 import contextlib
 import time
@@ -43,7 +43,7 @@ def test_strangers_change_no_log() -> None:
 def test_dishonest_peers_change_no_text_and_cost_only_their_drafts(
     seed: int, patient: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A patient server cuts nobody, so that every message is looked at by what stands behind its limits."""
+    """A patient server cuts no peer, so that every message reaches the checks behind its limits."""
     if patient:
         for limit in ("MAX_BAD", "IDLE", "JOINS"):
             monkeypatch.setattr(server, limit, 1 << 40)
@@ -58,7 +58,7 @@ def test_dishonest_peers_change_no_text_and_cost_only_their_drafts(
 
 
 def strike(port: int, attacker: Attacker, messages: int) -> int:
-    """Send so many messages to a server, over a new connection whenever one is cut; return how many were sent."""
+    """Send so many messages to a server, over a new connection after each cut; return the number sent."""
     sent = 0
     while sent < messages:
         attacker.connect()
@@ -81,7 +81,7 @@ def honest_target(number: int, port: int) -> Node:
 
 
 def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
-    """Attackers share this process and its interpreter with those whom they attack, so its pace says little here."""
+    """Attackers share this process with their targets, so its speed means little here."""
     sockets = Sockets("tcp://127.0.0.1:0", max_bytes=max_bytes(FLEET))
     serving = server.ServerEnd(FLEET, 1)
     station = RecordedStation(drafter_station(FLEET), "replayed")

@@ -1,7 +1,7 @@
-"""Captured forward passes: the same numbers as eager ones, whatever happens to rows and storage in between.
+"""Captured forward passes: the same numbers as eager ones, for all changes of rows and storage in between.
 
-A CPU cannot capture, so a recorder stands in: it traces a pass into its tensor operations, over the very tensors that
-it saw. As a CUDA graph would, it goes on reading and writing these when the cache has moved on.
+A CPU cannot capture, so a recorder replaces graphs: it traces a pass into its tensor operations, over the same tensors.
+Like a CUDA graph it goes on reading and writing these after the cache has moved on.
 """
 
 import gc
@@ -51,18 +51,18 @@ def model() -> CausalLM:
     model = tiny()
     cache = model.new_cache(1, 300)
     cache.open(0)
-    model.prefill(cache, 0, TEXT[0, :300].tolist())  # its table of positions is long enough from now on
+    model.prefill(cache, 0, TEXT[0, :300].tolist())  # its table of positions is long enough after this
     return model
 
 
 class Twins:
-    """A model that captures and the same one that does not, each with a cache that is told the same."""
+    """A model that captures and the same one that does not; both caches get the same calls."""
 
     def __init__(self, model: CausalLM, capture: Callable[[Work], Work], rows: int = 2, tokens: int = 64) -> None:
         self.model, self.graphs = model, Graphs(capture)
         self.caches = [model.new_cache(rows, tokens) for _ in range(2)]
         with torch.inference_mode():
-            self.caches[0].storage.fill_(1e3)  # what nobody wrote must not be read
+            self.caches[0].storage.fill_(1e3)  # unwritten places must not be read
 
     def both(self, tell: Callable[[RowCache], object]) -> None:
         for cache in self.caches:
@@ -77,31 +77,31 @@ class Twins:
             self.model.graphs = captured
             found.append(self.model.feed(cache, tags, line, counts, nodes))
         self.model.graphs = None
-        # As near as another order of summation: the eager pass reads fewer places.
+        # Equal up to the order of summation: the eager pass reads fewer places.
         assert torch.allclose(*found, rtol=0, atol=1e-12)
 
     def act(self, action: str, tags: Sequence[int], counts: Sequence[int], seed: int) -> None:
-        known = [tag for tag in tags if tag in self.caches[0].lengths]
+        opened = [tag for tag in tags if tag in self.caches[0].lengths]
         if action == "open":
-            for tag in set(tags) - set(known):
+            for tag in set(tags) - set(opened):
                 self.both(lambda cache, tag=tag: cache.open(tag))
         elif action == "close":
-            for tag in known:
+            for tag in opened:
                 self.both(lambda cache, tag=tag: cache.close(tag))
-        elif known:
-            fed = counts[: len(known)] if action == "ragged" else [counts[0]] * len(known)
+        elif opened:
+            fed = counts[: len(opened)] if action == "ragged" else [counts[0]] * len(opened)
             rng = np.random.default_rng(seed)
             nodes, paths = None, [list(range(n)) for n in fed]
             if action == "tree":
                 n = counts[0]
-                fed = [n + 1] * len(known)
-                drafted = [[int(rng.integers(number)) for number in range(1, n + 1)] for _ in known]
+                fed = [n + 1] * len(opened)
+                drafted = [[int(rng.integers(number)) for number in range(1, n + 1)] for _ in opened]
                 grown = tree_of(torch.tensor(drafted, dtype=torch.long), n, n)
                 nodes = Nodes(0, *(part.to(self.model.device) for part in (grown.ancestors, grown.depths)))
                 paths = [[0, n] if line[n - 1] == 0 else [0] for line in drafted]
-            self.feed(known, rng.integers(VOCABULARY, size=sum(fed)).tolist(), fed, nodes)
+            self.feed(opened, rng.integers(VOCABULARY, size=sum(fed)).tolist(), fed, nodes)
             if action != "reject":
-                self.both(lambda cache: cache.keep(known, paths))
+                self.both(lambda cache: cache.keep(opened, paths))
 
 
 ACTIONS = st.lists(
@@ -131,7 +131,7 @@ def test_captured_passes_compute_what_eager_ones_do(
             twins.act(*action)
 
     law()
-    assert recorder.replayed > recorder.captured > 10  # or the law says nothing
+    assert recorder.replayed > recorder.captured > 10  # else the law shows nothing
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a cuda device")
@@ -147,7 +147,7 @@ def test_cuda_graphs_compute_what_eager_passes_do() -> None:
     assert len(twins.graphs)
 
 
-def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it_has(model: CausalLM) -> None:
+def test_a_full_device_keeps_its_graphs(model: CausalLM) -> None:
     class Full(Recorder):
         def __call__(self, work: Work) -> Work:
             if self.captured == 2:
@@ -165,7 +165,7 @@ def test_a_device_that_is_too_full_for_a_capture_goes_on_with_the_graphs_that_it
 
 
 @pytest.mark.parametrize("rows", [slow(1), 2, slow(4)])
-def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: CausalLM, rows: int) -> None:
+def test_a_repeated_shape_is_captured_and_replayed(model: CausalLM, rows: int) -> None:
     recorder = Recorder(taped)
     twins = Twins(model, recorder, rows, 200)
     tags = list(range(rows))
@@ -184,8 +184,8 @@ def test_a_shape_is_captured_when_it_is_seen_again_and_then_repeated(model: Caus
 
 
 @pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
-def test_what_a_graph_reads_lives_as_long_as_the_graph(model: CausalLM, is_tree: bool) -> None:
-    """A captured graph knows addresses and holds nothing; the work that it was captured from is forgotten."""
+def test_inputs_of_a_graph_live_as_long_as_it(model: CausalLM, is_tree: bool) -> None:
+    """A captured graph uses addresses and owns nothing; the captured work is dropped."""
     reads = []
 
     def capture(work: Work) -> Work:
@@ -226,7 +226,7 @@ def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
     assert recorder.captured == 2
 
 
-def test_graphs_are_dropped_with_the_table_of_positions_that_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_dropped_with_their_table_of_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "POSITIONS", 64)
     recorder = Recorder(taped)
     twins = Twins(tiny(), recorder, 1, 400)
@@ -251,12 +251,12 @@ def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest
         for _ in range(3):
             twins.feed([0], TEXT[0, :count].tolist(), [count])
             assert len(twins.graphs) <= 3
-    assert recorder.captured == 4  # when the fourth shape came, nobody had rested long enough
+    assert recorder.captured == 4  # at the fourth shape, no graph was unused for long enough
     twins.feed([0], TEXT[0, :4].tolist(), [4])
     assert (recorder.captured, len(twins.graphs)) == (5, 3)
 
 
-def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
+def test_rare_and_moving_shapes_are_never_captured(model: CausalLM) -> None:
     recorder = Recorder(run_again)
     twins = Twins(model, recorder, 2, 600)
     twins.caches[0] = model.aligned_cache()
@@ -274,7 +274,7 @@ def test_what_is_rare_or_moves_is_never_captured(model: CausalLM) -> None:
     assert recorder.captured == 0
 
 
-def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_long_as_drafts_are(
+def test_a_single_row_is_captured_for_trees_and_short_chains(
     model: CausalLM,
 ) -> None:
     recorder = Recorder(taped)
@@ -287,8 +287,8 @@ def test_a_row_alone_is_captured_with_a_tree_of_any_size_and_with_a_chain_as_lon
         twins.feed([0], TEXT[0, token : token + 32].tolist(), [32])
         twins.feed([0], TEXT[0, token : token + 41].tolist(), [41], Nodes(0, grown.ancestors, grown.depths))
     assert (recorder.captured, recorder.replayed) == (2, 4)
-    (known,) = twins.graphs.storages.values()
-    assert {form.is_chain: graph.mask is None for form, graph in known.graphs.items()} == {True: True, False: False}
+    (opened,) = twins.graphs.storages.values()
+    assert {form.is_chain: graph.mask is None for form, graph in opened.graphs.items()} == {True: True, False: False}
 
 
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
@@ -310,10 +310,8 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
 
 
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
-def test_a_head_drafts_the_same_with_graphs_from_the_states_that_it_is_given(
-    model: CausalLM, shape: Shape, depth: int
-) -> None:
-    """Round after round beside a head that runs eagerly; what both are told differs from round to round."""
+def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth: int) -> None:
+    """Round after round beside a head that runs eagerly; inputs differ from round to round."""
     from transformers import LlamaConfig
 
     torch.manual_seed(7)
@@ -352,11 +350,11 @@ def test_a_heads_graphs_rest_when_its_targets_do() -> None:
     assert of_head.resting
 
 
-def test_buckets_are_as_wide_as_what_they_hold_and_at_most_a_quarter_wider() -> None:
+def test_buckets_are_at_most_a_quarter_too_wide() -> None:
     for width in range(1, 5000):
         assert width <= bucket(width) <= max(width + 63, 1.25 * width)
         assert bucket(bucket(width)) == bucket(width)
 
 
-def test_without_a_cuda_device_nothing_is_captured_unless_asked_for(model: CausalLM) -> None:
+def test_nothing_is_captured_by_default_without_cuda(model: CausalLM) -> None:
     assert model.graphs is None

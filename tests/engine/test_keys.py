@@ -1,4 +1,4 @@
-"""Files of keys: who may read them, what they hold, and where messages do not go without."""
+"""Files of keys: their permissions, their contents, and messages that need them."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Real processes that a script kills and stops: no token changes, every log replays, every process ends."""
+"""Real processes under scripts of kills and stops: no token changes, every log replays, every process ends."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from fleet.scenario.reading import make_scenario
 from tests.faults.kills import LEASE_S, NAMES, PATIENCE_S, PROFILE, REJOIN_S, check, run_killed, scenario_of
 from tests.helpers.marks import slow
 
-KILLS = 4  # that each script asks for
+KILLS = 4  # of each script
 QUICK = ("replayed routed",)
 
 
 def test_scripts_kill_targets_of_replayed_fleets(tiny: Path) -> None:
-    """Else fleets whose targets cannot be killed would pass."""
+    """Else fleets with targets that cannot be killed would pass."""
     killed = {
         name: {
             fault.node.partition(".")[0] for fault in scenario_of(name, tiny, seed, KILLS).faults if type(fault) is Kill
@@ -42,7 +42,7 @@ def test_killed_processes_change_no_token(tiny: Path, name: str, seed: int) -> N
 
 @pytest.mark.slow
 def test_a_killed_process_is_back_on_time() -> None:
-    """It is started right after the kill, so that starting takes nothing of the outage where there is time for it."""
+    """It starts right after the kill, so its start takes no time of the outage."""
     kill = Kill("drafter", 0.5, 6.0)
     scenario = make_scenario(
         {

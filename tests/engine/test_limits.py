@@ -1,4 +1,4 @@
-"""What passes a server: what honest peers say, and nothing that a model or a station would stumble over."""
+"""Checks of a server: honest messages pass, and no message can break a model or a station."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ from msgspec.structs import replace
 
 from engine.net.content import NOTHING, Content, states_sent
 from engine.net.handshake import Ping
-from engine.net.limits import AGAIN_S, Bounds, SessionState, bounds_of, draft_refused, request_refused
+from engine.net.limits import AGAIN_S, MessageLimits, SessionState, bounds_of, draft_refused, request_refused
 from engine.net.sessions import Sessions
 from fleet.policies.shapes import tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet
 
 VOCABULARY, STATES = 50, 3
-CHAIN = Bounds(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabulary=VOCABULARY)
+CHAIN = MessageLimits(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabulary=VOCABULARY)
 TREE = replace(CHAIN, shape=tree(2), nodes=30)
 EAGLE = replace(CHAIN, state_numbers=STATES)
 SAMPLED = replace(CHAIN, sampled=True)
-TOLD = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)
-BRANCHED = replace(TOLD, nodes=6, parents=[0, 0, 1, 1, 2, 2])
+SESSION = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)
+BRANCHED = replace(SESSION, nodes=6, parents=[0, 0, 1, 1, 2, 2])
 OPENING, LATER = DraftRequest(0, 2, 1, 9, opening=True), DraftRequest(0, 2, 4, 15)
 
 
@@ -28,40 +28,40 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
     return np.full((rows, numbers), fill, np.float16)
 
 
-HONEST: list[tuple[DraftRequest, Content, SessionState | None, Bounds]] = [
+HONEST: list[tuple[DraftRequest, Content, SessionState | None, MessageLimits]] = [
     (OPENING, Content([1] * 9), None, CHAIN),
     (replace(OPENING, tokens=0), Content([1] * 9), None, CHAIN),
-    (LATER, Content([7]), TOLD, CHAIN),
-    (replace(LATER, base=13), Content([7]), TOLD, CHAIN),
+    (LATER, Content([7]), SESSION, CHAIN),
+    (replace(LATER, base=13), Content([7]), SESSION, CHAIN),
     (replace(LATER, base=15), Content([7], [2, 5]), BRANCHED, TREE),
     (OPENING, Content([1] * 9, hidden=states(8)), None, EAGLE),
-    (LATER, Content([7], hidden=states(3)), TOLD, EAGLE),
-    (LATER, Content([7], hidden=states_sent(np.full((3, STATES), -1e30, np.float32))), TOLD, EAGLE),  # of bfloat16
+    (LATER, Content([7], hidden=states(3)), SESSION, EAGLE),
+    (LATER, Content([7], hidden=states_sent(np.full((3, STATES), -1e30, np.float32))), SESSION, EAGLE),  # of bfloat16
 ]
 
 
-@pytest.mark.parametrize(("message", "content", "told", "bounds"), HONEST)
-def test_messages_of_honest_targets_are_admissible(message: Any, content: Any, told: Any, bounds: Any) -> None:
-    assert request_refused(message, content, told, bounds, 0) == ""
+@pytest.mark.parametrize(("message", "content", "session", "bounds"), HONEST)
+def test_messages_of_honest_targets_are_admissible(message: Any, content: Any, session: Any, bounds: Any) -> None:
+    assert request_refused(message, content, session, bounds, 0) == ""
 
 
 @pytest.mark.parametrize(
-    ("what", "message", "content", "told", "bounds"),
+    ("what", "message", "content", "session", "bounds"),
     [
         ("beyond the workload", replace(OPENING, request=10), Content([1] * 9), None, CHAIN),
         ("base beyond", replace(OPENING, base=41), Content([1] * 41), None, CHAIN),
         ("base beyond", replace(OPENING, base=0), Content(), None, CHAIN),
-        ("grant", replace(LATER, tokens=5), Content([7]), TOLD, CHAIN),
-        ("priority", replace(LATER, priority=9), Content([7]), TOLD, CHAIN),
+        ("grant", replace(LATER, tokens=5), Content([7]), SESSION, CHAIN),
+        ("priority", replace(LATER, priority=9), Content([7]), SESSION, CHAIN),
         ("not open", LATER, Content([7]), None, CHAIN),
         ("number of tokens", OPENING, Content([1] * 8), None, CHAIN),
-        ("number of tokens", LATER, Content([7, 7]), TOLD, CHAIN),
-        ("vocabulary", LATER, Content([VOCABULARY]), TOLD, CHAIN),
+        ("number of tokens", LATER, Content([7, 7]), SESSION, CHAIN),
+        ("vocabulary", LATER, Content([VOCABULARY]), SESSION, CHAIN),
         ("vocabulary", OPENING, Content([1] * 8 + [-1]), None, CHAIN),
-        ("distributions", LATER, Content([7], rule="rejection"), TOLD, CHAIN),
-        ("distributions", LATER, Content([7], distributions=states(1)), TOLD, CHAIN),
-        ("more accepted", replace(LATER, base=18), Content([7]), TOLD, CHAIN),
-        ("more accepted", replace(LATER, base=12), Content([7]), TOLD, CHAIN),
+        ("distributions", LATER, Content([7], rule="rejection"), SESSION, CHAIN),
+        ("distributions", LATER, Content([7], distributions=states(1)), SESSION, CHAIN),
+        ("more accepted", replace(LATER, base=18), Content([7]), SESSION, CHAIN),
+        ("more accepted", replace(LATER, base=12), Content([7]), SESSION, CHAIN),
         ("path", OPENING, Content([1] * 9, [1]), None, CHAIN),
         ("path", LATER, Content([7], [2]), BRANCHED, TREE),
         ("path", LATER, Content([7], [2, 3]), BRANCHED, TREE),
@@ -71,12 +71,12 @@ def test_messages_of_honest_targets_are_admissible(message: Any, content: Any, t
         ("hidden", OPENING, Content([1] * 9), None, EAGLE),
         ("hidden", OPENING, Content([1] * 9, hidden=states(9)), None, EAGLE),
         ("hidden", OPENING, Content([1] * 9, hidden=states(8, STATES + 1)), None, EAGLE),
-        ("hidden", LATER, Content([7], hidden=states(3, fill=np.nan)), TOLD, EAGLE),
-        ("hidden", LATER, Content([7], hidden=states(3)), TOLD, CHAIN),
+        ("hidden", LATER, Content([7], hidden=states(3, fill=np.nan)), SESSION, EAGLE),
+        ("hidden", LATER, Content([7], hidden=states(3)), SESSION, CHAIN),
     ],
 )
-def test_dishonest_requests_are_inadmissible(what: str, message: Any, content: Any, told: Any, bounds: Any) -> None:
-    assert what in request_refused(message, content, told, bounds, 0)
+def test_dishonest_requests_are_inadmissible(what: str, message: Any, content: Any, session: Any, bounds: Any) -> None:
+    assert what in request_refused(message, content, session, bounds, 0)
 
 
 DRAFT = Draft(0, 2, 4, 15, 2)
@@ -86,7 +86,7 @@ DRAFT = Draft(0, 2, 4, 15, 2)
     ("what", "message", "content", "bounds"),
     [
         ("", DRAFT, Content([1, 2]), CHAIN),
-        ("", DRAFT, Content([1]), CHAIN),  # as where prompt lookup finds less
+        ("", DRAFT, Content([1]), CHAIN),  # as when prompt lookup finds less
         ("", replace(DRAFT, tokens=0), Content(), CHAIN),
         ("", DRAFT, Content([1] * 6, [0, 0, 1, 1, 2, 2]), TREE),
         ("", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), SAMPLED),

@@ -1,4 +1,4 @@
-"""Nodes over real sockets, with toy models: threads of one process, and what happens when one of them ends."""
+"""Nodes over real sockets, with toy models: threads of one process, and ends of single nodes."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Observers of nodes: what they report is what the logs say, and nothing waits for them."""
+"""Observers of nodes: their reports equal the logs, and no worker waits for them."""
 
 import time
 from itertools import pairwise
@@ -16,7 +16,7 @@ from engine.node.observer import LOOK_S, PIECE, Observer, observed
 from fleet.errors import NodeDiedError
 from fleet.records.metrics.counters import Counters
 from fleet.records.metrics.tables import commits_of
-from fleet.records.recorder import Log, Report
+from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import make_run
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
@@ -43,7 +43,7 @@ def looks(*observed_logs: Log, take: object = None) -> Observer:
     return Observer(lambda: [Recorded(log) for log in observed_logs], 0.0, take)  # type: ignore[misc,arg-type]
 
 
-def test_the_last_report_has_all_that_the_log_says() -> None:
+def test_the_last_report_completes_the_log() -> None:
     watched = Watched(FLEET)
     with observed(lambda: [Recorded(LOG)], now_s(), watched.take):  # type: ignore[list-item]
         pass
@@ -59,7 +59,7 @@ def test_a_log_that_stations_share_is_read_once() -> None:
     assert apart.counters.rounds > shared.counters.rounds
 
 
-def test_a_log_is_read_in_pieces_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_read_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     looks(LOG, take=lambda _report: True).end()
@@ -69,7 +69,7 @@ def test_a_log_is_read_in_pieces_with_a_pause_after_each(monkeypatch: pytest.Mon
 
 
 def test_a_half_written_row_is_left_for_later() -> None:
-    reports: list[Report] = []
+    reports: list[ReportedRows] = []
     log = LOG[: 3 * WIDTH - 1]
     observer = looks(log, take=lambda report: reports.append(report) or True)
     observer.end()
@@ -79,12 +79,12 @@ def test_a_half_written_row_is_left_for_later() -> None:
 
 
 def test_rows_that_could_not_be_reported_are_reported_again() -> None:
-    reports: list[Report] = []
+    reports: list[ReportedRows] = []
     answers = iter([True, False])
     observer = looks(LOG, take=lambda report: (reports.append(report), next(answers, True))[1])
     observer.end()
     assert len(reports) == 2
-    del reports[-1]  # it was not taken
+    del reports[-1]  # the report failed
     observer.end()
     assert [value for report in reports for value in report.rows] == LOG
 
@@ -97,15 +97,15 @@ def test_an_unwatched_node_is_not_observed() -> None:
         pass
 
 
-def test_a_watch_is_called_twice_a_second_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
     monkeypatch.setattr("engine.launch.watched.now_s", lambda: time_s)
     watched = Watched(FLEET, lambda counters: called.append(counters.time_s))
     for number in range(1, 41):
         time_s = 0.05 * number
-        watched.take(Report(time_s, []))
+        watched.take(ReportedRows(time_s, []))
     assert len(called) == 2 / LOOK_S
-    watched.take(Report(2.01, []))
+    watched.take(ReportedRows(2.01, []))
     watched.end()
     assert called[-1] == 2.01
 
@@ -113,7 +113,7 @@ def test_a_watch_is_called_twice_a_second_and_at_the_end(monkeypatch: pytest.Mon
 # --- over the pipe ---
 
 
-def test_reports_that_nobody_reads_are_dropped_and_hold_up_nobody() -> None:
+def test_unread_reports_are_dropped_without_delay() -> None:
     ours, theirs = Pipe()
     pipe = LauncherPipe(theirs, watched=True, room_s=0.0)
     for number in range(10_000):
@@ -127,9 +127,9 @@ def test_reports_that_nobody_reads_are_dropped_and_hold_up_nobody() -> None:
     assert not pipe.report("nobody is there")
 
 
-def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
-    told: list[int] = []
-    much = NodeProcess("much", reports_much, 200, light=True, watch=told.append)
+def test_a_launcher_reads_all_reports_while_it_waits_for_one() -> None:
+    reports_seen: list[int] = []
+    much = NodeProcess("much", reports_much, 200, light=True, watch=reports_seen.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
         assert much.receive() == "ready"
@@ -140,12 +140,12 @@ def test_a_launcher_that_waits_for_one_node_hears_the_others_reports() -> None:
     finally:
         much.end()
         late.end()
-    assert told == list(range(200))
+    assert reports_seen == list(range(200))
 
 
-def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
-    told: list[int] = []
-    dies = NodeProcess("dies", reports_and_dies, light=True, watch=told.append)
+def test_reports_of_a_dead_node_precede_its_error() -> None:
+    reports_seen: list[int] = []
+    dies = NodeProcess("dies", reports_and_dies, light=True, watch=reports_seen.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
         dies.process.join()
@@ -154,11 +154,11 @@ def test_what_a_node_that_dies_beside_has_reported_is_told_before() -> None:
     finally:
         dies.end()
         late.end()
-    assert told == [1]
+    assert reports_seen == [1]
 
 
-def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> None:
-    """A target may be killed between its being ready and its time zero."""
+def test_messages_to_a_dead_node_are_lost_and_reported() -> None:
+    """A target may be killed between its ready message and its time zero."""
     dies = NodeProcess("dies", reports_and_dies, light=True)
     try:
         dies.process.join()
@@ -170,15 +170,15 @@ def test_what_is_sent_to_a_node_that_has_died_is_lost_and_its_end_is_told() -> N
         dies.end()
 
 
-def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() -> None:
+def test_a_watched_run_reports_all_its_records() -> None:
     pytest.importorskip("torch")
     from engine.launch.serve import serve
 
-    told: list[tuple[float, float, int]] = []
+    reports_seen: list[tuple[float, float, int]] = []
     last: list[Counters] = []
 
     def watch(counters: Counters) -> None:
-        told.append((now_s(), counters.time_s, counters.committed))
+        reports_seen.append((now_s(), counters.time_s, counters.committed))
         last[:] = [counters]
 
     replayed = {"kind": "replayed"}
@@ -193,7 +193,7 @@ def test_a_run_is_told_twice_a_second_and_at_its_end_all_that_its_records_say() 
     for name, station in counters.stations.items():
         steps = rows[(rows.station == name) & (rows.event == "done")].groupby("kind").step.nunique()
         assert {kind: number for kind, (number, _) in station.steps.items()} == steps.to_dict()
-    for (_, before_s, before), (_, after_s, after) in pairwise(told):
+    for (_, before_s, before), (_, after_s, after) in pairwise(reports_seen):
         assert after >= before
         assert after_s >= before_s
-    assert len(told) <= 2 + told[-1][1] / LOOK_S
+    assert len(reports_seen) <= 2 + reports_seen[-1][1] / LOOK_S

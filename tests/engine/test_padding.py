@@ -1,4 +1,4 @@
-"""Drafter and target whose embeddings are padded differently: what only one of them can say is never said wrongly."""
+"""Drafter and target with embeddings of different padding: ids that only one has never break a text."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.exactly import distance_of_a_round, distribution
 from tests.helpers.marks import slow
 
-KNOWN = 12  # ids that the tokenizer has
+KNOWN = 12  # ids of the tokenizer
 PROMPT = np.random.default_rng(3).integers(KNOWN, size=9).tolist()
 PADDED = [(12, 19), (19, 12), (17, 23), (23, 17)]  # drafter's and target's rows
 SHAPES = [(CHAIN, 3), (tree(2, 1), 2), slow(dynamic(3, 6), 3)]
@@ -30,7 +30,7 @@ ROUNDS: list[tuple[Rule, Shape]] = [
 
 
 def model_of(rows: int, seed: int, liking: float) -> CausalLM:
-    """A model of that many rows, which says what is padding about as often as anything else."""
+    """A model with that many rows, in which padding is about as likely as other tokens."""
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
         LlamaConfig(
@@ -45,7 +45,7 @@ def model_of(rows: int, seed: int, liking: float) -> CausalLM:
 
 
 def pair_of(drafter_rows: int, target_rows: int) -> tuple[CausalLM, CausalLM]:
-    """A drafter that is like its target on the ids that both have."""
+    """A drafter that equals its target on their common ids."""
     target, drafter = model_of(target_rows, 4, 25), model_of(drafter_rows, 4, 25)
     both = min(drafter_rows, target_rows)
     with torch.no_grad():
@@ -58,7 +58,7 @@ def pair_of(drafter_rows: int, target_rows: int) -> tuple[CausalLM, CausalLM]:
 
 @pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
 @pytest.mark.parametrize(("shape", "depth"), SHAPES, ids=str)
-def test_greedy_text_is_the_targets_where_padding_is_said_too(
+def test_greedy_text_is_exact_with_padding_tokens(
     drafter_rows: int, target_rows: int, shape: Shape, depth: int
 ) -> None:
     small, large = pair_of(drafter_rows, target_rows)
@@ -73,7 +73,7 @@ def test_greedy_text_is_the_targets_where_padding_is_said_too(
 
 @pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
 @pytest.mark.parametrize(("rule", "shape"), ROUNDS, ids=str)
-def test_sampled_text_is_exactly_the_targets_where_padding_is_said_too(
+def test_sampled_text_is_exact_with_padding_tokens(
     monkeypatch: pytest.MonkeyPatch, drafter_rows: int, target_rows: int, rule: Rule, shape: Shape
 ) -> None:
     small, large = pair_of(drafter_rows, target_rows)
@@ -87,7 +87,7 @@ def test_sampled_text_is_exactly_the_targets_where_padding_is_said_too(
     )
     assert apart < 1e-12
     if drafter_rows > target_rows and rule != "match":
-        assert max(drafted) >= KNOWN  # or nothing is shown
+        assert max(drafted) >= KNOWN  # else the test shows nothing
     if target_rows > KNOWN:
         assert np.flatnonzero(distribution(large, PROMPT, sampling)).max() >= KNOWN
 
@@ -106,8 +106,8 @@ def test_signals_are_finite_numbers_where_one_side_lacks_tokens(drafter_rows: in
             assert 0 <= token.ratio <= 1
 
 
-def test_a_drafter_that_is_told_an_id_that_it_lacks_goes_on() -> None:
-    """In its prompt and in what is committed later; it drafts from its own ids."""
+def test_a_drafter_continues_after_an_unknown_id() -> None:
+    """In its prompt and in later committed tokens; it drafts from its own ids."""
     small, _ = pair_of(12, 19)
     drafter = Drafter(small)
     drafter.open(0, [1, 18, 2, 15])

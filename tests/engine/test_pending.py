@@ -1,4 +1,4 @@
-"""PendingDrafts of drafts that grow during a verification, seeds of sessions that open again, ratios without logits."""
+"""Drafts that arrive during a verification, seeds of sessions that open again, ratios without logits."""
 
 import numpy as np
 import pytest

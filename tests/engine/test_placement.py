@@ -1,4 +1,4 @@
-"""Which GPU each station's process gets: devices of their own where there are enough, one for who shares."""
+"""The GPU of each station's process: one for each device if there are enough; shared devices share."""
 
 import os
 from typing import Any
@@ -80,9 +80,9 @@ def test_more_devices_than_gpus_are_reported(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_part_of_the_energy_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    told: list[str] = []
-    assert measured_device(fleet_of(), told.append) == ""
-    assert told == ["models run on several GPUs, and one process would measure one of them: energy was not measured"]
+    lines: list[str] = []
+    assert measured_device(fleet_of(), lines.append) == ""
+    assert lines == ["models run on several GPUs, and one process would measure one of them: energy was not measured"]
 
 
 def _seen(_pipe: LauncherPipe) -> str:

@@ -1,4 +1,4 @@
-"""Models that have learned their positions: drafts end where these do, and tags are opened once."""
+"""Models with learned positions: drafts end at the last one, and tags are opened once."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ ASKED = POSITIONS - PROMPT
 
 @pytest.fixture(scope="module")
 def learned(tiny: Path) -> Path:
-    """Folders `target` and `drafter` of an untrained pair that knows no more than 36 positions."""
+    """Folders `target` and `drafter` of an untrained pair with 36 positions."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     for role, layers in (("target", 2), ("drafter", 1)):
@@ -73,14 +73,12 @@ def test_a_draft_ends_where_the_positions_do(depth: int, base: int, positions: i
 
 @pytest.mark.parametrize("shape", [CHAIN, tree(2, 1), dynamic(3, 8)], ids=str)
 @pytest.mark.parametrize("depth", [1, 4, 9])
-def test_a_text_as_long_as_its_positions_is_decoded_speculatively_as_plainly(
-    learned: Path, shape: Shape, depth: int
-) -> None:
+def test_texts_as_long_as_the_positions_decode_losslessly(learned: Path, shape: Shape, depth: int) -> None:
     large, small = pair(learned)
     assert large.positions == small.positions == POSITIONS
     prompts = [np.random.default_rng(n).integers(VOCABULARY, size=PROMPT).tolist() for n in range(3)]
     wanted = [decode_plain(Target(large), prompt, ASKED) for prompt in prompts]
-    for drafts in (small, large):  # whose drafts are often refused, and never
+    for drafts in (small, large):  # with drafts that are often refused, and never
         for prompt, text in zip(prompts, wanted, strict=True):
             assert decode_speculatively(Target(large), Drafter(drafts, shape), prompt, ASKED, depth)[0] == text
         assert decode_batch(Target(large), Drafter(drafts, shape), prompts, ASKED, depth)[0] == wanted
@@ -123,8 +121,8 @@ def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path
     assert replay(batched.run) == []
     joins = batched.run.frame().query("event == 'join'").set_index("request")
     for request, text in batched.outputs.items():
-        asked = joins.loc[request]
-        assert text == decode_plain(target, prompts[request][: asked.tokens], int(asked.goal - asked.tokens))
+        join = joins.loc[request]
+        assert text == decode_plain(target, prompts[request][: join.tokens], int(join.goal - join.tokens))
 
 
 def test_the_simulator_shortens_them_where_its_profile_knows_the_positions() -> None:
@@ -148,7 +146,7 @@ def test_a_tail_that_is_drafted_ahead_ends_within_the_positions() -> None:
     assert (drafts.base + drafts.tokens).max() == POSITIONS
 
 
-def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(tiny: Path, learned: Path) -> None:
+def test_computed_positions_and_missing_folders_have_no_limit(tiny: Path, learned: Path) -> None:
     assert positions_of(str(tiny / "target"), "target") == positions_of("not-here", "target") == 0
     assert with_positions(resolve(pair_scenario(tiny))).drafters.positions == 0
     mixed = pair_scenario(tiny, drafters={"model": str(learned / "drafter")})
@@ -156,7 +154,7 @@ def test_models_that_compute_their_positions_and_folders_elsewhere_know_no_end(t
 
 
 @pytest.mark.parametrize("kind", ["slots", "aligned", "target", "drafter", "lookup"])
-def test_a_tag_that_is_opened_twice_is_an_error_and_leaves_the_row_alone(tiny: Path, kind: str) -> None:
+def test_opening_a_tag_twice_is_an_error(tiny: Path, kind: str) -> None:
     model = load_model(str(tiny / "target"), "target", "float64", "cpu")
     one: Any = {
         "slots": model.new_cache, "aligned": model.aligned_cache, "target": lambda: Target(model),

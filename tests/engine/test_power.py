@@ -1,4 +1,4 @@
-"""What devices draw: read from NVML and RAPL as they are, and said in one line where they are not there."""
+"""Power and energy from NVML and RAPL; missing devices are reported in one line."""
 
 import math
 import threading
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.node import power
-from engine.node.metering import Sampler, metered
+from engine.node.metering import PowerSampler, metered
 from engine.node.power import NvmlMeter, RaplMeter, Reading, meter_of
 from fleet.records.samples import PowerSample
 from fleet.times.step import Member, Step
@@ -19,17 +19,17 @@ from tests.helpers.stars import repeatable
 
 
 class NVMLError(Exception):
-    """What NVML raises."""
+    """The error of NVML."""
 
 
 class Nvml:
-    """Stands for the module pynvml, with one GPU at 1980 MHz that has drawn 100 W since it has used 5 kJ."""
+    """Replaces the module pynvml, with one GPU at 1980 MHz that has drawn 100 W since it has used 5 kJ."""
 
     NVML_CLOCK_GRAPHICS = 0
     NVMLError = NVMLError
 
     def __init__(self, absent: tuple[str, ...] = (), gpus: int = 1) -> None:
-        self.absent, self.gpus, self.asked = absent, gpus, list[Any]()
+        self.absent, self.gpus, self.opened = absent, gpus, list[Any]()
 
     def _tell(self, name: str, value: Any) -> Any:
         if name in self.absent:
@@ -43,11 +43,11 @@ class Nvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         if index >= self.gpus:
             raise NVMLError("Invalid Argument")
-        self.asked.append(index)
+        self.opened.append(index)
         return index
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        self.asked.append(uuid)
+        self.opened.append(uuid)
         return uuid
 
     def nvmlDeviceGetName(self, _gpu: int) -> bytes:
@@ -68,38 +68,38 @@ class Nvml:
 
 
 def rapl(folder: Path, *zones_uj: int, limit_uj: int = 10_000_000) -> Path:
-    """Counters of packages as Linux shows them, each with a part of it, and what is none beside."""
+    """Package counters as in Linux, each with a part of it, beside other files."""
     for number, value in enumerate(zones_uj):
-        for name, told in ((f"intel-rapl:{number}", f"package-{number}"), (f"intel-rapl:{number}:0", "core")):
+        for name, content in ((f"intel-rapl:{number}", f"package-{number}"), (f"intel-rapl:{number}:0", "core")):
             zone = folder / name
             zone.mkdir(parents=True)
-            (zone / "name").write_text(f"{told}\n")
+            (zone / "name").write_text(f"{content}\n")
             (zone / "energy_uj").write_text(f"{value}\n")
             (zone / "max_energy_range_uj").write_text(f"{limit_uj}\n")
     (folder / "dtpm").mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def test_a_gpu_tells_clock_power_memory_and_energy_in_our_units() -> None:
+def test_gpu_clock_power_memory_and_energy_are_in_our_units() -> None:
     (reading,) = NvmlMeter(Nvml(), {}).read()
     assert reading == Reading("NVIDIA H100 (NVML)", 1980.0, 100.0, 3 * 2**30, 5000.0)
 
 
 @pytest.mark.parametrize("absent", ["clock", "power", "memory", "energy"])
-def test_what_a_gpu_does_not_tell_is_unknown_and_the_rest_is_told(absent: str) -> None:
+def test_unsupported_readings_of_a_gpu_are_nan(absent: str) -> None:
     (reading,) = NvmlMeter(Nvml((absent,)), {}).read()
     unknown = [math.isnan(value) for value in reading[1:]]
     assert unknown == [name == absent for name in ("clock", "power", "memory", "energy")]
 
 
 @pytest.mark.parametrize(
-    ("visible", "asked"),
+    ("visible", "opened"),
     [({}, 0), ({"CUDA_VISIBLE_DEVICES": "2,3"}, 2), ({"CUDA_VISIBLE_DEVICES": "GPU-8f"}, "GPU-8f")],
 )
-def test_the_gpu_is_the_first_that_torch_sees(visible: dict[str, str], asked: int | str) -> None:
+def test_the_gpu_is_the_first_that_torch_sees(visible: dict[str, str], opened: int | str) -> None:
     nvml = Nvml(gpus=4)
     NvmlMeter(nvml, visible)
-    assert nvml.asked == [asked]
+    assert nvml.opened == [opened]
 
 
 @given(st.lists(st.integers(0, 9_999_999), min_size=1, max_size=30))
@@ -133,7 +133,7 @@ def test_packages_are_counted_and_not_once_more_their_parts(tmp_path: Path, monk
     assert math.isnan(first.memory_bytes)
 
 
-def test_what_is_not_there_is_said_in_one_line_and_not_measured(tmp_path: Path) -> None:
+def test_a_missing_meter_is_one_line(tmp_path: Path) -> None:
     line = "no NVML device and RAPL is not readable on this host: energy was not measured"
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -155,12 +155,12 @@ def test_counters_that_only_root_may_read_are_not_there(tmp_path: Path) -> None:
     folder = rapl(tmp_path, 5)
     counter = folder / "intel-rapl:0" / "energy_uj"
     counter.unlink()
-    counter.mkdir()  # whoever reads it gets an error, root too
+    counter.mkdir()  # a folder, which even root cannot read as a file
     assert meter_of("cpu", folder)[0] is None
 
 
 class Meter:
-    """Tells how often it was read, as energy."""
+    """A meter with its number of readings as energy."""
 
     def __init__(self) -> None:
         self.reads, self.lock, self.twice = 0, threading.Lock(), threading.Event()
@@ -173,8 +173,8 @@ class Meter:
             return [Reading("one", energy_j=float(self.reads)), Reading("other", power_w=2.0)]
 
 
-def test_each_draft_has_a_sample_of_each_device_right_before_it_and_no_other_step_has() -> None:
-    sampler = Sampler(Meter(), 0.0)
+def test_only_drafts_are_preceded_by_samples() -> None:
+    sampler = PowerSampler(Meter(), 0.0)
     before = sampler.before("drafter.2")
     for number, kind in enumerate(("prefill", "draft", "warm_up", "draft"), start=1):
         before(Step(number, kind, (Member(0, 0, 1, 9, 5),)))  # type: ignore[arg-type]
@@ -184,9 +184,9 @@ def test_each_draft_has_a_sample_of_each_device_right_before_it_and_no_other_ste
     assert sampler.samples == sorted(sampler.samples, key=lambda one: one.time_s)
 
 
-def test_samples_between_steps_begin_before_the_work_and_end_after_it() -> None:
+def test_samples_enclose_the_work() -> None:
     meter = Meter()
-    sampler = Sampler(meter, 0.0)
+    sampler = PowerSampler(meter, 0.0)
     with metered(sampler):
         assert meter.reads >= 1
         assert meter.twice.wait(30.0)

@@ -1,4 +1,4 @@
-"""Replayed drafters: what they draw, how long they wait, how large their drafts are; a short run over processes."""
+"""Replayed drafters: random numbers, step times and sizes of drafts; a short run over processes."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ VOCABULARY, LARGE = 50, 50_000
 
 
 def replayed(**changes: Any) -> Scenario:
-    """A replayed star, whose drafts spread."""
+    """A replayed star with random draft times."""
     tables = {"drafters": REPLAYED, "verifiers": REPLAYED, "profile": {"draft": {"base_s": 1.0, "spread": SPREAD}}}
     for name, change in changes.items():
         tables[name] = tables.get(name, {}) | change if isinstance(change, dict) else change
@@ -48,7 +48,7 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
     return {int(request): of_request.accepted.tolist() for request, of_request in rows.groupby("request")}
 
 
-# --- what targets accept that draw it ---
+# --- acceptance of targets that draw it ---
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
 def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: AcceptanceModel) -> None:
     scenario = replayed(acceptance=acceptance, verifiers={"count": 3})
     fleet, simulated = resolve(scenario), accepted_in(scenario)
-    drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process that has this target only
+    drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process of this target only
     for request in requests_of(fleet, 1):
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
         drawn.outcomes(Step(0, "prefill", (prompt,)), [NOTHING])
@@ -89,7 +89,7 @@ def test_requests_are_as_large_as_real_ones() -> None:
         assert TOKEN_BYTES * len(drawn.content_of(request).tokens) == size
 
 
-# --- what stands for a drafter ---
+# --- the replayed drafter ---
 
 
 def test_step_times_are_drawn_as_in_the_simulation() -> None:
@@ -148,7 +148,7 @@ def test_only_drafts_have_content() -> None:
 
 
 def short_run(count: int, temperature: float = 0.0, **changes: Any) -> Scenario:
-    """A replayed star whose drafts take 2 ms and whose verifications 8 ms, of models with a large vocabulary."""
+    """A replayed star with drafts of 2 ms and verifications of 8 ms, for models with a large vocabulary."""
     times = {
         "draft": {"base_s": 0.002, "spread": SPREAD},
         "verify": {"base_s": 0.008},

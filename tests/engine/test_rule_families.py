@@ -56,10 +56,10 @@ def speculations(draw: st.DrawFn) -> tuple[Rule, Shape, int]:
 
 @settings(repeatable, max_examples=60)
 @given(speculations(), samplings, st.integers(0, 99), st.booleans())
-def test_whatever_is_drafted_the_targets_distribution_is_what_comes_out(
+def test_outputs_follow_the_targets_distribution_for_any_draft(
     speculation: tuple[Rule, Shape, int], sampling: Sampling, seed: int, rules_out: bool
 ) -> None:
-    """Total variation by following every branch; with tokens that the models rule out, too."""
+    """Total variation over every branch; also with tokens that the models rule out."""
     rule, shape, depth = speculation
     rng = np.random.default_rng(seed)
     target, drafter = language(rng, depth), language(rng, depth)
@@ -77,7 +77,7 @@ MISMATCHES: list[tuple[Rule, Rule]] = [("rejection", "without-replacement"), ("w
 
 
 @pytest.mark.parametrize(("drawn_for", "verified_by"), MISMATCHES)
-def test_drafts_that_were_drawn_for_another_rule_would_bias_the_output(drawn_for: Rule, verified_by: Rule) -> None:
+def test_drafts_of_another_rule_would_bias_the_output(drawn_for: Rule, verified_by: Rule) -> None:
     distances = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -115,24 +115,22 @@ def draft_of(tiny: Path, target: Target, tag: int, shape: Shape, depth: int, sam
 
 
 def sent(content: Content) -> Content:
-    """What arrives of a draft's content over the wire."""
+    """A draft's content after the wire."""
     return parse(pack(Draft(0, 0, 1, 9, len(content.tokens)), content))[1]
 
 
 @settings(repeatable, max_examples=25)
 @given(data=st.data(), rule=st.sampled_from(["rejection", "without-replacement", "top-k", "match"]))
-def test_what_a_row_says_does_not_depend_on_the_drafts_of_its_neighbours(
-    tiny: Path, data: st.DataObject, rule: Rule
-) -> None:
+def test_a_row_does_not_depend_on_its_neighbours_drafts(tiny: Path, data: st.DataObject, rule: Rule) -> None:
     """Chains and trees of any fan-out and depth in one verification, drawn and sent as each is alone."""
-    drawn = rule in ("rejection", "without-replacement")  # nothing is drawn for a dynamic tree
+    drawn = rule in ("rejection", "without-replacement")  # a dynamic tree has no random draws
     shapes = static_shapes if drawn else static_shapes | dynamic_shapes
     sampling = Sampling(data.draw(st.floats(0.3, 2.0)), data.draw(st.sampled_from([0, 5])))
-    asked = data.draw(st.lists(st.tuples(shapes, st.sampled_from([3, 2, 1, 0])), min_size=3, max_size=5))
-    tags = range(len(asked))
+    wanted = data.draw(st.lists(st.tuples(shapes, st.sampled_from([3, 2, 1, 0])), min_size=3, max_size=5))
+    tags = range(len(wanted))
     for seed in range(3):
         together, apart = (opened(tiny, rule, sampling, tags, seed) for _ in range(2))
-        contents = [sent(contents_of(draft_of(tiny, together, tag, *asked[tag], sampling, rule))[0]) for tag in tags]
+        contents = [sent(contents_of(draft_of(tiny, together, tag, *wanted[tag], sampling, rule))[0]) for tag in tags]
         batched = together.verify(tags, drafts_of(contents, HOST))
         for tag in tags:
             alone = apart.verify([tag], drafts_of(contents[tag : tag + 1], HOST))[0]
@@ -146,13 +144,13 @@ def test_what_a_row_says_does_not_depend_on_the_drafts_of_its_neighbours(
     depths=st.lists(st.integers(0, 4), min_size=2, max_size=4),
     temperature=st.sampled_from([0.0, 0.7, 1.3]),
 )
-def test_nor_what_it_drafts_and_says_in_a_batch_with_lengths_of_every_rows_own(
+def test_a_row_does_not_depend_on_its_neighbours_lengths(
     tiny: Path, shape: Shape, rule: Rule, depths: list[int], temperature: float
 ) -> None:
     sampling, tags = Sampling(temperature), range(len(depths))
 
     def said(groups: Sequence[Sequence[int]]) -> dict[int, list[Any]]:
-        """What each row drafts and commits in three rounds, when rows share them by groups."""
+        """The drafts and tokens of each row in three rounds, with rows in these groups."""
         target, drafter = opened(tiny, rule, sampling, tags), Drafter(model_of(tiny / "kin"), shape, rule)
         for tag in tags:
             drafter.open(tag, list(target.committed(tag)), sampling, seed=tag)
@@ -179,7 +177,7 @@ def test_a_target_refuses_drafts_that_were_drawn_for_another_rule(tiny: Path, te
         target = opened(tiny, verified_by, sampling, [0])
         content = sent(contents_of(draft_of(tiny, target, 0, tree(2, 1), 2, sampling, drawn_for))[0])
         before = list(target.committed(0))
-        if temperature == 0:  # nothing is drawn: every rule is the greedy one
+        if temperature == 0:  # no random draws: every rule is greedy
             assert content.rule == ""
             assert target.verify([0], drafts_of([content], HOST))
             continue
@@ -198,7 +196,7 @@ def replace_rule(content: Content) -> Content:
 
 
 class Broken:
-    """A model whose logits are no numbers for one of the rows that it is asked about, from some call on."""
+    """A model with logits of one row that are not numbers from some call on."""
 
     def __init__(self, model: CausalLM, calls: int, row: int, value: float) -> None:
         self.model, self.calls, self.row, self.value = model, calls, row, value
@@ -222,7 +220,7 @@ class Broken:
     value=st.sampled_from([math.nan, math.inf, -math.inf]),
     temperature=st.sampled_from([0.0, 1.0]),
 )
-def test_logits_of_the_target_that_are_no_numbers_are_an_error_with_their_position(
+def test_broken_logits_of_the_target_name_their_position(
     tiny: Path, shape: Shape, row: int, value: float, temperature: float
 ) -> None:
     sampling = Sampling(temperature)
@@ -243,7 +241,7 @@ def test_logits_of_the_target_that_are_no_numbers_are_an_error_with_their_positi
     temperature=st.sampled_from([0.0, 1.0]),
     sends=st.booleans(),
 )
-def test_and_so_are_those_of_the_drafter_whether_its_draft_is_sent_or_not(
+def test_broken_logits_of_the_drafter_are_an_error(
     tiny: Path, shape: Shape, level: int, value: float, temperature: float, sends: bool
 ) -> None:
     sampling = Sampling(temperature)
@@ -252,7 +250,7 @@ def test_and_so_are_those_of_the_drafter_whether_its_draft_is_sent_or_not(
     drafter.model = Broken(drafter.model, level, 0, value)  # type: ignore[assignment]
     prefix, depth = list(target.committed(0)), 3
     if shape.kind == "dynamic":
-        level = 0  # what is deeper may be cut off the tree
+        level = 0  # deeper nodes may be cut off the tree
         drafter.model.calls = 0  # type: ignore[attr-defined]
     message = f"^drafter .*kin: its logits after {len(prefix) + level} tokens of stream 0 are no numbers"
     if sends:
@@ -310,7 +308,7 @@ def test_every_sampling_gives_a_distribution(logits: list[float], temperature: f
     assert float(p.sum()) == pytest.approx(1.0)
     kept = [logit for logit, share in zip(logits, p.tolist(), strict=True) if share > 0]
     dropped = [logit for logit, share in zip(logits, p.tolist(), strict=True) if share == 0]
-    assert min(kept) >= max(dropped, default=-math.inf) - 1e-6  # alike but for rounding: either may go
+    assert min(kept) >= max(dropped, default=-math.inf) - 1e-6  # equal but for rounding: either may go
     assert int((p > 0).sum()) <= (top_k or 5)
 
 
@@ -322,7 +320,7 @@ def test_every_sampling_gives_a_distribution(logits: list[float], temperature: f
         *[({"top_p": bad}, "top_p = ") for bad in (0.0, -0.2, 1.0001, math.nan, math.inf)],
     ],
 )
-def test_a_sampling_that_is_none_is_refused_in_one_line(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_sampling_is_refused_in_one_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=f"^{message}.*allowed: ") as caught:
         Sampling(**{"temperature": 1.0, **given})
     assert "\n" not in str(caught.value)

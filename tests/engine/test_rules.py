@@ -1,4 +1,4 @@
-"""The verification rules are lossless: exactly, by following every branch of draft and verification, and as drawn."""
+"""The verification rules are lossless: exactly, over every branch of draft and verification, and in samples."""
 
 import itertools
 from collections import Counter
@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 from engine.decoding.feed import Nodes
 from engine.decoding.greedy import longest_path, path_in_text
-from engine.decoding.grow import Drafts, Drawing, drawn, grow_dynamic, grow_static
+from engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
 from engine.decoding.rules import NEEDS_Q, Rule, normalised, verify
 from engine.decoding.sampling import Chance, Sampling, Uniforms, distributions, uniforms
 from engine.decoding.signals import signals_of
@@ -42,7 +42,7 @@ def logits_after(texts: Language, prefixes: Sequence[Sequence[Text]]) -> torch.T
 def drafted(
     drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling, chance: Chance, rows: int = 1
 ) -> Drafts:
-    """Draft with the engine's own growth from a drafter that is a table."""
+    """Draft with the engine's own growth from a drafter with a table of logits."""
     fed: list[list[Text]] = [[()]] * rows
 
     def extend(tokens: torch.Tensor, above: torch.Tensor, _nodes: Nodes) -> torch.Tensor:
@@ -55,12 +55,12 @@ def drafted(
     first = logits_after(drafter, fed)[:, 0]
     if shape.kind == "dynamic":
         return grow_dynamic(shape, [depth] * rows, first, extend)
-    drawing = Drawing([sampling] * rows, chance, replace=rule == "rejection") if rule in NEEDS_Q else None
+    drawing = ChildSampling([sampling] * rows, chance, replace=rule == "rejection") if rule in NEEDS_Q else None
     return grow_static(shape, [depth] * rows, first, extend, drawing)
 
 
 def texts_of(drafts: Drafts, row: int) -> list[Text]:
-    """What every node of a row reads, the root first."""
+    """The prefix of every node of a row, the root first."""
     texts: list[Text] = [()]
     parents = drafts.tree.parents.expand(len(drafts.tokens), -1)
     for parent, token in zip(parents[row].tolist(), drafts.tokens[row].tolist(), strict=True):
@@ -71,7 +71,7 @@ def texts_of(drafts: Drafts, row: int) -> list[Text]:
 def verified(
     drafts: Drafts, target: Language, rule: Rule, sampling: Sampling
 ) -> Callable[[Chance, Sequence[int]], list[Text]]:
-    """A verification of drafts, which may be several times in the batch: the tokens that every row emits."""
+    """Verify drafts, several times in the batch; return the tokens that every row emits."""
     texts = [texts_of(drafts, row) for row in range(len(drafts.tokens))]
     p = distributions(logits_after(target, texts), [sampling] * len(texts))
     q = None if drafts.q is None else normalised(drafts.q.double())
@@ -87,7 +87,7 @@ def verified(
 def rounds(
     target: Language, drafter: Language, shape: Shape, depth: int, rule: Rule, sampling: Sampling
 ) -> Iterator[tuple[float, Text]]:
-    """Every way that a round of speculation can go: its probability, and the tokens that it emits."""
+    """Every branch of a round of speculation: its probability, and the tokens that it emits."""
 
     def draft(chance: Branches, rows: list[int]) -> list[Drafts]:
         drafts = drafted(drafter, shape, depth, rule, sampling, chance, len(rows))
@@ -99,7 +99,7 @@ def rounds(
 
 
 def alone(drafts: Drafts, row: int) -> Drafts:
-    """One row of drafts whose tree all rows share."""
+    """One row of drafts, with the tree of all rows."""
     q = None if drafts.q is None else drafts.q[row : row + 1]
     return replace(drafts, tokens=drafts.tokens[row : row + 1], q=q)
 
@@ -188,8 +188,8 @@ def test_the_papers_algorithm_2_as_printed_would_bias_the_output() -> None:
     assert distance(target, WARM, 2, masses_of(explore(algorithm_2(target, drafter, 2)))) > 0.05
 
 
-def test_dropping_a_token_for_its_own_bad_luck_would_bias_the_output() -> None:
-    """Rules may stop a draft by its distribution, never by the probability of the token that was drawn."""
+def test_stopping_by_a_drawn_tokens_probability_would_bias_the_output() -> None:
+    """Rules may stop a draft by its distribution, never by the probability of the drawn token."""
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
 
     def run(chance: Branches) -> Text:
@@ -210,7 +210,7 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
     target, drafter = language(rng, 2), language(rng, 2)
     expected = masses_of(rounds(target, drafter, tree(2, 1), 2, rule, WARM))
     draws = 4000
-    chance = uniforms([np.random.default_rng(8)] * draws, [range(16)] * draws, 16, HOST)  # a row a draw
+    chance = uniforms([np.random.default_rng(8)] * draws, [range(16)] * draws, 16, HOST)  # a row for each draw
     drafts = drafted(drafter, tree(2, 1), 2, rule, WARM, chance, draws)
     counts = Counter(verified(drafts, target, rule, WARM)(chance, range(draws)))
     assert counts.keys() <= expected.keys()
@@ -220,13 +220,13 @@ def test_drawn_outcomes_have_the_explored_frequencies(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(replace: bool) -> None:
+def test_nodes_of_a_level_draw_at_once_as_in_turn(replace: bool) -> None:
     rng = np.random.default_rng(17)
     q = torch.tensor(rng.dirichlet(np.full(5, 0.5), size=(3, 4)))  # 3 rows with 4 nodes
     numbers = torch.tensor(rng.random((3, 2 + 4 * 3)))
     together, each = Uniforms(numbers), Uniforms(numbers)
     for chance in (together, each):
-        chance.accepts(q[:, 0, 0])  # two numbers are taken already
+        chance.accepts(q[:, 0, 0])  # two numbers are used already
         chance.accepts(q[:, 0, 0])
     found = drawn(q, 3, together, replace)
     for node in range(4):
@@ -234,13 +234,13 @@ def test_all_nodes_of_a_level_draw_at_once_what_they_draw_one_after_the_other(re
     assert together.used == each.used == 14
 
 
-def test_greedy_verification_accepts_the_common_prefix_and_adds_the_targets_own_token() -> None:
+def test_greedy_verification_accepts_the_common_prefix() -> None:
     assert longest_path([5, 6, 7], [5, 6, 9, 1]) == ([1, 2], 9)
     assert longest_path([5, 6, 7], [5, 6, 7, 1]) == ([1, 2, 3], 1)
     assert longest_path([], [4]) == ([], 4)
 
 
-def test_greedy_verification_descends_to_the_child_that_the_target_says() -> None:
+def test_greedy_verification_descends_to_the_targets_best_child() -> None:
     parents = [0, 0, 1, 2, 2]
     assert longest_path([5, 6, 7, 8, 9], [6, 0, 9, 0, 0, 3], parents) == ([2, 5], 3)
     assert path_in_text([5, 6, 7, 8, 9], [6, 9, 3], parents) == [2, 5]
@@ -258,7 +258,7 @@ def test_at_temperature_zero_every_rule_is_the_greedy_one(rule: Rule) -> None:
         assert text == tuple(int(target[text[:n]].argmax()) for n in range(len(text)))
 
 
-def test_top_k_and_top_p_keep_the_fewest_tokens_that_are_enough() -> None:
+def test_top_k_and_top_p_keep_the_fewest_tokens() -> None:
     logits = torch.log(torch.tensor([[[0.5, 0.3, 0.15, 0.05]]]))
     assert distributions(logits, [Sampling(1.0, top_k=2)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
     assert distributions(logits, [Sampling(1.0, top_p=0.8)])[0, 0].tolist() == pytest.approx([0.625, 0.375, 0, 0])
@@ -272,8 +272,8 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
         assert Uniforms(torch.tensor([[number]], dtype=torch.float64)).draws(weights).tolist() == [token]
 
 
-def test_nor_where_a_sum_in_pieces_rises_by_rounding_or_falls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accelerators add up in an order of their own: here their sums are off by far more than rounding."""
+def test_no_zero_weight_is_drawn_despite_rounding_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerators sum in an order of their own: here the sums are off by far more than rounding."""
     rng = np.random.default_rng(13)
     exact = torch.Tensor.cumsum
     for _ in range(200):
@@ -293,8 +293,8 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
     assert uniforms([np.random.default_rng(0)], [range(2)], 2, HOST).numbers.dtype == torch.float64
 
 
-def test_signals_are_numbers_also_of_tokens_that_the_drafter_would_never_say() -> None:
-    """Of its best token, of another one, and of one that neither model would say, at temperature 0 and with top-k."""
+def test_signals_of_impossible_tokens_are_finite() -> None:
+    """Of its best token, of another one, and of one outside of both models, at temperature 0 and with top-k."""
     logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
     drafts = Drafts(
         static_tree((1, 1), HOST), torch.tensor([[0, 2], [1, 2]]), [2, 2], [2, 2], logits=logits[:, :2].clone()

@@ -1,4 +1,4 @@
-"""What the engine cannot do it says by key, before anything is started."""
+"""The engine refuses scenarios that it cannot run by key, before any process starts."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def one_process(**tables: Any) -> Fleet:
         ),
     ],
 )
-def test_stations_of_one_process_cannot_be_silent_or_die_by_themselves(key: str, tables: dict[str, Any]) -> None:
+def test_stations_of_one_process_have_no_timeouts_or_kills(key: str, tables: dict[str, Any]) -> None:
     check_can_run(one_process())
     with pytest.raises(InputError, match=f"{key} does not go with devices.host.sharing = 'one-process'"):
         check_can_run(one_process(**tables))
@@ -49,7 +49,7 @@ def test_nodes_that_are_started_by_hand_are_killed_by_hand() -> None:
 
 
 @pytest.mark.parametrize("node", ["drafter.2", "verifier.1"])
-def test_a_replayed_target_behind_a_router_can_be_killed_as_its_drafters_can(node: str) -> None:
+def test_routed_replayed_targets_and_drafters_can_be_killed(node: str) -> None:
     check_can_run(
         fleet_of(
             profile="rtx-4090",

@@ -1,4 +1,4 @@
-"""Links that a scenario states: held back in memory and over loopback, as a simulation draws them."""
+"""Links of a scenario: emulated in memory and over loopback, with the delays of the simulation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ TOPOLOGIES: list[dict[str, dict[str, Any]]] = [
 
 
 def toy(**tables: Any) -> Scenario:
-    """A fleet of toys with a stated link."""
+    """A fleet of toys with a described link."""
     content: dict[str, Any] = {
         "name": "toy", "link": LINK, "workload": {"requests": 6, "prompt_tokens": 8, "new_tokens": 12},
     }  # fmt: skip
@@ -58,12 +58,12 @@ def toy(**tables: Any) -> Scenario:
 
 
 def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float) -> Run:
-    """Run it in virtual time over a transport that takes `way_s`, or longer."""
+    """Run it in virtual time over a transport with a delay of at least `way_s`."""
     fleet, rng = resolve(scenario), np.random.default_rng(seed)
     network = FakeNetwork(seed, way_s, faults)
 
-    def seconds_of(_step: Step) -> float:
-        return float(rng.uniform(0.001, 0.02))
+    def seconds_of(step: Step) -> float:
+        return 0.0 if step.kind == "route" else float(rng.uniform(0.001, 0.02))
 
     toys = ToyFleet(fleet, network, seconds_of)
     toys.start()
@@ -76,7 +76,7 @@ def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float
 
 
 def ways_s(run: Run) -> list[float]:
-    """How long messages took from station to station; a router's news has no link, but a delay of its own."""
+    """Delays of messages between stations; a router's views have no link, but a delay of their own."""
     ways = playback_of(run).ways_s
     return [time_s for (_, kind, *_), of_message in ways.items() if kind != "View" for time_s in of_message]
 
@@ -87,7 +87,7 @@ def ways_s(run: Run) -> list[float]:
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6), st.sampled_from(TOPOLOGIES), st.booleans())
 def test_no_message_arrives_before_its_stated_time(seed: int, tables: dict[str, dict[str, Any]], late: bool) -> None:
-    in_order = "overlap" in tables.get("drafters", {})  # what drafts ahead relies on, as over TCP
+    in_order = "overlap" in tables.get("drafters", {})  # drafting ahead needs the order, as over TCP
     faults = [LinkFault("reorder", 0.3, 0.05)] if late and not in_order else []
     run = run_toy(toy(**tables), seed, faults, way_s=0.001)
     times_s = ways_s(run)
@@ -104,7 +104,7 @@ def test_transport_time_is_part_of_the_stated_time(seed: int, tables: dict[str, 
 
 @pytest.mark.parametrize("drafter", [None, 1])
 def test_one_way_delays_are_drawn_as_in_the_simulation(drafter: int | None) -> None:
-    """Both ends of a link draw for themselves, so each way has numbers of its own, from the scenario's seed."""
+    """Both ends of a link draw their own delays, so each direction has its own numbers, from the scenario's seed."""
     fleet = resolve(toy(drafters={"count": 2}, verifiers={"count": 4}))
     sources = ways_of(linked_pairs(fleet, streams_of(fleet)), sources_of(fleet.seed).links)
     link = fleet.link(3, 1)
@@ -128,7 +128,7 @@ def test_messages_of_a_way_keep_their_order(sent: list[tuple[float, int]], seed:
 
 
 def test_messages_of_a_stream_keep_their_order() -> None:
-    """A refusal that follows from a lost connection comes after the draft that came before it."""
+    """A refusal after a lost connection follows the draft before it."""
     links = StatedLinks(resolve(toy()))
     (draft,) = links.keep([Deliver(Draft(0, 0, 1, 9, 5))], due_s=10.5, now_s=10.0)
     refusal, other = links.keep([Deliver(Refusal(0, 0, "gone")), Deliver(Refusal(1, 1, "gone"))], 0.0, 10.2)
@@ -161,17 +161,17 @@ def test_only_requests_have_a_due_time() -> None:
     assert due_of(sent.frame) >= 5.0 + 0.5 * LINK["latency_s"]
 
 
-# --- which links are stated ---
+# --- which links are emulated ---
 
 
 @pytest.mark.parametrize(
-    ("tables", "held"),
+    ("tables", "emulated"),
     [
         ({}, False),
         ({"link": {"latency_s": 0.01}}, True),
         ({"link": {"latency_s": 0.0}}, False),
         ({"verifiers": {"tiers": [{"first": 2, "link": {"latency_s": 0.01}}]}}, True),
-        ({"profile": {"link": {"latency_s": 0.01}}}, False),  # of hardware that does not run here
+        ({"profile": {"link": {"latency_s": 0.01}}}, False),  # of hardware that is not used here
         ({"profile": {"link": {"latency_s": 0.01}}, "drafters": REPLAYED, "verifiers": REPLAYED}, True),
         ({"profile": {"link": {"latency_s": 0.01}}, "verifiers": REPLAYED}, False),
         (
@@ -184,10 +184,10 @@ def test_only_requests_have_a_due_time() -> None:
         ),
     ],
 )
-def test_only_stated_links_are_held(tables: dict[str, Any], held: bool) -> None:
+def test_only_described_links_are_emulated(tables: dict[str, Any], emulated: bool) -> None:
     scenario = star(**tables)
-    assert holds_links(resolve(scenario)) is held
-    assert (stated_links(resolve(scenario)) is not None) is held
+    assert holds_links(resolve(scenario)) is emulated
+    assert (stated_links(resolve(scenario)) is not None) is emulated
     assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     if "profile" not in tables:
         assert not holds_links(resolve(without_stated_links(scenario)))
@@ -231,11 +231,11 @@ def test_messages_between_processes_take_their_stated_time(tables: dict[str, Any
     times_s = np.array(ways_s(run))
     assert times_s.min() >= 0.5 * 0.03 - EXACT_S
     longest_s = 1.5 * 0.03 + run.frame().payload_bytes.max() / 1e5
-    assert np.mean(times_s <= longest_s + EXACT_S) > 0.9  # but for those that this host took longer for
+    assert np.mean(times_s <= longest_s + EXACT_S) > 0.9  # except for delays by this host
 
 
 def test_waits_of_replayed_processes_match_the_simulation() -> None:
-    """All times are stated: what is left is what this host's processes take between steps, some 0.2 ms of 20."""
+    """All times are given: the difference is the time of this host's processes between steps, some 0.2 ms of 20."""
     scenario = replayed(
         verifiers={"count": 4}, workload={"requests": 4}, link={"latency_s": 0.01, "spread": "constant"}
     )

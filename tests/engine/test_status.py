@@ -1,4 +1,4 @@
-"""The status of a node: which connections get it, how large an answer is, and what it says."""
+"""The status of a node: access, size of an answer, and content."""
 
 import math
 from typing import Any
@@ -80,7 +80,7 @@ def test_a_status_has_load_queue_and_each_target() -> None:
     assert not server.counts
 
 
-def test_bytes_and_when_it_was_heard_are_those_of_the_targets_connection() -> None:
+def test_status_bytes_and_ages_are_those_of_the_connection() -> None:
     server = open_door()
     client = joined(server, now_s=1.0)
     request = DraftRequest(1, 1, 1, 9, opening=True)
@@ -97,14 +97,14 @@ def test_bytes_and_when_it_was_heard_are_those_of_the_targets_connection() -> No
     server.lost(b"peer")
     (gone,) = said(ask(server, now_s=4.0))
     assert gone.rows[1].heard_s is None
-    assert gone.rows[1].sent_bytes == len(answer.frame)  # what was sent was sent
+    assert gone.rows[1].sent_bytes == len(answer.frame)  # bytes that were sent still count
 
 
-def test_a_door_that_tells_nobody_says_what_it_says_to_strangers() -> None:
+def test_a_server_without_a_status_treats_askers_as_strangers() -> None:
     assert said(ask(ServerEnd(FLEET, 1))) == [Unknown()]
 
 
-def test_targets_come_in_pages_and_beyond_the_last_there_are_none() -> None:
+def test_status_pages_cover_all_targets() -> None:
     server = open_door(LARGE)
     pages = [said(ask(server, first=first))[0] for first in (0, ROWS, 2 * ROWS, 3 * ROWS, 4 * ROWS, (1 << 31) - 1)]
     assert [row.target for page in pages for row in page.rows] == list(range(100))
@@ -120,9 +120,7 @@ def test_targets_come_in_pages_and_beyond_the_last_there_are_none() -> None:
     node=st.text(max_size=64), scenario=st.text(max_size=200), header=st.tuples(largest, largest, largest, largest),
 )  # fmt: skip
 @repeatable
-def test_whatever_an_answer_says_it_fits_into_an_envelope_and_reads_back(
-    rows: list[StatusRow], node: str, scenario: str, header: tuple[int, ...]
-) -> None:
+def test_any_status_survives_packing(rows: list[StatusRow], node: str, scenario: str, header: tuple[int, ...]) -> None:
     targets, sessions, waiting, rounds = header
     status = Status(
         node, scenario, 1e12, targets, sessions, waiting % (1 << 31), rounds, first=targets, rows=tuple(rows)
@@ -132,33 +130,33 @@ def test_whatever_an_answer_says_it_fits_into_an_envelope_and_reads_back(
     assert parse(frame) == (status, NOTHING)
 
 
-def test_so_many_may_watch_and_no_more_and_who_stops_asking_gives_way() -> None:
+def test_watchers_are_limited_and_idle_ones_are_replaced() -> None:
     server = open_door()
     watching = [b"%d" % number for number in range(MAX_WATCHERS)]
     for peer in watching:
         assert isinstance(said(ask(server, peer))[0], Status)
     (denied,) = said(ask(server, b"one more"))
     assert isinstance(denied, Denied)
-    assert all(peer in server.known for peer in watching)
-    assert b"one more" not in server.known
+    assert all(peer in server.accepted for peer in watching)
+    assert b"one more" not in server.accepted
     for peer in watching[1:]:
         ask(server, peer, now_s=LEASE_S)
     server.tick(LEASE_S + 0.5)
-    assert watching[0] not in server.known
+    assert watching[0] not in server.accepted
     assert isinstance(said(ask(server, b"one more", now_s=LEASE_S + 1.0))[0], Status)
 
 
-def test_who_asks_too_often_is_cut_and_forgotten() -> None:
+def test_frequent_askers_are_cut_and_dropped() -> None:
     server = open_door()
     actions: list[Action] = []
     for _ in range(IDLE + 1):
         assert not any(isinstance(action, Cut) for action in actions)
         actions = ask(server)
     assert actions == [Cut(b"top")]
-    assert b"top" not in server.known
+    assert b"top" not in server.accepted
 
 
-def test_a_target_that_asks_is_out_of_place_and_one_that_watched_before_gets_its_seat() -> None:
+def test_a_watcher_may_become_a_target_but_not_vice_versa() -> None:
     server = open_door()
     ask(server, b"peer")
     joined(server)
@@ -167,7 +165,7 @@ def test_a_target_that_asks_is_out_of_place_and_one_that_watched_before_gets_its
     assert server.counts["out of place"] == 1
 
 
-def test_nobody_but_a_node_that_is_asked_says_a_status() -> None:
+def test_only_nodes_with_a_status_answer() -> None:
     server = open_door()
     joined(server)
     assert server.receive(b"peer", pack(Status("x", "y", 0.0, 1)), 0.0) == []
@@ -177,7 +175,7 @@ def test_nobody_but_a_node_that_is_asked_says_a_status() -> None:
     assert client.bad == 1
 
 
-def test_what_did_not_happen_is_not_told_as_a_number() -> None:
+def test_missing_values_of_a_status_are_none() -> None:
     status = StatusCache(Counters(FLEET), "drafter").page(0)
     assert (status.load, status.acceptance, status.draft_s) == (None, None, None)
     assert all(row.acceptance is None and row.wait_p50_s is None for row in status.rows)
@@ -187,7 +185,7 @@ def test_what_did_not_happen_is_not_told_as_a_number() -> None:
 # --- over sockets ---
 
 
-def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open() -> None:
+def test_any_local_client_gets_the_status() -> None:
     with RunningServer() as running:
         counters = Counters(FLEET)
         running.server.status = StatusCache(counters, "drafter").page
@@ -205,7 +203,7 @@ def test_a_drafter_tells_whoever_is_on_its_host_and_keeps_that_connection_open()
         assert running.sockets.counts["silent connections"] == 0
 
 
-def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:  # noqa: F811
+def test_only_allowed_keys_get_a_status(ring: Ring) -> None:  # noqa: F811
     with RunningServer(ring.own) as running:
         running.server.status = StatusCache(Counters(FLEET), "drafter").page
         address = f"127.0.0.1:{running.port}"
@@ -216,7 +214,7 @@ def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:
                     asker.status()
             finally:
                 asker.close()
-        assert not running.frames  # nothing of theirs was even decoded
+        assert not running.frames  # no frame of theirs was even decoded
         asker = Asker(address, ring.of("alice"))
         try:
             assert asker.status().node == "drafter"
@@ -225,8 +223,8 @@ def test_an_allowed_key_is_told_and_a_stranger_gets_nothing(ring: Ring) -> None:
         assert set(running.frames) == {"alice"}
 
 
-def test_where_nobody_listens_or_somebody_else_does_one_line_says_so() -> None:
-    with RunningServer() as running:  # whose node tells nobody
+def test_an_unused_or_foreign_port_is_one_line() -> None:
+    with RunningServer() as running:  # a node without a status
         asker = Asker(f"127.0.0.1:{running.port}")
         with pytest.raises(InputError, match="does not tell how it is doing"):
             asker.status()
@@ -243,7 +241,7 @@ def test_where_nobody_listens_or_somebody_else_does_one_line_says_so() -> None:
         Asker("192.0.2.7:5555")
 
 
-def test_who_watches_does_not_take_the_place_of_a_target() -> None:
+def test_a_watcher_takes_no_seat() -> None:
     with RunningServer() as running:
         running.server.status = StatusCache(Counters(FLEET), "drafter").page
         asker = Asker(f"127.0.0.1:{running.port}")

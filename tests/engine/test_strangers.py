@@ -1,4 +1,4 @@
-"""Over real sockets: who is let in, and what those cost who are not, or who do what no honest peer does."""
+"""Access over real sockets: costs of strangers, and of peers that break the protocol."""
 
 import re
 import resource
@@ -35,7 +35,7 @@ PATIENCE_S = 30.0
 
 
 class RunningServer:
-    """A server in a thread. `frames`: how many reached it, by user; `lines`: what was said; `arrivals`: what passed."""
+    """A server in a thread. `frames`: received frames by user; `lines`: log lines; `arrivals`: delivered events."""
 
     def __init__(self, keys: Keys | None = None, port: int = 0) -> None:
         self.sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=MOST, keys=keys)
@@ -45,11 +45,11 @@ class RunningServer:
         self.arrivals: list[Arrival] = []
         self.frames: dict[str, int] = {}
         connections = ConnectionTable(self.server)
-        heard = connections.receive
+        original = connections.receive
 
         def receive(port: int, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[object]:
             self.frames[user] = self.frames.get(user, 0) + 1
-            return heard(port, peer, frame, now_s, user)  # type: ignore[return-value]
+            return original(port, peer, frame, now_s, user)  # type: ignore[return-value]
 
         connections.receive = receive  # type: ignore[method-assign,assignment]
         self.thread = SocketThread(connections, self.sockets, self.arrivals.append, lambda: None, self.lines.append)
@@ -63,14 +63,14 @@ class RunningServer:
 
     @property
     def open(self) -> int:
-        """How many connections it has."""
+        """Number of its connections."""
         assert self.sockets.monitor is not None
         return len(self.sockets.monitor.open)
 
 
 @contextmanager
 def calling(port: int, keys: Keys | None = None, number: int = 0) -> Iterator[tuple[SocketThread, list[str]]]:
-    """A target's end that calls, and what it says."""
+    """A target's client, with its log lines."""
     lines: list[str] = []
     client = ClientEnd(FLEET, number, time.time_ns(), name=f"127.0.0.1:{port}")
     sockets = Sockets(connect={0: f"tcp://127.0.0.1:{port}"}, max_bytes=MOST, keys=keys)
@@ -92,7 +92,7 @@ def holds(condition: Callable[[], object], within_s: float = PATIENCE_S) -> bool
 
 
 def is_sent(stream: socket.socket, part: bytes) -> bool:
-    """Send something; False if the connection has ended."""
+    """Send bytes; False if the connection has ended."""
     try:
         stream.sendall(part)
     except TimeoutError:
@@ -103,7 +103,7 @@ def is_sent(stream: socket.socket, part: bytes) -> bool:
 
 
 class Ring:
-    """The keys of a drafter and of two targets, of which the drafter allows the first."""
+    """The keys of a drafter and of two targets; the drafter allows the first."""
 
     def __init__(self, folder: Path) -> None:
         drafter, self.public = new_pair("drafter", folder)
@@ -130,7 +130,7 @@ def test_an_allowed_key_is_served_under_its_name(ring: Ring) -> None:
         client.wait_for_welcomes(PATIENCE_S)
         assert [peer.user for peer in running.server.peers.values()] == ["alice"]
         assert holds(lambda: running.lines)
-    (joined,) = running.lines  # nothing was refused: there is no last client
+    (joined,) = running.lines  # no refusal yet: there was no other client
     assert re.fullmatch(r"target 1 \(127\.0\.0\.1:\d+, key alice\) joins", joined)
 
 
@@ -179,7 +179,7 @@ def test_a_cut_peer_is_disconnected_and_its_key_banned(ring: Ring, monkeypatch: 
             time.sleep(0.01)
         assert holds(lambda: any("alice is kept out" in each for each in running.lines))
         assert not running.server.peers
-        assert holds(lambda: running.server.peers)  # later it is let in again, and calls by itself
+        assert holds(lambda: running.server.peers)  # later it may connect again, and does so by itself
     gone = ", key alice) is gone: it is cut, for 8 bad frames, the last malformed"
     assert any(client.endswith(gone) for client in running.lines)
 
@@ -198,7 +198,7 @@ def test_a_silent_stranger_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> N
         with connected(running.port) as greeted, connected(running.port, greets=False) as silent:
             assert is_closed(greeted)
             assert is_closed(silent)
-        assert holds(lambda: running.open == 1)  # whoever is served is not disconnected, however silent its user
+        assert holds(lambda: running.open == 1)  # a served peer stays connected, even with a silent user
         assert len(running.server.peers) == 1
 
 
@@ -211,7 +211,7 @@ def test_silent_strangers_cost_a_bounded_number_of_sockets() -> None:
         assert holds(lambda: running.sockets.counts["connections too many"] >= count - access.MAX_STRANGERS)
         assert running.open <= access.MAX_STRANGERS + 1
         assert is_closed(streams[0])
-        with calling(running.port, number=1) as (another, _):  # who is honest still gets in
+        with calling(running.port, number=1) as (another, _):  # an honest peer still connects
             another.wait_for_welcomes(PATIENCE_S)
         assert len(running.server.peers) >= 1
         for stream in streams:
@@ -219,7 +219,7 @@ def test_silent_strangers_cost_a_bounded_number_of_sockets() -> None:
 
 
 def test_a_message_of_endless_parts_is_ended() -> None:
-    """ZeroMQ would keep all its parts: neither the size of a frame nor the length of a queue bounds them."""
+    """ZeroMQ would keep all its parts: neither its frame limit nor its queue limit bounds them."""
     sent = 0
     with RunningServer() as running, connected(running.port) as stream:
         stream.settimeout(PATIENCE_S)
@@ -256,7 +256,7 @@ def test_a_peer_that_never_reads_is_disconnected() -> None:
 
 
 def test_a_client_connects_after_another_protocol_had_the_port() -> None:
-    """ZeroMQ gives up for good where the other end does not speak its protocol."""
+    """ZeroMQ gives up if the other end does not speak its protocol."""
     other = socket.create_server(("127.0.0.1", 0))
     port = other.getsockname()[1]
     with calling(port) as (client, _):
@@ -269,7 +269,7 @@ def test_a_client_connects_after_another_protocol_had_the_port() -> None:
             client.wait_for_welcomes(PATIENCE_S)
 
 
-UNSEEDED = 0x6B8B4567  # where ids begin if nobody seeds the C library's generator: rand() then says this first
+UNSEEDED = 0x6B8B4567  # first id with an unseeded C library: the first value of rand()
 CLAIMING = f"""
 from engine.net.frames import pack
 from engine.net.handshake import Alive
@@ -288,7 +288,7 @@ with RunningServer() as running:
 
 
 def test_claimed_routing_ids_do_not_end_the_node() -> None:
-    """libzmq ends its process where an id that it gives to a connection is claimed already: they must not be known."""
+    """libzmq ends its process if a peer has claimed the next id, so ids must be unpredictable."""
     ended = subprocess.run([sys.executable, "-c", CLAIMING], capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
 

@@ -36,7 +36,7 @@ def delivered(actions: list[Action]) -> list[Any]:
 
 
 def welcome(server: ServerEnd, client: ClientEnd, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
-    """Let a client call, and be welcomed; return what it then tells."""
+    """Connect a client to its welcome; return its actions."""
     (hello,) = client.tick(time_s)
     assert isinstance(hello, Send)
     (welcomed,) = [action for action in server.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
@@ -69,7 +69,7 @@ def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
     assert delivered(server.receive(b"peer", sent.frame, 0.0)) == [OPENING]
 
 
-def test_a_request_that_has_left_is_not_sent_after_the_welcome() -> None:
+def test_a_finished_request_is_not_sent_after_the_welcome() -> None:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
     client.send(OPENING, content(OPENING), 0.0)
     client.send(GIVEN_UP, NOTHING, 0.2)
@@ -124,7 +124,7 @@ def test_the_end_of_a_peers_process_is_noticed() -> None:
 
 
 def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> None:
-    """The draft came while nothing ran; the time in which it should have come is over, too."""
+    """The draft arrived during the stop; its timeout has passed too."""
     fleet = toy_fleet(verifiers={"patience_s": 0.2, "count": 1}, workload={"requests": 1, "new_tokens": 2})
     posted: list[Any] = []
     recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
@@ -134,17 +134,17 @@ def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> No
     real = node.inbox.get
 
     class Inbox:
-        """Wakes late, as after a stall, and holds the draft only then: the thread that reads was stopped, too."""
+        """Wakes late, as after a stall, and gets the draft only then: the reading thread was stopped, too."""
 
         stalled = False
         put, empty = node.inbox.put, node.inbox.empty
 
         def get(self, timeout: float | None = None) -> Any:
-            asked = [message for message in posted if isinstance(message, DraftRequest)]
-            if asked and not self.stalled and timeout:
+            requests = [message for message in posted if isinstance(message, DraftRequest)]
+            if requests and not self.stalled and timeout:
                 self.stalled = True
                 time.sleep(timeout + 2 * workers.STILL_S)
-                draft = Draft(0, 0, asked[0].epoch, asked[0].base, 1)
+                draft = Draft(0, 0, requests[0].epoch, requests[0].base, 1)
                 self.put(Arrival(draft, Content([0]), now_s()))
                 raise workers.queue.Empty
             if any(isinstance(message, Leave) for message in posted):
@@ -178,8 +178,8 @@ def test_a_worker_gives_up_a_silent_drafter_and_probes_it() -> None:
     node = Worker(recorded, Slow(), post, zero_s=now_s())
     node.inbox.put(Arrival(Join(0, 0, 8, 400), NOTHING, now_s()))
     node.run()
-    asked = [message for message in posted if isinstance(message, DraftRequest)]
+    requests = [message for message in posted if isinstance(message, DraftRequest)]
     assert sum(isinstance(message, Finished) for message in posted) == 1
-    assert asked[0].tokens == -1
-    assert len(asked) > 2
-    assert all(message.opening and message.tokens == 0 for message in asked[1:])
+    assert requests[0].tokens == -1
+    assert len(requests) > 2
+    assert all(message.opening and message.tokens == 0 for message in requests[1:])

@@ -1,4 +1,4 @@
-"""Tokenizers are compared by what they hold: files may differ, ids may not; and nobody is believed unseen."""
+"""Tokenizers are compared by content: files may differ, ids may not, and a missing one is an error."""
 
 import json
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def with_a_template(content: Content) -> None:
 
 @pytest.mark.parametrize("change", [as_pairs, turned_round, with_a_template])
 def test_files_that_mean_the_same_ids_are_equal(tmp_path: Path, change: Callable[[Content], None]) -> None:
-    """Whatever their bytes, and however long the embeddings are padded."""
+    """For any bytes, and any padding of the embeddings."""
     other = tokenizer()
     change(other)
     one = write(tmp_path / "drafter", tokenizer(), rows=151936, indent=2)
@@ -113,16 +113,16 @@ def model_otherwise(content: Content) -> str:
         split_otherwise, model_otherwise,
     ],
 )  # fmt: skip
-def test_what_makes_other_ids_is_told_in_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
+def test_a_difference_of_ids_is_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
     other = tokenizer()
-    told = change(other)
-    with pytest.raises(InputError, match=rf"do not share a tokenizer: {told}") as caught:
+    message = change(other)
+    with pytest.raises(InputError, match=rf"do not share a tokenizer: {message}") as caught:
         check_shared_tokenizer(write(tmp_path / "one", tokenizer()), write(tmp_path / "other", other))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("lacking", ["drafter", "target"])
-def test_a_tokenizer_that_is_missing_on_one_side_is_not_believed_in(tmp_path: Path, lacking: str) -> None:
+def test_a_missing_tokenizer_of_one_model_is_refused(tmp_path: Path, lacking: str) -> None:
     folders = [
         write(tmp_path / role, None if role == lacking else tokenizer(), rows=100) for role in ("drafter", "target")
     ]
@@ -131,14 +131,14 @@ def test_a_tokenizer_that_is_missing_on_one_side_is_not_believed_in(tmp_path: Pa
 
 
 def test_without_any_tokenizer_the_vocabularies_must_be_equally_long(tmp_path: Path) -> None:
-    """Their prompts are ids then, which mean what the user says they mean."""
+    """Their prompts are ids then, with the user's meaning."""
     one, other = write(tmp_path / "one", None, rows=100), write(tmp_path / "other", None, rows=100)
     check_shared_tokenizer(one, other)
     with pytest.raises(InputError, match=r"vocabularies of 100 and 101 tokens, and no tokenizer\.json"):
         check_shared_tokenizer(one, write(tmp_path / "third", None, rows=101))
 
 
-def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
+def test_a_broken_tokenizer_names_its_folder(tmp_path: Path) -> None:
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", tokenizer())
     for content in (b"{", b"[]", b'{"model": 3}', b"\xff\xfe"):
         (tmp_path / "other" / "tokenizer.json").write_bytes(content)
@@ -148,7 +148,7 @@ def test_a_broken_tokenizer_is_told_by_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_is_read_as_any_other_file_of_json(tmp_path: Path) -> None:
-    """With a byte order mark, as editors write it; what is no JSON is told by its file, with the reason."""
+    """With a byte order mark, as editors write it; files that are not JSON are named with the reason."""
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", tokenizer())
     file = tmp_path / "other" / "tokenizer.json"
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
@@ -158,7 +158,7 @@ def test_a_tokenizer_is_read_as_any_other_file_of_json(tmp_path: Path) -> None:
         check_shared_tokenizer(one, other)
 
 
-def test_a_broken_tokenizer_of_another_kind_is_told_by_its_folder_too(tmp_path: Path) -> None:
+def test_another_kind_of_broken_tokenizer_names_its_folder(tmp_path: Path) -> None:
     one, other = write(tmp_path / "one", None), write(tmp_path / "other", tokenizer())
     (tmp_path / "one" / "tokenizer.model").write_bytes(b"\xff")
     with pytest.raises(InputError, match=rf"^{tmp_path / 'one'}: no tokenizer can be read from it") as caught:
@@ -166,9 +166,7 @@ def test_a_broken_tokenizer_of_another_kind_is_told_by_its_folder_too(tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-def test_a_node_says_when_its_host_lacks_a_model_whose_tokenizer_it_would_compare(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unchecked_tokenizer_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, other = write(tmp_path / "one", tokenizer()), write(tmp_path / "other", None)
 
     def compare(drafter: str, target: str) -> str:
@@ -176,8 +174,8 @@ def test_a_node_says_when_its_host_lacks_a_model_whose_tokenizer_it_would_compar
         return capsys.readouterr().err
 
     assert compare(one, one) == ""
-    told = compare(one, "elsewhere")
-    assert told == (
+    message = compare(one, "elsewhere")
+    assert message == (
         "note: verifiers.model = 'elsewhere' is not on this host; whether its tokenizer is shared is not checked\n"
     )
     with pytest.raises(InputError, match="holds no tokenizer"):

@@ -1,4 +1,4 @@
-"""Every topology on a network in memory, with step times drawn at random: texts are the truth, and logs replay."""
+"""Every topology on a network in memory, with random step times: texts are the truth, and logs replay."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ ROUTES = ["round-robin", "shortest-queue", "least-work", "central"]
 
 
 def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
-    """Run a fleet of toys whose steps take 1 to 20 ms; check its texts and its logs."""
+    """Run a fleet of toys with steps of 1 to 20 ms; check its texts and its logs."""
     content: dict[str, Any] = {
         "name": "toy", "drafters": {}, "verifiers": {},
         "workload": {"requests": 8, "prompt_tokens": 8, "new_tokens": 12},
@@ -97,9 +97,9 @@ def test_requests_carry_grants_and_an_empty_one_drafts_nothing(
 ) -> None:
     allocate = {"policy": rule, "budget": budget}
     toys = run_toy(seed, drafters={"count": drafters}, verifiers={"group": group, "allocate": allocate})
-    asked = [row.tokens for row in toys.rows if row.station == "verifier.1" and row.event == "draft"]
-    assert min(asked) >= 0
-    assert max(asked) <= budget
+    drafted = [row.tokens for row in toys.rows if row.station == "verifier.1" and row.event == "draft"]
+    assert min(drafted) >= 0
+    assert max(drafted) <= budget
 
 
 @settings(deadline=None, max_examples=15)

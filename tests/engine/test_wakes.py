@@ -1,4 +1,4 @@
-"""Waking the thread of a node's sockets: from any thread, at any time, also when that thread has ended already."""
+"""Waking the thread of a node's sockets: from any thread, at any time, also after its end."""
 
 import os
 import threading
@@ -28,7 +28,7 @@ def test_a_wake_ends_a_waiting_poll() -> None:
 def test_a_wake_after_close_writes_into_no_file() -> None:
     sockets = Sockets()
     sockets.close()
-    read, write = os.pipe()  # has the numbers that the waking pipe had
+    read, write = os.pipe()  # reuses the descriptors of the waking pipe
     assert {read, write} & {sockets.waking, sockets.woken}
     os.set_blocking(read, False)
     sockets.wake()
@@ -56,13 +56,13 @@ def test_sockets_can_be_closed_while_threads_wake_them() -> None:
 
 
 def test_a_node_can_end_while_its_thread_is_ending() -> None:
-    """The thread closes its transport as soon as it sees that it should end, perhaps before it is woken for that."""
+    """The thread closes its transport as soon as it should end, perhaps before `wake`."""
     sockets = Sockets()
     thread = SocketThread(ConnectionTable(), sockets, lambda _: None, lambda: None, lambda _: None)
     wake = sockets.wake
 
     def late() -> None:
-        thread.join(5.0)  # whoever ends it is not heard before it has ended
+        thread.join(5.0)  # `end` must not return before the thread has ended
         wake()
 
     sockets.wake = late  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""A worker of one station: the order in which it hands events over."""
+"""A worker of one station: the order of its events."""
 
 import math
 
@@ -20,16 +20,16 @@ TOKENS = 6
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["came during a step", "came after its end"])
 def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
-    """The thread may be held up between a step's end and the reading of arrivals, or the other way round."""
+    """The thread may be delayed between a step's end and the reading of arrivals, or the other way round."""
     fleet = toy_fleet(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": TOKENS})
-    told: list[tuple[float, str]] = []
+    events: list[tuple[float, str]] = []
     held_back: list[StationEvent] = [Join(1, 1, 8, TOKENS)]
 
-    class Told(RecordedStation):
-        """Keeps its events and their times."""
+    class EventRecorder(RecordedStation):
+        """A station that records its events and their times."""
 
         def handle(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> list[object]:
-            told.append((time_s, type(event).__name__))
+            events.append((time_s, type(event).__name__))
             return super().handle(event, time_s, payload_bytes)
 
     def post(instruction: object, _content: Content) -> None:
@@ -39,8 +39,8 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
         elif isinstance(instruction, Finished) and instruction.request == 1:
             node.inbox.put(Stop())
 
-    class Held(ToyTarget):
-        """What comes during its first step is read after it."""
+    class LateReader(ToyTarget):
+        """Events of its first step are read after it."""
 
         def run(self, step: object) -> object:
             if not is_late and held_back:
@@ -55,9 +55,9 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
                 self.inbox.put(Arrival(held_back.pop(), NOTHING, now_s()))
             return super()._drain(by_s)
 
-    node = Interrupted(Told(verifier_station(fleet, 0), "replayed"), Held(), post, zero_s=now_s())
+    node = Interrupted(EventRecorder(verifier_station(fleet, 0), "replayed"), LateReader(), post, zero_s=now_s())
     node.inbox.put(Arrival(Join(0, 0, 8, TOKENS), NOTHING, now_s()))
     node.run()
-    assert told == sorted(told, key=lambda each: each[0])
-    names = [name for _, name in told]
+    assert events == sorted(events, key=lambda each: each[0])
+    names = [name for _, name in events]
     assert names.index("Join", 1) == names.index("StepDone") + (1 if is_late else -1)

@@ -1,4 +1,4 @@
-"""Logs that outlive their process, and messages that are lost by a scenario's script."""
+"""Logs that outlive their process, and messages that are dropped by a scenario's script."""
 
 import os
 from pathlib import Path

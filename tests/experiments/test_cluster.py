@@ -58,9 +58,7 @@ def kept(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_with_a_worker_killed_in_the_middle_every_cell_is_there_once_and_all_files_are_those_of_one_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_worker_does_not_change_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished: list[Any] = []
     some = cells(40, workload=SHORT)
     monkeypatch.setattr(send, "MOST_CALLS", 2)  # so that four chunks of eight cells are on their way
@@ -80,7 +78,7 @@ def test_with_a_worker_killed_in_the_middle_every_cell_is_there_once_and_all_fil
     assert kept(tmp_path / "there") == kept(tmp_path / "here")
 
 
-def test_a_call_that_goes_down_with_its_worker_is_made_again_by_another(tmp_path: Path) -> None:
+def test_a_call_of_a_killed_worker_runs_on_another(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster") as two:
         calls = [Parcel((number, tmp_path / "marker")) for number in range(9)]
         results = list(on_cluster(double_where_possible, calls, two.address, given_up))
@@ -89,7 +87,7 @@ def test_a_call_that_goes_down_with_its_worker_is_made_again_by_another(tmp_path
 
 
 @pytest.mark.slow
-def test_a_call_that_takes_every_worker_with_it_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
+def test_a_call_that_kills_all_workers_fails_alone(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster", 3, {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}) as three:
         calls = [Parcel((number, tmp_path / "marker")) for number in range(9)]
         results = dict(on_cluster(double_but_for_3, calls, three.address, given_up))
@@ -98,7 +96,7 @@ def test_a_call_that_takes_every_worker_with_it_is_given_up_and_the_others_are_n
 
 
 @pytest.mark.parametrize("name", [name if name == "lengths.csv" else slow(name) for name in FILES])
-def test_files_that_a_scenario_names_travel_to_workers_and_what_is_wrong_with_them_is_told_by_their_own_names(
+def test_workers_get_scenario_files_and_errors_name_the_originals(
     name: str, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workers work in another folder. One of three files is broken, and one is not there."""
@@ -133,7 +131,7 @@ def test_nothing_is_sent_where_nothing_is_missing() -> None:
     assert list(on_cluster(double, [], "nowhere:1", given_up)) == []
 
 
-def test_a_chunk_that_takes_long_comes_back_with_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_chunk_returns_with_finished_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parcels, "CHUNK_S", -1.0)
     assert run_chunk(double, [(1,), (2,)], versions(), {}).results == [2]
     monkeypatch.setattr(parcels, "CHUNK_S", 3600.0)
@@ -143,7 +141,7 @@ def test_a_chunk_that_takes_long_comes_back_with_what_is_done(monkeypatch: pytes
 def test_chunks_that_come_back_unfinished_lose_and_repeat_nothing(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here a chunk is torn by who sends it, in the manner of a worker that has no time left."""
+    """The sender tears the chunk, as a worker without time left does."""
     original = send.Sending._answer
     torn = iter([True, False] * 1000)
 
@@ -168,7 +166,7 @@ def test_files_keep_their_names_and_lie_where_they_lay_before(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_cluster_is_started_by_the_two_lines_of_its_page_and_starts_killed_workers_again(tmp_path: Path) -> None:
+def test_the_documented_cluster_starts_and_restarts_killed_workers(tmp_path: Path) -> None:
     lines = re.findall(r"^\w+\$ +dask (\w+) *(.*?) +#", (ROOT / "docs" / "cluster.md").read_text(), re.MULTILINE)
     assert [what for what, _ in lines] == ["scheduler", "worker"]
     (_, of_scheduler), (_, of_worker) = lines
@@ -212,7 +210,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "tls://127.0.0.1:9", "127.0.0.1:99999", f"{300 * 'x'}:80"])
-def test_where_no_scheduler_is_one_line_says_how_to_start_one(address: str) -> None:
+def test_a_missing_scheduler_is_one_line_of_advice(address: str) -> None:
     line = refused(address)
     assert line.startswith(f"--cluster {address}: no dask scheduler answers there (")
     assert line.endswith("; " + connect.START)
@@ -261,7 +259,7 @@ def test_a_worker_without_us_is_refused(tmp_path: Path) -> None:
 def test_a_worker_with_other_versions_that_comes_later_runs_nothing(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here it is we who change after all have been asked."""
+    """Here our own version changes after all workers have answered."""
     older = versions() | {"python": "3.9.1", "specfleet": "0.0.1"}
     monkeypatch.setattr(send, "versions", lambda: older)
     said = f"has python {versions()['python']} (here 3.9.1), specfleet {versions()['specfleet']} (here 0.0.1)"
@@ -292,14 +290,14 @@ def test_without_dask_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     assert refused("127.0.0.1:1").endswith(" is not installed; --cluster needs it: pip install 'specfleet[cluster]'")
 
 
-@pytest.mark.parametrize("who", ["scheduler", slow("workers")])
-def test_a_cluster_that_is_lost_on_the_way_ends_it_in_one_line_with_what_came_before(
-    who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("part", ["scheduler", slow("workers")])
+def test_a_lost_cluster_ends_in_one_line_with_earlier_results(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send, "ALONE_S", 0.5)
     finished: list[Any] = []
-    with local_cluster(tmp_path / "cluster", workers=1 if who == "scheduler" else 2) as some:
-        victims = [some.scheduler] if who == "scheduler" else some.workers
+    with local_cluster(tmp_path / "cluster", workers=1 if part == "scheduler" else 2) as some:
+        victims = [some.scheduler] if part == "scheduler" else some.workers
 
         def done(result: CellResult) -> None:
             finished.append(result.cell["seed"])

@@ -33,7 +33,7 @@ SHARED = {"devices__host__sharing": "turns", "drafters__device": "host", "verifi
 
 
 def simulated(**changes: Any) -> Run:
-    """A simulation with changes, whose dots are written as two underscores."""
+    """A simulation with changes; two underscores stand for a dot."""
     return specfleet.simulate(
         make_scenario(MINE), {key.replace("__", "."): value for key, value in changes.items()}
     ).run
@@ -55,14 +55,14 @@ def test_two_runs_that_share_all_have_nothing_to_say() -> None:
     assert differences(simulated(), measured()) == []
 
 
-def test_acceptance_of_the_scenario_is_held_against_what_the_models_accepted() -> None:
+def test_scenario_acceptance_is_compared_with_the_models() -> None:
     said = line(simulated(acceptance__model="geometric", acceptance__beta=0.5), measured(), "acceptance")
     assert "[acceptance] in place of profile calibrated's (geometric with beta = 0.5: 0.97 accepted tokens" in said
     assert said.endswith(") accepted by the models")
     assert "; 4." in said
 
 
-def test_acceptance_that_replaced_a_measured_one_is_named_even_where_it_comes_to_the_same() -> None:
+def test_a_replaced_acceptance_is_named_even_if_equal() -> None:
     alike = simulated(acceptance__model="geometric", acceptance__beta=0.97)
     one, other = mean_length_of(alike), mean_length_of(measured())
     assert one is not None
@@ -79,9 +79,7 @@ def test_acceptance_that_replaced_a_measured_one_is_named_even_where_it_comes_to
         (None, False),
     ],
 )
-def test_a_comparison_and_a_note_agree_on_whether_a_measured_acceptance_was_replaced(
-    acceptance: Any, replaced: bool
-) -> None:
+def test_comparison_and_note_agree_on_a_replaced_acceptance(acceptance: Any, replaced: bool) -> None:
     profile = msgspec.structs.replace(PROFILE, acceptance=acceptance)
     scenario = make_scenario(MINE | {"profile": profile, "acceptance": {"model": "geometric", "beta": 0.5}})
     result = specfleet.simulate(scenario)
@@ -89,7 +87,7 @@ def test_a_comparison_and_a_note_agree_on_whether_a_measured_acceptance_was_repl
     assert any("replaces what profile calibrated measured" in note for note in result.notes) == replaced
 
 
-def test_a_model_whose_path_has_a_comma_is_told_from_no_other() -> None:
+def test_a_comma_in_a_model_path_makes_no_difference() -> None:
     scenario = make_scenario(
         MINE
         | {
@@ -103,7 +101,7 @@ def test_a_model_whose_path_has_a_comma_is_told_from_no_other() -> None:
     assert not [said for said in differences(run, Run(header, ran.table)) if said.startswith("profile")]
 
 
-def test_acceptance_of_the_profile_that_the_run_did_not_meet_is_named() -> None:
+def test_a_profile_acceptance_that_the_run_missed_is_named() -> None:
     run = measured(acceptance__model="geometric", acceptance__beta=0.1)  # what its models accepted
     assert "simulated from profile calibrated's (recorded in 3 sessions: 4." in line(simulated(), run, "acceptance")
 
@@ -116,11 +114,11 @@ def test_devices_that_only_one_of_them_shared_are_named() -> None:
     assert not [line for line in differences(simulated(**SHARED), both) if line.startswith("devices")]
 
 
-@pytest.mark.parametrize(("cores", "told"), [(2, True), (3, False)])
-def test_a_run_on_fewer_cores_than_models_did_not_have_the_devices_of_its_simulation(cores: int, told: bool) -> None:
+@pytest.mark.parametrize(("cores", "named"), [(2, True), (3, False)])
+def test_fewer_cores_than_models_is_a_difference(cores: int, named: bool) -> None:
     lines = [line for line in differences(simulated(), measured(cores=cores)) if line.startswith("devices:")]
-    assert bool(lines) == told
-    assert not told or "3 models of the run shared 2 cores" in lines[0]
+    assert bool(lines) == named
+    assert not named or "3 models of the run shared 2 cores" in lines[0]
     with_gpus = measured(cores=cores)
     header = msgspec.structs.replace(with_gpus.header, host=with_gpus.header.host | {"gpus": "1"})
     assert differences(simulated(), Run(header, with_gpus.table)) == []
@@ -153,7 +151,7 @@ def test_a_busy_host_is_named() -> None:
         ),
     ],
 )
-def test_a_profile_of_other_models_or_of_the_same_prompts_is_named(profile: dict[str, Any], said: str) -> None:
+def test_a_profile_with_other_models_or_equal_prompts_is_named(profile: dict[str, Any], said: str) -> None:
     scenario = make_scenario(MINE | {"profile": msgspec.structs.replace(PROFILE, **profile)})
     assert said in differences(specfleet.simulate(scenario).run, measured())
 
@@ -167,7 +165,7 @@ def test_any_other_key_that_differs_is_named_with_both_values(key: str, value: A
     assert [line for line in said if line.startswith(f"{key}: {value} in the simulation, ")]
 
 
-def test_what_was_not_shared_is_told_before_the_errors_and_in_json() -> None:
+def test_differences_come_before_errors_and_in_json() -> None:
     first, second = specfleet.Result(simulated(drafters__depth=4)), specfleet.Result(measured())
     comparison = specfleet.compare(second, first)  # in any order
     assert comparison.differences == differences(first.run, second.run)
@@ -182,7 +180,7 @@ def test_sharing_in_words() -> None:
 
 
 @pytest.mark.parametrize(("provenance", "says_so"), [({}, True), (dict([STATIONS]), False)])
-def test_a_replayed_run_had_no_models_and_the_links_of_its_host(provenance: dict[str, str], says_so: bool) -> None:
+def test_a_replayed_run_has_links_but_no_models(provenance: dict[str, str], says_so: bool) -> None:
     run, first = measured(), simulated()
     replayed = Run(msgspec.structs.replace(run.header, replayed=("drafters", "targets")), run.table)
     profile = msgspec.structs.replace(PROFILE, provenance=provenance)
@@ -190,5 +188,5 @@ def test_a_replayed_run_had_no_models_and_the_links_of_its_host(provenance: dict
     first = Run(msgspec.structs.replace(first.header, scenario=scenario), first.table)
     lines = differences(first, replayed)
     assert not any("models" in line for line in lines)
-    said = "links and delays: replayed stations have those of their own host's processes, and the simulation had those"
+    said = "links and delays: replayed stations have their own host's, and the simulation had those"
     assert any(line.startswith(said) for line in lines) == says_so

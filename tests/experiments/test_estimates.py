@@ -1,4 +1,4 @@
-"""Estimates held against measurements: what is fitted where, what the table shows, and what is said to be missing."""
+"""Estimates against measurements: the fits, the table, and what it reports as missing."""
 
 import csv
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from calibrate.operators import (
 )
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
-from experiments.reproduce.rows import Inputs, Reproduction, row
+from experiments.reproduce.rows import Inputs, ReproducedRows, row
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed
 from fleet.hardware.profile import placed
@@ -52,7 +52,7 @@ def a100(parallel: int) -> Placed:
 
 
 def h100_as_a100(parallel: int) -> Placed:
-    """An H100 whose efficiencies are the A100's."""
+    """An H100 with the A100's efficiencies."""
     own = placed(shape_of(MODEL), "h100", parallel=parallel)
     return msgspec.structs.replace(own, device=of_other(own.device, device_of("a100-80gb")))
 
@@ -94,7 +94,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, change: Callable[[str
     assert "\n" not in str(refusal.value)
 
 
-def reproduced(folder: Path | None = None) -> Reproduction:
+def reproduced(folder: Path | None = None) -> ReproducedRows:
     return REPRODUCTIONS["estimates"](Inputs(data=str(folder) if folder else None))
 
 
@@ -141,6 +141,6 @@ def test_estimates_without_a_fit_stay_within_their_claims() -> None:
 
 
 def test_an_estimated_row_counts_as_a_predicted_one_does() -> None:
-    told = Reproduction("x", [row("a", {}, "estimated", 2.0, 3.0), row("b", {}, "input", 1.0, 1.0)], [])
-    assert told.score.rows == 1
-    assert told.score.mean_error == pytest.approx(0.5)
+    judged = ReproducedRows("x", [row("a", {}, "estimated", 2.0, 3.0), row("b", {}, "input", 1.0, 1.0)], [])
+    assert judged.score.rows == 1
+    assert judged.score.mean_error == pytest.approx(0.5)

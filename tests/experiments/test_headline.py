@@ -27,7 +27,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
     return capsys.readouterr().out
 
 
-def test_a_run_of_a_star_has_all_five_lines_in_order() -> None:
+def test_a_star_run_has_five_lines_in_order() -> None:
     assert [line.name for line in headline(measure(simulate(star())))] == NAMES
 
 
@@ -68,17 +68,17 @@ def test_goals_and_costs_of_the_scenario_have_a_line_each(tables: dict[str, Any]
     metrics = measure(simulate(star(**tables)))
     lines = headline(metrics)
     assert [line.name for line in lines] == [*NAMES, *further]
-    told = {line.name: line.text for line in lines}
+    texts = {line.name: line.text for line in lines}
     if "slo" in tables:
-        assert f"{number(100 * metrics['slo_attainment'].value)} % of requests meet [slo]" in told["goals"]
-        assert f"{number(metrics['goodput_requests_per_s'].value)} requests/s" in told["goals"]
+        assert f"{number(100 * metrics['slo_attainment'].value)} % of requests meet [slo]" in texts["goals"]
+        assert f"{number(metrics['goodput_requests_per_s'].value)} requests/s" in texts["goals"]
     for name, unit, is_told in (
         ("cost_per_million_tokens", "cost/million tokens, EUR", "target_per_hour" in tables.get("cost", {})),
         ("energy_j_per_token", "J/token", "target_w" in tables.get("cost", {})),
     ):
         assert (name in metrics) == is_told
         if is_told:
-            assert f"{number(metrics[name].value)} {unit} ({interval(metrics[name])})" in told["cost"]
+            assert f"{number(metrics[name].value)} {unit} ({interval(metrics[name])})" in texts["cost"]
 
 
 @pytest.mark.parametrize("name", ["throughput", "tpot_s", "load"])

@@ -1,4 +1,4 @@
-"""Simulations side by side in processes, and children: nothing is heard of them after the last line."""
+"""Simulations side by side in processes, and children: no message comes after the last line."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ if __name__ == "__main__":
 """
 
 
-def test_what_is_left_of_the_processes_says_nothing_after_the_last_line() -> None:
+def test_remaining_processes_print_nothing_after_the_last_line() -> None:
     program = [sys.executable, "-c", LOST]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the last line\n", "")
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_process_that_has_grown_is_replaced_without_a_word() -> None:
-    pytest.importorskip("psutil")  # without it nobody looks
+    pytest.importorskip("psutil")  # dask checks memory only with it
     program = [sys.executable, "-c", GROWN]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{list(range(8))}\n", "")
@@ -64,7 +64,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_signal_while_the_processes_start_lets_none_of_them_complain() -> None:
+def test_processes_print_nothing_if_a_signal_interrupts_their_start() -> None:
     program = [sys.executable, "-c", TORN]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     line = "specfleet: ended by SIGTERM; nothing was written\n"

@@ -59,7 +59,7 @@ def test_tokens_of_a_run_are_those_of_its_targets() -> None:
     assert tokens_of(fleet) == sum(tokens_of(fleet, [target]) for target in range(fleet.verifiers.count))
 
 
-def test_on_a_terminal_one_line_is_drawn_again_and_gone_at_the_end() -> None:
+def test_a_terminal_line_is_redrawn_and_removed() -> None:
     stream = io.StringIO()
     console = Console(file=stream, **WIDE)  # type: ignore[arg-type]
     with living_line("star", 1200, console=console) as watch:
@@ -82,7 +82,7 @@ def test_a_narrow_terminal_has_one_line_all_the_same() -> None:
     )
 
 
-def test_without_a_terminal_a_line_a_minute_is_written_and_none_for_what_is_shorter() -> None:
+def test_a_log_gets_one_line_each_minute() -> None:
     now_s, stream = 0.0, io.StringIO()
     with living_line("star", console=Console(file=io.StringIO()), stream=stream, clock_s=lambda: now_s) as watch:
         said = []

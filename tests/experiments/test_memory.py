@@ -34,5 +34,5 @@ def faults(*arguments: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted as Linux does")
-def test_arrays_of_a_program_take_over_the_memory_of_those_before() -> None:
+def test_later_programs_reuse_array_memory() -> None:
     assert faults("kept") < 100 < faults()

@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from experiments.watching.page import FAMILIES, Page, metrics_page
+from experiments.watching.page import FAMILIES, PrometheusPage, metrics_page
 from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.records.metrics.counters import EDGES_S, Counters
 from fleet.records.metrics.tables import commits_of, verifications_of
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.records.samples import PowerSample
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
@@ -42,20 +42,20 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tuple[Counters, Any]:
-    """Counters after a share of a run's rows, and those rows; of stations whose names begin with `station`."""
+    """Counters after a share of a run's rows, and those rows; of stations with names that begin with `station`."""
     run = simulate(scenario)
     log = log_of_run(run)
     rows = int(share * len(log) / WIDTH)
     counters = Counters(resolve(scenario))
     for row in (log[place : place + WIDTH] for place in range(0, rows * WIDTH, WIDTH)):
         if row[1].startswith(station):
-            counters.take(Report(12.5, row))
+            counters.take(ReportedRows(12.5, row))
     counters.time_s = 12.5
     return counters, run.columns().where(np.arange(rows))
 
 
 def text_of(scenario: Scenario, counts: Counters) -> str:
-    page, registry = Page(resolve(scenario)), CollectorRegistry()
+    page, registry = PrometheusPage(resolve(scenario)), CollectorRegistry()
     page.put(counts)
     registry.register(page)  # type: ignore[arg-type]
     return generate_latest(registry).decode()
@@ -80,7 +80,7 @@ def test_a_runs_text_is_read_as_its_acceptance(kind: str, tmp_path: Path) -> Non
     read, verified = read_vllm_metrics([scrape]), verifications_of(rows).frame()
     drafts = verified[verified.draft_tokens > 0]
     assert (read.rounds, read.accepted) == (len(drafts), drafts.acceptance_length.sum())
-    assert read.told == pytest.approx(1 + drafts.acceptance_length.mean())
+    assert read.stated == pytest.approx(1 + drafts.acceptance_length.mean())
     assert isinstance(read.acceptance, PerPosition)
     histogram = np.bincount(drafts.acceptance_length, minlength=read.depth + 1)
     if drafts.draft_tokens.nunique() == 1:
@@ -103,7 +103,7 @@ def test_the_difference_of_two_scrapes_is_what_happened_between(tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", RUNS)
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(kind: str, share: float) -> None:
+def test_every_sample_is_documented_and_agrees_with_the_records(kind: str, share: float) -> None:
     scenario = star(**RUNS[kind])
     counts, table = counters_of(scenario, share)
     text = text_of(scenario, counts)
@@ -125,23 +125,23 @@ def test_every_sample_is_of_a_metric_that_is_named_and_says_what_the_records_do(
         assert total(text, "vllm:e2e_request_latency_seconds_count") == scenario.workload.requests
 
 
-def test_every_metric_that_is_named_is_told_of_a_whole_run_that_is_measured() -> None:
+def test_a_measured_run_has_a_sample_of_every_metric() -> None:
     scenario = star()
     counts, _ = counters_of(scenario)
     gpu = PowerSample(1.0, "", 0, "gpu (NVML)", 1980.0, 300.0, 2.0**30, 5000.0)
-    counts.take(Report(12.5, [], (gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)"))))
+    counts.take(ReportedRows(12.5, [], (gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)"))))
     text = text_of(scenario, counts)
     found = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, _, _ in samples(text)}
     assert found == {one.name for one in FAMILIES}
-    told = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
-    assert told == {
+    sums = {name: value for name, labels, value in samples(text) if labels.get("device") == "gpu (NVML)"}
+    assert sums == {
         "specfleet_energy_joules_total": 5000.0, "specfleet_power_watts": 300.0,
         "specfleet_graphics_clock_hertz": 1.98e9, "specfleet_memory_used_bytes": 2.0**30,
     }  # fmt: skip
     assert "package-0" not in text
 
 
-def test_buckets_of_a_histogram_count_what_is_at_most_their_edge() -> None:
+def test_histogram_buckets_count_values_up_to_their_edge() -> None:
     scenario = star()
     counts, _ = counters_of(scenario)
     text = text_of(scenario, counts)
@@ -156,7 +156,7 @@ def test_buckets_of_a_histogram_count_what_is_at_most_their_edge() -> None:
     assert values[-1] == sum(counts.waits.numbers) == total(text, "specfleet_draft_wait_seconds_count")
 
 
-def test_a_drafter_alone_tells_nothing_of_users_and_a_replayed_target_no_model() -> None:
+def test_a_drafter_has_no_samples_of_users() -> None:
     scenario = star(verifiers={"kind": "replayed"}, drafters={"kind": "replayed"})
     counts, _ = counters_of(scenario, station="drafter")
     text = text_of(scenario, counts)
@@ -166,7 +166,7 @@ def test_a_drafter_alone_tells_nothing_of_users_and_a_replayed_target_no_model()
     assert {labels["model_name"] for _, labels, _ in samples(text) if "model_name" in labels} == {"replayed"}
 
 
-def test_a_drafter_that_works_ahead_does_not_say_what_it_cannot_know() -> None:
+def test_a_drafter_ahead_leaves_out_unknown_samples() -> None:
     scenario = star(drafters={"overlap": "ahead"})
     counts, _ = counters_of(scenario, station="drafter")
     found = {name for name, _, _ in samples(text_of(scenario, counts))}
@@ -174,7 +174,7 @@ def test_a_drafter_that_works_ahead_does_not_say_what_it_cannot_know() -> None:
     assert "specfleet_rounds_total" in found
 
 
-def test_the_page_is_served_on_its_port_until_the_end_and_a_taken_port_is_one_line() -> None:
+def test_metrics_are_served_and_a_taken_port_is_refused() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A run goes on until its intervals are as narrow as was asked, or it says which are not and why."""
+"""A run goes on until its intervals are narrow enough, or it says which are not and why."""
 
 import math
 import re
@@ -34,13 +34,13 @@ def half_width(metric: Metric) -> float:
     return (metric.high - metric.low) / 2 / metric.value
 
 
-def test_a_run_goes_on_until_the_named_metrics_are_known_and_holds_the_first_run_as_its_beginning() -> None:
-    told: list[str] = []
+def test_a_run_extends_its_beginning_until_metrics_are_precise() -> None:
+    reports: list[str] = []
     short = simulate_to(open_star(0.3), {})
     assert simulate_to(open_star(0.3), {}, records=False)[:2] == (None, short.metrics)
-    precise = simulate_to(open_star(0.3), {"throughput": 0.05, "wait_s": 0.3}, report=told.append)
+    precise = simulate_to(open_star(0.3), {"throughput": 0.05, "wait_s": 0.3}, report=reports.append)
     assert precise.unmet == ()
-    assert told
+    assert reports
     assert half_width(precise.metrics["throughput"]) <= 0.05
     assert half_width(precise.metrics["wait_s"]) <= 0.3
     joined_s = [run.frame()[lambda rows: rows.event == "join"].time_s.head(100) for run in (short.run, precise.run)]
@@ -67,7 +67,7 @@ def test_it_says_what_was_not_reached_and_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("study", ["simulate", "sweep"])
-def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
+def test_unknown_metrics_are_refused_before_anything_runs(
     study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ran(*_: object) -> None:
@@ -86,7 +86,7 @@ def test_a_name_that_no_metric_has_is_refused_before_anything_runs(
 @pytest.mark.parametrize(
     ("name", "why"), [("slo_attainment", "no such metric"), ("rounds", "no interval, however long")]
 )
-def test_a_metric_without_an_interval_is_not_reached_and_the_others_are_sought(name: str, why: str) -> None:
+def test_a_metric_without_an_interval_does_not_stop_others(name: str, why: str) -> None:
     precise = simulate_to(open_star(0.3), {name: 0.1, "throughput": 0.1})
     (line,) = precise.unmet
     assert line.startswith(f"{name}: ")
@@ -95,12 +95,12 @@ def test_a_metric_without_an_interval_is_not_reached_and_the_others_are_sought(n
 
 
 def test_what_is_not_known_yet_reads_as_a_sentence() -> None:
-    told: list[str] = []
-    (line,) = simulate_to(open_star(0.3, requests=2), {"throughput": 0.001}, report=told.append).unmet
-    assert told[0] == "2 requests: throughput has no interval yet (asked: 0.001); next 20"
-    assert re.match(r"throughput is known to 0\.\d+ \(asked: 0\.001\): 200 requests are 100 times", line)
+    reports: list[str] = []
+    (line,) = simulate_to(open_star(0.3, requests=2), {"throughput": 0.001}, report=reports.append).unmet
+    assert reports[0] == "2 requests: throughput has no interval yet (aim: 0.001); next 20"
+    assert re.match(r"throughput is known to 0\.\d+ \(aim: 0\.001\): 200 requests are 100 times", line)
     (overloaded,) = simulate_to(open_star(1.3), {"throughput": 0.01}).unmet
-    assert overloaded.startswith("throughput has no interval yet (asked: 0.01): more is offered than is carried")
+    assert overloaded.startswith("throughput has no interval yet (aim: 0.01): more is offered than is carried")
 
 
 def test_precision_is_read_as_people_write_it() -> None:
@@ -115,7 +115,7 @@ def test_four_times_the_run_halves_the_interval() -> None:
     assert times_longer(Metric(1.0, math.nan, math.nan, "s", 7.0), 0.05) == 7
 
 
-def test_a_sweep_to_a_precision_keeps_what_was_reached_and_runs_again_for_another(tmp_path: Path) -> None:
+def test_a_precise_sweep_reruns_only_for_another_precision(tmp_path: Path) -> None:
     cells = [({"load": load}, open_star(load)) for load in (0.2, 1.5)]
     reached, missed = sweep(cells, tmp_path, precision={"throughput": 0.1})
     assert half_width(reached.metrics["throughput"]) <= 0.1

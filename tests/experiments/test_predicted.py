@@ -19,7 +19,7 @@ from experiments.reproduce import (
     goodspeed,
     starsd,
 )
-from experiments.reproduce.rows import JUDGED, Inputs, Row
+from experiments.reproduce.rows import JUDGED, Inputs, PaperRow
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 
@@ -53,7 +53,7 @@ class Printed(NamedTuple):
 
 
 def first(*places: Any) -> Callable[[Place], bool]:
-    """Places whose first key is one of these."""
+    """Places with one of these as their first key."""
     return lambda place: place[0] in places
 
 
@@ -159,7 +159,7 @@ def test_the_law_is_sweep_question_every_reproduction() -> None:
 @pytest.mark.parametrize("name", [name if name in QUICK else slow(name) for name in PREDICTED])
 def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = reproduced(name).rows
-    held: list[int] = []
+    compared: list[int] = []
     for printed in PREDICTED[name]:
         with monkeypatch.context() as patch:
             patch.setattr(printed.module, printed.table, printed.changed())
@@ -174,12 +174,12 @@ def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch
         assert any(after[place].ours != before[place].ours for place in fitted) == printed.fits
         growths = [growth(before[place], after[place]) for place in predicted]
         assert len(set(growths)) == len(growths), f"a number of {printed.table} counts twice"
-        held += predicted
+        compared += predicted
     counted = [place for place, row in enumerate(before) if row.kind in JUDGED and row.error is not None]
-    assert {place for place in counted if not before[place].is_claim} <= set(held)
+    assert {place for place in counted if not before[place].is_claim} <= set(compared)
 
 
-def growth(before: Row, after: Row) -> float:
+def growth(before: PaperRow, after: PaperRow) -> float:
     """By what the paper's number of a row grew: the factor of the number that it is, or that it is made of."""
     assert before.paper
     assert after.paper

@@ -9,7 +9,7 @@ import msgspec
 import pandas as pd
 import pytest
 
-from experiments.compare.compare import Row, compare_metrics, summarise, worst
+from experiments.compare.compare import ComparedQuantity, compare_metrics, summarise, worst
 from experiments.sweep.cell import ANALYTIC, CellResult
 from experiments.sweep.resume import resume_digest
 from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
@@ -77,7 +77,7 @@ def test_cells_are_all_combinations() -> None:
 
 
 @pytest.mark.slow
-def test_results_do_not_depend_on_how_many_cells_run_at_once(file: Path, tmp_path: Path) -> None:
+def test_results_do_not_depend_on_the_number_of_processes(file: Path, tmp_path: Path) -> None:
     vary = ["verifiers.count=1:4"]
     one = swept(file, vary, tmp_path / "one", jobs=1)
     two = swept(file, vary, tmp_path / "two", jobs=2)
@@ -103,14 +103,14 @@ def test_a_rerun_computes_only_what_is_missing(file: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("place", ["sweep.csv", "cells/verifiers.count=2.json"])
-def test_a_folder_in_the_place_of_results_is_told_before_any_cell_runs(file: Path, tmp_path: Path, place: str) -> None:
+def test_a_folder_in_place_of_results_is_refused_first(file: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "out" / place).mkdir(parents=True)
     with pytest.raises(InputError, match=rf"^{tmp_path / 'out' / place}: is a folder, where results belong; "):
         swept(file, ["verifiers.count=1:2"], tmp_path / "out", seeds=1)
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
 
 
-def test_results_come_in_the_order_of_the_cells_whether_kept_or_run(file: Path, tmp_path: Path) -> None:
+def test_results_have_the_order_of_cells(file: Path, tmp_path: Path) -> None:
     swept(file, ["verifiers.count=2"], tmp_path / "out", seeds=1)
     results = swept(file, ["verifiers.count=1:3"], tmp_path / "out", seeds=1)
     assert [result.cell["verifiers.count"] for result in results] == [1, 2, 3]
@@ -204,9 +204,7 @@ def write(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_rerun_finds_old_results_only_while_the_files_of_the_scenario_are_as_they_were(
-    name: str, file: Path, tmp_path: Path
-) -> None:
+def test_changed_scenario_files_invalidate_old_results(name: str, file: Path, tmp_path: Path) -> None:
     settings, put = FILES[name]
     named, results = tmp_path / name, []
     for size in (40, 40, 70):
@@ -244,7 +242,7 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 def test_errors_are_relative_to_the_measured_run() -> None:
     sim = {"throughput": Metric(11.0, 10.0, 12.0, "tokens/s")}
     engine = {"throughput": Metric(10.0, 9.0, 11.0, "tokens/s")}
-    rows: list[Row] = compare_metrics({"N": 1}, sim, engine)
+    rows: list[ComparedQuantity] = compare_metrics({"N": 1}, sim, engine)
     comparison = summarise(rows, "digest")
     assert rows[0].error == pytest.approx(0.1)
     assert comparison.mape == {"throughput": pytest.approx(0.1)}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.compare import ComparedQuantity, compare_reruns
 from experiments.compare.reruns import Reruns
 from experiments.compare.summary import summary_of
 from experiments.console.printing import print_comparison
@@ -31,16 +31,16 @@ def scenario(count: int = 3, **profile: Any) -> Scenario:
     return star(profile=times, verifiers={"count": count, "kind": "replayed"}, workload={"requests": 24})
 
 
-def measured(known: Scenario, seed: int = 9) -> Run:
+def measured(scenario: Scenario, seed: int = 9) -> Run:
     """A run that stands for the engine's."""
-    return simulate(msgspec.structs.replace(known, seed=seed))
+    return simulate(msgspec.structs.replace(scenario, seed=seed))
 
 
-def row_of(comparison: specfleet.Comparison, quantity: str) -> Row:
+def row_of(comparison: specfleet.Comparison, quantity: str) -> ComparedQuantity:
     return next(row for row in comparison.rows if row.quantity == quantity)
 
 
-def errors_of(run: Run, **options: Any) -> Row:
+def errors_of(run: Run, **options: Any) -> ComparedQuantity:
     return row_of(specfleet.three_errors(specfleet.Result(run), seeds=4, **options), "rounds_per_s")
 
 
@@ -48,21 +48,21 @@ def test_lengths_and_arrivals_are_no_error_of_the_mechanism() -> None:
     """Whatever their lengths and arrivals: a run has its own, and its prediction the same."""
     workload = {"requests": 12, "prompt_tokens": {"low": 20, "high": 900}, "new_tokens": {"low": 4, "high": 200}}
     open_loop = workload | {"arrivals": {"process": "poisson", "per_s": 0.01}}
-    known = {
+    tables = {
         "name": "asked",
         "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0, "per_row_token_s": 0.1}},
         "acceptance": {"model": "geometric", "beta": 0.5},
     }
     batch = {"batch": {"rule": {"policy": "realign", "size": 4}}}
-    for asked in (batch | {"workload": workload}, batch | {"workload": open_loop}, {"workload": workload}):
-        comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(known | asked))), seeds=3)
+    for changes in (batch | {"workload": workload}, batch | {"workload": open_loop}, {"workload": workload}):
+        comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(tables | changes))), seeds=3)
         left = {row.quantity: row.mechanism.value for row in comparison.rows if row.mechanism is not None}
         assert len(left) > 10
         assert left == pytest.approx(dict.fromkeys(left, 0.0), abs=1e-9)
 
 
 @pytest.mark.parametrize("factor", [1.5, 3.0])
-def test_steps_that_take_longer_than_the_profile_says_are_an_error_of_the_parameters(factor: float) -> None:
+def test_longer_steps_are_an_error_of_the_parameters(factor: float) -> None:
     slower = scenario(draft={"base_s": factor} | RANDOM, link={"latency_s": 0.0}, overhead={})
     row = errors_of(measured(slower), profile={"draft": {"base_s": 1.0}})
     assert row.parameters is not None
@@ -71,7 +71,7 @@ def test_steps_that_take_longer_than_the_profile_says_are_an_error_of_the_parame
     assert abs(row.mechanism.value) < 0.01
 
 
-def test_a_link_that_takes_longer_is_an_error_of_the_mechanism_and_the_budget_says_so() -> None:
+def test_a_longer_link_is_an_error_of_the_mechanism() -> None:
     run = measured(scenario(count=1, link={"latency_s": 1.5}))
     comparison = specfleet.three_errors(
         specfleet.Result(run), seeds=2, budget=True, profile={"link": {"latency_s": 0.3}}
@@ -89,12 +89,12 @@ def metrics(value: float) -> dict[str, Metric]:
     return {"rounds_per_s": Metric(value, 0.99 * value, 1.01 * value, "rounds/s")}
 
 
-def rows_of(predicted: float, runs: list[float]) -> Row:
+def rows_of(predicted: float, runs: list[float]) -> ComparedQuantity:
     reruns = Reruns([metrics(value) for value in runs], [metrics(1.01 * value) for value in runs])
     return compare_reruns({"N": 1}, metrics(predicted), reruns)[0]
 
 
-def test_the_host_error_is_that_of_predicting_a_run_by_another() -> None:
+def test_the_host_error_compares_runs_with_each_other() -> None:
     row = rows_of(10.0, [10.0, 12.5])
     assert row.host is not None
     assert row.parameters is not None
@@ -113,10 +113,10 @@ def test_the_host_error_is_that_of_predicting_a_run_by_another() -> None:
         (12.0, [10.0, 10.1], True),  # reruns agree better than the prediction
         (10.05, [10.0, 10.09], True),  # they agree to 1 %
         (10.5, [9.0, 11.0, 10.5], False),
-        (10.5, [10.5], None),  # nobody knows
+        (10.5, [10.5], None),  # one run shows no spread
     ],
 )
-def test_a_host_is_unsteady_where_reruns_disagree_by_more_than_the_prediction_errs(
+def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     predicted: float, runs: list[float], steady: bool | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = rows_of(predicted, runs)
@@ -125,7 +125,7 @@ def test_a_host_is_unsteady_where_reruns_disagree_by_more_than_the_prediction_er
     assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
 
 
-def test_a_summary_is_of_cells_and_says_how_many_are_steady() -> None:
+def test_a_summary_counts_steady_cells() -> None:
     summary = summary_of([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
     assert summary is not None
     assert (summary.cells, summary.steady) == (2, 1)
@@ -150,8 +150,8 @@ def test_reruns_must_be_of_the_same_scenario() -> None:
         specfleet.three_errors(first, reruns=[other])
 
 
-def test_a_measured_run_that_cannot_be_played_back_is_compared_all_the_same() -> None:
-    """Of several hosts, say; who asks for its reruns is told why not."""
+def test_a_run_without_playback_is_compared() -> None:
+    """Runs of several hosts, for example, cannot be replayed; `--reruns` says why."""
     one = measured(scenario())
     header = msgspec.structs.replace(one.header, world="engine", fleet=measured(scenario(1)).header.fleet)
     odd = specfleet.Result(Run(header, one.table))
@@ -173,11 +173,11 @@ def test_the_command_compares_a_measured_run_with_its_reruns(
     files = [str(tmp_path / f"{number}.parquet") for number in (1, 2, 3)]
     for number, file in enumerate(files):
         specfleet.Result(measured(scenario(), seed=number)).save(file)
-    asked = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
-    assert command(monkeypatch, *asked, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    row = next(row for row in told["rows"] if row["quantity"] == "tpot_p90_s")
+    words = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
+    assert command(monkeypatch, *words, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    row = next(row for row in printed["rows"] if row["quantity"] == "tpot_p90_s")
     assert len(row["runs"]) == 3
     assert row["mechanism"]["low"] <= row["mechanism"]["value"] <= row["mechanism"]["high"]
-    assert command(monkeypatch, *asked) == 0
+    assert command(monkeypatch, *words) == 0
     assert "mechanism" in capsys.readouterr().out

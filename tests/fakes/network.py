@@ -1,6 +1,6 @@
-"""A network in memory and in virtual time, for tests of what may go wrong: the same servers and clients, no sockets.
+"""A network in memory and in virtual time, for tests of faults: the same servers and clients, no sockets.
 
-Frames take a stated time, and the faults of a scenario may drop, repeat, delay and reorder them. Nodes can be stalled,
+Frames take a given time, and the faults of a scenario may drop, repeat, delay and reorder them. Nodes can be stalled,
 killed and started again. Runs with the same seed are the same, event by event.
 """
 
@@ -16,7 +16,7 @@ from tests.fakes.node import FakeNode
 
 
 class FakeWay:
-    """One direction of a connection: frames arrive after `way_s`, in the order of sending, but for faults."""
+    """One direction of a connection: frames arrive after `way_s`, in order, except for faults."""
 
     def __init__(self, way_s: float, faults: LinkFaults | None) -> None:
         self.way_s = way_s
@@ -24,7 +24,7 @@ class FakeWay:
         self.last_s = 0.0
 
     def arrivals_s(self, now_s: float) -> Iterator[float]:
-        """When a frame that is sent now arrives: once, never, or more often."""
+        """Return when a frame that is sent now arrives: once, never, or repeatedly."""
         if self.faults is None:
             yield now_s + self.way_s
             return
@@ -36,31 +36,31 @@ class FakeWay:
 
 
 class FakeNetwork:
-    """Nodes by the names of their stations, what is under way between them, and the virtual time.
+    """Nodes by the names of their stations, the frames in flight between them, and the virtual time.
 
-    - `faults`: of links; they hit frames of every kind, greetings too.
-    - `told`: whether a server learns that a connection has ended, as from the kernel of a running host.
+    - `faults`: of links; they apply to frames of every kind, greetings too.
+    - `notices`: whether a server learns of the end of a connection, as from the kernel of a running host.
 
     `connect` connects a client to the server of another node. A connection ends, and a new one begins, when one of its
     nodes is killed or its server cuts it.
     """
 
-    def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), told: bool = True) -> None:
+    def __init__(self, seed: int, way_s: float = 0.001, faults: Sequence[Fault] = (), notices: bool = True) -> None:
         self.seed = seed
-        self.told = told
+        self.notices = notices
         self.way_s = way_s
         self.faults = faults
-        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by the client and its direction
+        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by client and direction
         self.now_s = 0.0
         self.nodes: dict[str, FakeNode] = {}
-        self.servers: dict[tuple[str, int], str] = {}  # node and port of a client: whose server it reaches
-        self.lives: dict[tuple[str, int], int] = {}  # how many connections a client has had
-        self.stalled: dict[str, list[Callable[[], None]]] = {}  # what nodes have to do that stand still
+        self.servers: dict[tuple[str, int], str] = {}  # the server of each client, by node and port
+        self.lives: dict[tuple[str, int], int] = {}  # number of connections of each client
+        self.stalled: dict[str, list[Callable[[], None]]] = {}  # pending work of stalled nodes
         self.due: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = count()
 
     def connect(self, name: str, port: int, server: str) -> None:
-        """Let the client `port` of a node reach the server of another."""
+        """Connect the client `port` of a node to the server of another."""
         self.servers[name, port] = server
         self.lives[name, port] = 0
 
@@ -71,22 +71,22 @@ class FakeNetwork:
         node.start()
 
     def kill(self, name: str) -> None:
-        """End a node without a last message; its peers see that by their next frame at the earliest."""
+        """End a node without a last message; its peers notice with their next frame at the earliest."""
         self.stalled.pop(name, None)
         if self.nodes.pop(name, None) is not None:
             for (client, port), server in self.servers.items():
-                if name == client and server in self.nodes and self.told:
+                if name == client and server in self.nodes and self.notices:
                     self.nodes[server].left.append(_peer(client, port, self.lives[client, port]))
                 if name in (client, server):
                     self.lives[client, port] += 1
 
     def stall(self, name: str) -> None:
-        """Let a node do nothing until it is resumed; what reaches it waits."""
+        """Stall a node until `resume`; its frames wait."""
         if name in self.nodes:
             self.stalled.setdefault(name, [])
 
     def resume(self, name: str) -> None:
-        """Let a node go on that stalls: what has reached it meanwhile, and was to be done, is done now, in order."""
+        """Resume a node: pending frames and work follow now, in order."""
         for work in self.stalled.pop(name, []):
             self.at(self.now_s, work)
 
@@ -97,11 +97,11 @@ class FakeNetwork:
                 self.lives[client, port] += 1
 
     def at(self, time_s: float, work: Callable[[], None]) -> None:
-        """Have something done at a time; what is due at once is done in the order in which it was asked for."""
+        """Schedule work at a time; work of the same time runs in the order of these calls."""
         heapq.heappush(self.due, (time_s, next(self.numbers), work))
 
     def for_node(self, node: FakeNode, time_s: float, work: Callable[[], None]) -> None:
-        """Have a node do something at a time, or when it does not stall any more; not if it is dead by then."""
+        """Schedule work of a node at a time, or at the end of its stall; dropped if the node is dead by then."""
 
         def when_it_can() -> None:
             if self.nodes.get(node.name) is not node:

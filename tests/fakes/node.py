@@ -1,4 +1,4 @@
-"""A node in virtual time: the station, executor and connections of a real one, driven by a network in memory."""
+"""A node in virtual time: the station, executor and connections of a real one, on a network in memory."""
 
 import math
 from collections import Counter, deque
@@ -20,12 +20,12 @@ from fleet.times.step import Step
 
 
 class Network(Protocol):
-    """What a node needs of the network in memory; see `network.py`."""
+    """The network of a node; see `network.py`."""
 
     now_s: float
 
     def for_node(self, node: "FakeNode", time_s: float, work: Callable[[], None]) -> None:
-        """Have a node do something at a time."""
+        """Schedule work of a node at a time."""
 
     def send(self, name: str, send: Send) -> bool:
         """Carry a frame from a node; False if the connection is gone."""
@@ -35,9 +35,10 @@ class Network(Protocol):
 
 
 class FakeNode:
-    """A node whose steps take `seconds_of(step)`. It is the transport of its own connections.
+    """A node with steps of `seconds_of(step)`. It is the transport of its own connections.
 
-    `incarnation`: how often it has been killed before; then its users do not wait for the nodes that it calls.
+    `incarnation`: the number of its earlier kills; after the first, its users do not wait for the nodes that it
+    connects to.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class FakeNode:
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.incarnation = incarnation
         self.begun = False
-        self.ring_s = math.inf  # when its station is asked next what silence amounts to
-        self.left: list[bytes] = []  # peers of its server whose connections have ended
-        self.counts: Counter[str] = Counter()  # as those of a transport; nothing is refused here
+        self.ring_s = math.inf  # time of the station's next timeout
+        self.left: list[bytes] = []  # disconnected peers of its server
+        self.counts: Counter[str] = Counter()  # as those of a transport; always empty
 
     @property
     def finished(self) -> bool:
@@ -70,7 +71,7 @@ class FakeNode:
         return not self.users
 
     def start(self) -> None:
-        """Call the nodes that this one connects to; the users send their first requests when all have answered."""
+        """Connect to the servers; the users send their first requests after all welcomes."""
         if self.incarnation:
             self.worker.handle(Restarted(self.incarnation), NOTHING, self.network.now_s)
             self._begin()
@@ -94,13 +95,13 @@ class FakeNode:
         self.network.cut(self.name, peer)
 
     def poll(self, timeout_s: float) -> list[ReceivedFrame]:
-        """As `Sockets.poll`; here frames are brought."""
+        """As `Sockets.poll`; here the network delivers frames."""
         return []
 
     def wake(self) -> None:
-        """Do nothing: no thread sleeps here. See `Sockets.wake`."""
+        """Do nothing: there is no thread. See `Sockets.wake`."""
 
-    def tidy(self, known: Container[bytes]) -> Counter[str]:
+    def tidy(self, accepted: Container[bytes]) -> Counter[str]:
         """As `Sockets.tidy`; there is nothing to close."""
         return []
 
@@ -120,7 +121,7 @@ class FakeNode:
         self.network.for_node(self, self.network.now_s + TICK_S, self._tick)
 
     def _go_on(self) -> None:
-        """Hand the station what has come in, and start what it plans."""
+        """Deliver the inbox to the station, and start its next step."""
         if not self.begun and all(client.state == "open" for client in self.connections.clients.values()):
             self._begin()
         if self.worker.station.running is not None:
@@ -146,7 +147,7 @@ class FakeNode:
             self.network.for_node(self, plan.until_s, self._go_on)
 
     def _watch(self) -> None:
-        """See when the station's silence would mean something."""
+        """Schedule the station's next timeout."""
         due_s = self.worker.station.alarm_s()
         if due_s < self.ring_s:
             self.ring_s = due_s
@@ -154,15 +155,15 @@ class FakeNode:
 
     def _ring(self, due_s: float) -> None:
         if due_s != self.ring_s:
-            return  # an earlier time took its place
+            return  # replaced by an earlier time
         self.ring_s = math.inf
-        if self.network.now_s > due_s:  # it stood still, or was busy: what came meanwhile goes first
+        if self.network.now_s > due_s:  # it was stalled or busy: earlier arrivals go first
             self.network.for_node(self, self.network.now_s, self._look)
         else:
             self._look()
 
     def _look(self) -> None:
-        """Tell the station what silence amounts to by now: between two steps, as a worker does."""
+        """Apply the station's timeout if it is due: between two steps, as in a worker."""
         if self.worker.station.running is not None:
             return
         self._drain()
@@ -196,7 +197,7 @@ class FakeNode:
         if isinstance(instruction, Finished):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored):
-            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.told_s))
+            self._carry_out(self.connections.post(instruction, content, self.network.now_s, self.worker.event_s))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         time_s = self.network.now_s

@@ -1,4 +1,4 @@
-"""Real fleets under fault scripts: processes that are killed and stopped, messages that are lost. See `__main__.py`.
+"""Real fleets under fault scripts: killed and stopped processes, lost messages. See `__main__.py`.
 
-kills.py    the fleets, their scripts, and what must hold
+- `kills.py`: the fleets, their scripts, and the laws.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.faults --kills 100 --seed 0`: fleets of real processes under scripts until so many were killed."""
+"""`python -m tests.faults --kills 100 --seed 0`: fleets of real processes under scripts, up to that number of kills."""
 
 import argparse
 import tempfile
@@ -9,11 +9,11 @@ from pathlib import Path
 from tests.faults.kills import NAMES, check, run_killed
 from tests.helpers.pairs import write_pair
 
-KILLS = 8  # that a script asks for
+KILLS = 8  # of each script
 
 
 def main() -> None:
-    """Run fleets, check them, and say what came of it."""
+    """Run fleets, check them, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of processes, in all")
     parser.add_argument("--seed", type=int, default=0, help="of the first script; each has its own")

@@ -1,4 +1,4 @@
-"""Small fleets of real processes whose scripts kill and stop them again and again, and what must hold then."""
+"""Small fleets of real processes under scripts of kills and stops, with the laws that hold then."""
 
 import multiprocessing
 from collections import Counter
@@ -37,8 +37,8 @@ REPLAYED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 NAMES = [*REAL, *REPLAYED]
 PATIENCE_S, REJOIN_S, LEASE_S = 0.3, 0.2, 1.0
-BEGIN_S, EVERY_S, BACK_S = 0.3, 0.9, 0.4  # first kill; about one each; at most so long until a process is started again
-PER_S = 12.0  # requests; there are enough of them to last longer than the script
+BEGIN_S, EVERY_S, BACK_S = 0.3, 0.9, 0.4  # first kill; time between kills; maximum time until a restart
+PER_S = 12.0  # requests; they last longer than the script
 PROFILE = {
     "name": "p", "draft": {"base_s": 0.004}, "verify": {"base_s": 0.01}, "decode": {"base_s": 0.008},
     "draft_prefill": {"base_s": 0.004}, "verify_prefill": {"base_s": 0.01},
@@ -46,7 +46,7 @@ PROFILE = {
 
 
 class Killed(NamedTuple):
-    """What a run under a script has left."""
+    """The result of a run under a script."""
 
     scenario: Scenario
     run: Run
@@ -54,12 +54,12 @@ class Killed(NamedTuple):
 
     @property
     def events(self) -> Counter[str]:
-        """How often each event happened."""
+        """The number of each event."""
         return Counter(self.run.table["event"].to_pylist())
 
 
 def script(seed: int, drafters: Sequence[str], targets: Sequence[str], kills: int) -> tuple[Fault, ...]:
-    """Draw the kills of some stations, each started again; a stall; and what happens to some messages."""
+    """Draw the kills of some stations, each started again; a stall; and faults of some messages."""
     rng = np.random.default_rng([seed, 5])
     names = [*drafters, *targets]
     faults: list[Fault] = [
@@ -106,7 +106,7 @@ def run_killed(name: str, folder: Path, seed: int, kills: int) -> Killed:
 
 
 def check(found: Killed) -> None:
-    """Every text is that of plain decoding, every log replays, and no process is left."""
+    """Check that every text is that of plain decoding, every log replays, and no process is left."""
     assert replay(found.run) == []
     tokens = committed(found.run)
     assert len(tokens) == found.scenario.workload.requests

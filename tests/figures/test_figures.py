@@ -78,7 +78,7 @@ def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
     assert notes == {"$N_{full}$", "$N_{max}$"}
 
 
-def test_the_highest_point_has_room_for_its_marker_however_close_the_others_are() -> None:
+def test_the_highest_point_has_room_for_its_marker() -> None:
     rows = [
         {"case": "real", "source": source, "N": N, "throughput": height, "throughput_per_target": height}
         for source in ("played", "engine")
@@ -97,7 +97,7 @@ def test_the_highest_point_has_room_for_its_marker_however_close_the_others_are(
         assert axes.bbox.y1 - top > 0.5 * 7.5 * figure.dpi / 72  # half of the marker and its edge, in points
 
 
-def test_a_lone_count_of_targets_has_no_ticks_at_fractions_of_one() -> None:
+def test_one_count_of_targets_has_no_fractional_ticks() -> None:
     for axes in throughput_figure(largest=1).axes:
         low, high = axes.get_xlim()
         assert all(tick == round(tick) for tick in axes.get_xticks() if low <= tick <= high)
@@ -128,7 +128,7 @@ def test_a_profile_without_measurements_is_refused_with_advice(tmp_path: Path) -
         draw("draft-time", Path("rtx-4090"), tmp_path / "x.png")
 
 
-def test_a_folder_without_a_sweep_over_N_is_refused_with_advice(tmp_path: Path) -> None:
+def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no sweep\.csv; give the folder of `specfleet sweep"):
         draw("throughput", tmp_path, tmp_path / "x.png")
 
@@ -143,7 +143,7 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
         draw("timeline", RUN, tmp_path / "timeline.doc")
 
 
-def test_a_trace_has_a_slice_for_every_step_and_an_arrow_for_every_verified_draft() -> None:
+def test_a_trace_has_all_steps_and_verified_drafts() -> None:
     events = to_trace(RUN)["traceEvents"]
     frame = RUN.frame()
     slices = [event for event in events if event["ph"] == "X"]

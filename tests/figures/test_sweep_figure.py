@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from experiments.draw import draw
 from experiments.sweep.figure import answer_of, more_is_better
 from experiments.sweep.sweep import sweep, table
-from experiments.sweep.table import Asked, completed, in_numbers, read_sweep
+from experiments.sweep.table import SweepPlot, completed, in_numbers, read_sweep
 from figures.front import unbeaten
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
@@ -56,7 +56,7 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=sweep_question(x="verifiers.count", y="tpot_s", lines="drafters.depth"))
+    figure = draw("sweep", swept, plot=sweep_question(x="verifiers.count", y="tpot_s", lines="drafters.depth"))
     (axes,) = figure.axes
     assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
     assert not figure.legends
@@ -66,16 +66,16 @@ def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> No
 
 
 def test_points_and_bands_are_those_of_the_table(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=Asked(x="verifiers.count", y="throughput", where={"drafters.depth": "5"}))
+    figure = draw("sweep", swept, plot=SweepPlot(x="verifiers.count", y="throughput", where={"drafters.depth": "5"}))
     drawn = [line.get_ydata() for line in figure.axes[0].lines if line.get_linestyle() == "-" and len(line.get_xdata())]
-    told = swept[(swept.quantity == "throughput") & (swept.world == "sim") & (swept["drafters.depth"] == 5)]
-    assert any(np.allclose(line, told.value) for line in drawn if len(line) == len(TARGETS))
+    results = swept[(swept.quantity == "throughput") & (swept.world == "sim") & (swept["drafters.depth"] == 5)]
+    assert any(np.allclose(line, results.value) for line in drawn if len(line) == len(TARGETS))
 
 
 def test_differences_are_paired_by_seed(folder: Path) -> None:
     """What both lines share drops out: the interval is that of the differences, not of two means."""
     results = {tuple(one.cell.values()): one for one in sweep(CELLS, folder, seeds=3)}
-    found = answer_of(read_sweep(folder), Asked(y="throughput", against="2"))
+    found = answer_of(read_sweep(folder), SweepPlot(y="throughput", against="2"))
     assert len(found) == len(TARGETS)
     for row in found.itertuples():
         ours, theirs = (np.array(results[row.x, depth].by_seed["throughput"]) for depth in (5, 2))
@@ -83,68 +83,68 @@ def test_differences_are_paired_by_seed(folder: Path) -> None:
         assert (row.low, row.high) == pytest.approx(student_t_interval(ours - theirs), rel=1e-6)
 
 
-def test_lines_that_differ_by_a_constant_at_every_seed_differ_by_it_without_doubt() -> None:
+def test_a_constant_difference_has_no_uncertainty() -> None:
     rows = [{"a.b": 1, "c.d": d, "by_seed": f"{1 + d} {7 + d} {30 + d}", "value": 13.0 + d} for d in (0, 2)]
-    (row,) = answer_of(made(rows), Asked(y="wait_s", x="b", lines="d", against="0")).itertuples()
+    (row,) = answer_of(made(rows), SweepPlot(y="wait_s", x="b", lines="d", against="0")).itertuples()
     assert (row.value, row.low, row.high) == pytest.approx((2, 2, 2))
 
 
 def test_a_figure_with_differences_has_a_second_panel(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=Asked(y="tpot_s", against="2"))
+    figure = draw("sweep", swept, plot=SweepPlot(y="tpot_s", against="2"))
     assert [axes.get_ylabel() for axes in figure.axes] == ["tpot, s", "less that of\ndrafters.depth = 2, s"]
 
 
-def test_quantities_with_units_stand_at_their_place_and_are_found_in_any_unit() -> None:
+def test_quantities_are_found_and_placed_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
-    (axes,) = draw("sweep", texts, asked=sweep_question(y="wait_s")).axes
+    (axes,) = draw("sweep", texts, plot=sweep_question(y="wait_s")).axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
-    held = made([{"link.latency_s": text, "a.b": n} for text in ("1ms", "20ms") for n in (1, 2)])
-    assert draw("sweep", held, asked=Asked(x="a.b", y="wait_s", where={"latency_s": "0.02"}))
+    table = made([{"link.latency_s": text, "a.b": n} for text in ("1ms", "20ms") for n in (1, 2)])
+    assert draw("sweep", table, plot=SweepPlot(x="a.b", y="wait_s", where={"latency_s": "0.02"}))
 
 
 def test_values_that_are_words_stand_side_by_side() -> None:
     words = made([{"drafters.order": name, "value": 0.1} for name in ("fifo", "priority")])
-    (axes,) = draw("sweep", words, asked=Asked(y="wait_s")).axes
+    (axes,) = draw("sweep", words, plot=SweepPlot(y="wait_s")).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["fifo", "priority"]
 
 
 def test_a_heat_map_writes_every_value_and_frames_the_best(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=Asked(y="throughput", kind="heat"))
-    told = swept[(swept.quantity == "throughput") & (swept.world == "sim")]
-    assert sorted(texts_of(figure)) == sorted(f"{value:.3g}" for value in told.value)
+    figure = draw("sweep", swept, plot=SweepPlot(y="throughput", kind="heat"))
+    results = swept[(swept.quantity == "throughput") & (swept.world == "sim")]
+    assert sorted(texts_of(figure)) == sorted(f"{value:.3g}" for value in results.value)
     (frame,) = figure.axes[0].patches
-    best = told.loc[told.value.idxmax()]
+    best = results.loc[results.value.idxmax()]
     place = (frame.get_x() + 0.5, frame.get_y() + 0.5)
     assert place == (TARGETS.index(best["verifiers.count"]), DEPTHS.index(best["drafters.depth"]))
 
 
-def test_two_metrics_against_each_other_name_the_cells_that_nothing_beats(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, asked=Asked(x="tpot_s", y="throughput", kind="pareto"))
+def test_two_metrics_mark_the_pareto_front(swept: pd.DataFrame) -> None:
+    figure = draw("sweep", swept, plot=SweepPlot(x="tpot_s", y="throughput", kind="pareto"))
     assert figure.axes[0].get_xlabel() == "tpot, s (less is better)"
     best = swept[(swept.quantity == "throughput") & (swept.world == "sim")].sort_values("value").iloc[-1]
     assert f"count {best['verifiers.count']}, depth {best['drafters.depth']}" in texts_of(figure)
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("plot", "said"),
     [
-        (Asked(y="goodness"), "--y goodness: the table has no such metric; it has throughput, "),
-        (Asked(x="drafters.width"), "no such varied key; it has verifiers.count, drafters.depth"),
-        (Asked(x="throughput", y="throughput", kind="heat"), "no such varied key"),
-        (Asked(lines="verifiers.count", x="verifiers.count"), "is along x already; varied: verifiers.count"),
-        (Asked(against="7"), "--against 7: no such line; there are 2, 5"),
-        (Asked(against="2", kind="heat"), "--against is for --kind lines"),
-        (Asked(where={"drafters.depth": "9"}), "--where drafters.depth=9: no cell has it; values: 2, 5"),
-        (Asked(where={"seed": "9"}), "--where seed: the table has no such varied key"),
-        (Asked(x="load", y="loud", kind="pareto"), "--y loud: the table has no such metric"),
-        (Asked(x="lord", y="load", kind="pareto"), "--x lord: the table has no such metric"),
+        (SweepPlot(y="goodness"), "--y goodness: the table has no such metric; it has throughput, "),
+        (SweepPlot(x="drafters.width"), "no such varied key; it has verifiers.count, drafters.depth"),
+        (SweepPlot(x="throughput", y="throughput", kind="heat"), "no such varied key"),
+        (SweepPlot(lines="verifiers.count", x="verifiers.count"), "is along x already; varied: verifiers.count"),
+        (SweepPlot(against="7"), "--against 7: no such line; there are 2, 5"),
+        (SweepPlot(against="2", kind="heat"), "--against is for --kind lines"),
+        (SweepPlot(where={"drafters.depth": "9"}), "--where drafters.depth=9: no cell has it; values: 2, 5"),
+        (SweepPlot(where={"seed": "9"}), "--where seed: the table has no such varied key"),
+        (SweepPlot(x="load", y="loud", kind="pareto"), "--y loud: the table has no such metric"),
+        (SweepPlot(x="lord", y="load", kind="pareto"), "--x lord: the table has no such metric"),
     ],
 )
-def test_what_the_table_does_not_have_is_refused_with_what_it_has(swept: pd.DataFrame, asked: Asked, said: str) -> None:
+def test_missing_columns_are_refused_with_those_allowed(swept: pd.DataFrame, plot: SweepPlot, said: str) -> None:
     with pytest.raises(InputError) as refused:
-        draw("sweep", swept, asked=asked)
+        draw("sweep", swept, plot=plot)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -152,19 +152,19 @@ def test_what_the_table_does_not_have_is_refused_with_what_it_has(swept: pd.Data
 def test_a_third_key_that_varies_wants_a_value() -> None:
     rows = made([{"a.b": a, "c.d": c, "e.f": e} for a in (1, 2) for c in (1, 2) for e in (8, 9)])
     with pytest.raises(InputError, match=r"e\.f was varied, too; add --where e\.f=VALUE; values: .*8, 9"):
-        completed(rows, Asked(y="wait_s"))
-    assert completed(rows, Asked(y="wait_s", where={"f": "8"})).lines == "c.d"
+        completed(rows, SweepPlot(y="wait_s"))
+    assert completed(rows, SweepPlot(y="wait_s", where={"f": "8"})).lines == "c.d"
 
 
 def test_differences_want_two_seeds(tmp_path: Path) -> None:
     swept = table(sweep(CELLS[:4], tmp_path, seeds=1))
     with pytest.raises(InputError, match="run the sweep with --seeds 2 or more"):
-        draw("sweep", swept, asked=Asked(against="2"))
+        draw("sweep", swept, plot=SweepPlot(against="2"))
 
 
 def test_other_figures_show_one_thing_and_say_so(swept: pd.DataFrame) -> None:
     with pytest.raises(InputError, match="--x, --y, --lines and the like are for figure sweep"):
-        draw("throughput", swept, asked=Asked(y="load"))
+        draw("throughput", swept, plot=SweepPlot(y="load"))
 
 
 def test_the_command_draws_and_prints_the_differences(folder: Path, tmp_path: Path) -> None:
@@ -198,11 +198,11 @@ def test_nothing_beats_what_is_joined_and_something_beats_the_rest(
 
 
 @pytest.mark.parametrize("meaning", METRICS, ids=lambda meaning: meaning.name)
-def test_every_metric_of_the_glossary_has_a_label_with_its_unit(meaning: Meaning) -> None:
+def test_every_metric_has_a_label_with_its_unit(meaning: Meaning) -> None:
     assert scale_of(meaning.name, meaning.unit, 2.0).label.endswith(f", {meaning.unit}")
 
 
-def test_less_is_better_of_times_power_memory_and_what_goes_wrong() -> None:
+def test_less_is_better_for_times_power_memory_and_faults() -> None:
     units = {name: meaning.unit for name, meaning in meanings().items()}
     worse = {name for name, unit in units.items() if not more_is_better(name, unit)}
     assert {"tpot_p99_s", "wait_s", "power_w", "energy_j_per_token", "request_bytes", "given_up"} <= worse

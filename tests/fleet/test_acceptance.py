@@ -90,7 +90,7 @@ def test_the_closed_forms_reach_their_limits() -> None:
 
 @repeatable
 @given(models, depths)
-def test_a_distribution_sums_to_one_and_has_the_tail_sum_as_its_mean(model: AcceptanceModel, depth: int) -> None:
+def test_mean_of_a_distribution_is_its_tail_sum(model: AcceptanceModel, depth: int) -> None:
     chances = pmf(model, depth)
     assert chances.shape == (depth + 1,)
     assert (chances >= 0).all()
@@ -172,7 +172,7 @@ def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) ->
 # --- acceptance in the words of serving engines ---
 
 
-def test_the_rates_that_an_engine_prints_give_the_mean_that_it_prints() -> None:
+def test_printed_rates_give_the_printed_mean() -> None:
     printed = (0.82, 0.68, 0.55, 0.43, 0.36)
     assert expected_committed(PerPosition(survival=printed), 5) == pytest.approx(3.84)
     assert expected_committed(PerPosition(printed), 5) == pytest.approx(2.8636, abs=1e-4), "they are no rates of ours"
@@ -189,7 +189,7 @@ counts = st.builds(lambda first, rest: (first, *rest), st.integers(1, 10**6), si
 
 @repeatable
 @given(counts)
-def test_counts_and_positions_tell_the_same(histogram: tuple[int, ...]) -> None:
+def test_counts_and_positions_are_equivalent(histogram: tuple[int, ...]) -> None:
     model, steps = PerPosition(histogram=histogram), sum(histogram)
     at_least = [sum(histogram[j:]) for j in range(len(histogram) + 1)]
     assert steps * survival(model, DEPTH) == pytest.approx(at_least[1:-1])
@@ -201,7 +201,7 @@ def test_counts_and_positions_tell_the_same(histogram: tuple[int, ...]) -> None:
 
 @repeatable
 @given(models.filter(lambda model: isinstance(model, PerPosition)))
-def test_each_way_to_tell_positions_converts_to_the_others(model: PerPosition) -> None:
+def test_per_position_forms_convert_into_each_other(model: PerPosition) -> None:
     reached = survival(model, DEPTH)
     as_rates = PerPosition(tuple(model.conditional()[:DEPTH].tolist()))
     as_survival = PerPosition(survival=tuple(reached.tolist()))
@@ -259,7 +259,7 @@ def test_a_session_keeps_its_beta_and_a_round_does_not(per: str, both_succeed: f
     assert stats.binomtest(successes, 20_000, both_succeed).pvalue > FALSE_ALARM
 
 
-def test_a_recording_plays_its_rounds_in_order_and_then_another_session() -> None:
+def test_recordings_play_in_order_then_continue_with_another_session() -> None:
     recording = Recorded(9, ((1, 2, 3), (4, 5), (6, 7, 8, 9)))
     sampler = Sampler(recording, 9, np.random.default_rng(3))
     sampler.begin_session(0, request=0)
@@ -300,23 +300,23 @@ def test_equal_seeds_draw_equal_lengths_and_others_do_not() -> None:
         Recorded(DEPTH, ((0, 1, 2), (3, 4), (5,), (6, 6))),
     ],
 )
-def test_what_a_request_accepts_depends_on_nobody_else(model: AcceptanceModel) -> None:
+def test_acceptance_of_a_request_is_independent_of_other_requests(model: AcceptanceModel) -> None:
     """One sampler draws all requests in turn, another a few of them, round by round and in another order."""
-    rounds, asked = 100, [17, 3, 5]
+    rounds, numbers = 100, [17, 3, 5]
     one, other = (Sampler(model, DEPTH, np.random.default_rng(5)) for _ in range(2))
     in_turn = {}
     for request in range(20):
         one.begin_session(0, request=request)
         in_turn[request] = [one.draw(0, DEPTH) for _ in range(rounds)]
-    for tag, request in enumerate(asked):
+    for tag, request in enumerate(numbers):
         other.begin_session(tag, request=request)
-    mixed = [[other.draw(tag, DEPTH) for tag in range(len(asked))] for _ in range(rounds)]
-    assert [list(lengths) for lengths in zip(*mixed, strict=True)] == [in_turn[request] for request in asked]
+    mixed = [[other.draw(tag, DEPTH) for tag in range(len(numbers))] for _ in range(rounds)]
+    assert [list(lengths) for lengths in zip(*mixed, strict=True)] == [in_turn[request] for request in numbers]
     assert len({tuple(lengths) for lengths in in_turn.values()}) > 3, "or all requests would be the same"
 
 
 @pytest.mark.parametrize("sessions", [1, 4, 7])
-def test_as_many_requests_as_were_recorded_play_each_session_once_whatever_their_order(sessions: int) -> None:
+def test_each_recorded_session_plays_once_before_any_repeats(sessions: int) -> None:
     recording = Recorded(9, tuple((number,) for number in range(sessions)))
     sampler = Sampler(recording, 9, np.random.default_rng(0))
     for deck in range(3):

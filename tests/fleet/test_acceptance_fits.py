@@ -98,14 +98,14 @@ def test_all_accepted_and_none_accepted_are_fitted_as_certainty() -> None:
         assert fit_model([0, 0], 5).model == Geometric(0)
 
 
-def test_lengths_that_spread_less_than_one_beta_allows_are_fitted_by_one_beta() -> None:
+def test_underdispersed_lengths_are_fitted_by_one_beta() -> None:
     lengths = [1, 2] * 50
     assert fit_beta_geometric(lengths, 8) == fit_geometric(lengths, 8)
     test = likelihood_ratio_test(lengths, 8)
     assert (test.statistic, test.p_value) == (0, 1)
 
 
-def test_all_or_nothing_is_fitted_by_betas_of_one_and_zero() -> None:
+def test_all_or_nothing_rounds_are_fitted_by_extreme_betas() -> None:
     fit = fit_beta_geometric([8] * 30 + [0] * 10, 8)
     assert pmf(fit.model, 8) == pytest.approx([1 / 4, *[0] * 7, 3 / 4], abs=1e-6)
     msgspec.json.decode(msgspec.json.encode(fit.model), type=AcceptanceModel)  # still a model within its limits
@@ -126,7 +126,7 @@ def test_impossible_lengths_are_refused_by_key_and_value(lengths, drafted, messa
         fit_geometric(lengths, drafted)
 
 
-def test_the_likelihood_ratio_test_is_wrong_as_often_as_it_says() -> None:
+def test_likelihood_ratio_test_has_its_nominal_error_rate() -> None:
     """Under one beta. A plain chi-square p-value would reject half as often, and fail at the larger level.
 
     The limit law holds for many rounds; 0.02 is allowed for 1000 of them.
@@ -156,7 +156,7 @@ def test_the_likelihood_ratio_test_finds_many_betas() -> None:
         assert test.many_betas.log_likelihood > test.one_beta.log_likelihood
 
 
-def test_total_variation_is_zero_for_the_same_and_one_for_nothing_in_common() -> None:
+def test_total_variation_is_zero_if_equal_and_one_if_disjoint() -> None:
     lengths = (0, 1, 1, 4)
     assert total_variation(Recorded(4, (lengths,)), lengths, 4) == pytest.approx(0)
     assert total_variation(Geometric(1), (0, 1, 1, 3), 4) == pytest.approx(1)
@@ -178,13 +178,13 @@ def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
     """Of sessions of unequal length with a beta each; 0.02 is allowed for 40 of them."""
     rng = np.random.default_rng(22)
     truth = expected_accepted(BetaGeometric(3, 1), DEPTH)
-    held = 0
+    covered = 0
     for _ in range(500):
         sizes = rng.integers(5, 30, 40)
         lengths = cut_geometric(rng, rng.beta(3, 1, 40).repeat(sizes), DEPTH)
         interval = mean_interval([part.tolist() for part in np.split(lengths, sizes.cumsum()[:-1])])
-        held += interval.low <= truth <= interval.high
-    assert stats.binom.ppf(FALSE_ALARM / 2, 500, 0.93) <= held <= stats.binom.isf(FALSE_ALARM / 2, 500, 0.97)
+        covered += interval.low <= truth <= interval.high
+    assert stats.binom.ppf(FALSE_ALARM / 2, 500, 0.93) <= covered <= stats.binom.isf(FALSE_ALARM / 2, 500, 0.97)
 
 
 def test_an_interval_needs_two_sessions() -> None:

@@ -1,4 +1,4 @@
-"""What waits for a station, against a plain list of it; random numbers in blocks, against numbers one by one."""
+"""The buffer against a plain list, and random numbers in blocks against single draws."""
 
 from itertools import chain, islice
 
@@ -18,7 +18,7 @@ changes = st.one_of(
 
 @repeatable
 @given(st.lists(changes, max_size=40))
-def test_a_buffer_is_a_list_that_knows_how_much_each_session_has_in_it(asked: list[tuple[str, int]]) -> None:
+def test_buffer_counts_the_work_of_each_session(asked: list[tuple[str, int]]) -> None:
     buffer, plain = Buffer(), list[Work]()
     for change, number in asked:
         if change == "append":
@@ -34,7 +34,7 @@ def test_a_buffer_is_a_list_that_knows_how_much_each_session_has_in_it(asked: li
         assert [buffer.holds(tag) for tag in range(5)] == [sum(work.tag == tag for work in plain) for tag in range(5)]
 
 
-def test_blocks_grow_to_the_largest_and_hold_the_numbers_that_a_generator_gives() -> None:
+def test_growing_blocks_contain_the_generators_numbers() -> None:
     sizes = [len(block) for block in islice(uniform_blocks(np.random.default_rng(1)), 10)]
     assert sizes == [min(SMALLEST * 2**number, LARGEST) for number in range(10)]
     numbers = list(islice(chain.from_iterable(uniform_blocks(np.random.default_rng(1))), 10_000))

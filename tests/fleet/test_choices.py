@@ -1,4 +1,4 @@
-"""Rules that choose: routes, orders, groups and admission, among equals too, against what their docstrings say."""
+"""Rules that choose: routes, orders, groups and admission, ties included."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost, CacheRoom, Everyone, N_max
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import Barrier, Batch, One
+from fleet.policies.group import AllWaiting, Barrier, One
 from fleet.policies.order import Deadline, Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -31,7 +31,7 @@ some_views = st.lists(
 
 @st.composite
 def places(draw: st.DrawFn) -> tuple[list[DrafterView], int | None]:
-    """Views of some drafters, and a session's home among them, if it has one."""
+    """Views of some drafters, and the home of a session among them, if it has one."""
     views = draw(some_views)
     return views, draw(st.none() | st.integers(0, len(views) - 1))
 
@@ -106,21 +106,19 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
 @example([Work("decode", 0), Work("verify", 1), Work("decode", 2)], 1)
 @example([Work("verify", 0), Work("decode", 1), Work("decode", 2)], 1)
 @example([Work("decode", 0), Work("verify", 1)], 1)
-def test_groups_are_of_one_kind_and_a_barrier_waits_for_every_speculating_session(
-    waiting: list[Work], sessions: int
-) -> None:
+def test_groups_have_one_kind_and_barriers_wait_for_all(waiting: list[Work], sessions: int) -> None:
     kinds = [work.kind for work in waiting]
     of_kind = {kind: [index for index, each in enumerate(kinds) if each == kind] for kind in set(kinds)}
     assert One().pick(waiting, sessions) == [0]
-    assert Batch().pick(waiting, sessions) == of_kind[kinds[0]]
-    assert Batch(most=2).pick(waiting, sessions) == of_kind[kinds[0]][:2]
+    assert AllWaiting().pick(waiting, sessions) == of_kind[kinds[0]]
+    assert AllWaiting(most=2).pick(waiting, sessions) == of_kind[kinds[0]][:2]
     verifies, decodes = of_kind.get("verify", []), of_kind.get("decode", [])
     complete = bool(verifies) and len(verifies) == sessions
     expected = of_kind.get("prefill", [])
     if not expected:
         expected = verifies if complete and (not decodes or decodes[0] > verifies[0]) else decodes
     assert Barrier().pick(waiting, sessions) == expected
-    assert One().pick([], 0) == Batch().pick([], 0) == Barrier().pick([], 0) == []
+    assert One().pick([], 0) == AllWaiting().pick([], 0) == Barrier().pick([], 0) == []
 
 
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:
@@ -150,7 +148,7 @@ def test_warm_up_runs_from_its_gap_on() -> None:
 
 
 @pytest.mark.parametrize("least", [1, 2, 3])
-def test_a_verification_ahead_waits_for_its_least_tail_or_for_the_last_of_it(least: int) -> None:
+def test_verification_ahead_waits_for_its_minimum_tail(least: int) -> None:
     """Prompt of 5, goal of 9, 6 committed: three draft tokens are all that will come."""
     station = VerifierStation("verifier.1", ResolvedVerifiers(overlap=Ahead(least=least)))
     station.handle(Join(0, 0, 5, 4), 0.0)
@@ -182,7 +180,7 @@ def test_what_a_batch_rule_asks_of_its_station(rule: BatchRule, flags: tuple[int
 
 
 def prefilled(**verifiers: Any) -> VerifierStation:
-    """A target after the prefill of five tokens, which waits for its first draft of epoch 1 at base 6."""
+    """A target after the prefill of five tokens; it waits for its first draft of epoch 1 at base 6."""
     station = VerifierStation("verifier.1", ResolvedVerifiers(**verifiers))
     station.handle(Join(0, 0, 5, 9), 0.0)
     run_step(station)
@@ -208,7 +206,7 @@ def test_a_repeated_empty_draft_is_verified_once(begun: bool) -> None:
         assert station.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0) == [DraftRequest(0, 0, 2, 7)]
 
 
-def test_who_was_refused_gives_its_grant_back_and_gets_no_more() -> None:
+def test_refused_sessions_return_their_grant() -> None:
     station = prefilled(allocate=GoodSpeed(6))
     assert station.grants is not None
     assert station.grants.out == {0: 6}

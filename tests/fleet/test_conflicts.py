@@ -1,4 +1,4 @@
-"""Scenarios whose keys do not go together are refused in one line that names them."""
+"""Scenarios with conflicting keys are refused in one line that names the keys."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def scenario(acceptance: dict[str, Any] | None = None, **tables: Any) -> Any:
     return make_scenario(content | {"workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 200}} | tables)
 
 
-def test_a_rule_that_learns_ratios_needs_a_model_that_knows_them() -> None:
+def test_rules_that_learn_ratios_need_a_model_with_ratios() -> None:
     rates = {"model": "per-position", "rates": [0.5] * 9}
     with pytest.raises(InputError, match="need to know single tokens"):
         simulate(scenario(rates, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
@@ -64,13 +64,13 @@ def test_a_rule_that_learns_ratios_needs_a_model_that_knows_them() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["goodspeed", "fixed-share"])
-def test_the_gap_to_the_best_utility_is_not_negative_beyond_noise(policy: str) -> None:
+def test_utility_gap_is_not_negative_beyond_noise(policy: str) -> None:
     verifiers = {"group": "barrier", "allocate": {"policy": policy, "budget": 8}}
     run = simulate(scenario(verifiers=verifiers, drafters={"count": 2}, workload={"requests": 40, "new_tokens": 400}))
     assert utility_gap(run) > -0.03
 
 
-def test_the_equations_of_a_star_are_not_offered_for_other_fleets() -> None:
+def test_star_equations_are_refused_for_other_fleets() -> None:
     for tables in ({"batch": SLOTS}, {"drafters": {"overlap": "ahead"}}, {"drafters": {"count": 2}}):
         with pytest.raises(InputError, match="the equations hold for one star of plain rounds"):
             predict(scenario(**tables))
@@ -97,7 +97,7 @@ def test_requests_that_arrive_by_themselves_are_counted_at_their_targets() -> No
     assert metrics["fairness"].value > 0.9
 
 
-def test_at_a_barrier_who_decodes_alone_does_not_hold_up_the_others() -> None:
+def test_barrier_does_not_wait_for_plain_decoding() -> None:
     scenario_ = scenario(
         drafters={"admit": {"policy": "at-most", "sessions": 2}},
         verifiers={"group": "barrier"},

@@ -1,4 +1,4 @@
-"""Counters of a growing log are what the tables of the whole log say, and its recent metrics are those of a run."""
+"""Counters of a growing log equal the tables of the whole log; recent metrics equal those of a run."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetC
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.recent import MAX_EVENTS, SPAN_S
 from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
-from fleet.records.recorder import Log, Report
+from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import Run
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def counted(scenario: Scenario, run: Run) -> Counters:
     counters = Counters(resolve(scenario))
-    counters.take(Report(0.0, log_of_run(run)))
+    counters.take(ReportedRows(0.0, log_of_run(run)))
     return counters
 
 
@@ -48,14 +48,14 @@ def sums(targets: dict[int, TargetCounters], name: str) -> int:
 
 
 def accepted(targets: Iterable[TargetCounters]) -> list[int]:
-    """Drafts by how many of their tokens were accepted."""
+    """Drafts by their number of accepted tokens."""
     lengths = [length for one in targets for length in one.accepted.elements()]
     return np.bincount(np.array(lengths, dtype=int)).tolist() if lengths else []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_targets_counts_are_sums_of_the_tables_of_the_whole_log(kind: str, seed: int) -> None:
+def test_counts_of_targets_are_sums_of_the_tables(kind: str, seed: int) -> None:
     scenario = star(**({"workload": SHORT, "seed": seed} | KINDS[kind]))
     run = simulate(scenario)
     rows, counts = run.frame(), counted(scenario, run)
@@ -77,29 +77,29 @@ def test_targets_counts_are_sums_of_the_tables_of_the_whole_log(kind: str, seed:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("a batch", "no drafter")])
-def test_what_drafters_saw_is_what_targets_did_but_for_the_first_and_last_tokens_of_texts(kind: str) -> None:
+def test_drafters_count_all_but_first_and_last_tokens(kind: str) -> None:
     scenario = star(**({"workload": SHORT} | KINDS[kind]))
     fleet = resolve(scenario)
     run = simulate(scenario)
     rows, counts = run.frame(), counted(scenario, run)
-    if fleet.routed:  # of a session that moves the drafters learn less
+    if fleet.routed:  # of a session that moves, drafters learn less
         assert 0 < sums(counts.drafting, "committed") < sums(counts.verifying, "committed")
         return
     verified = verifications_of(run.columns()).frame()
     last = verified.groupby(["tag", "request"]).base.transform("max") == verified.base
-    told = verified[~last]
+    reported = verified[~last]
     bases = rows[(rows.event == "draft-request") & rows.station.str.startswith("drafter")].groupby("request").base
     assert sums(counts.drafting, "committed") == (bases.max() - bases.min()).sum()
     if fleet.in_turn:
-        assert sums(counts.drafting, "rounds") == len(told)
-        assert sums(counts.drafting, "drafted") == told.draft_tokens.sum()
-        assert sums(counts.drafting, "accepted_tokens") == told.acceptance_length.sum()
+        assert sums(counts.drafting, "rounds") == len(reported)
+        assert sums(counts.drafting, "drafted") == reported.draft_tokens.sum()
+        assert sums(counts.drafting, "accepted_tokens") == reported.acceptance_length.sum()
         waits_s = rounds_of(run.columns()).frame().wait_s
         assert counts.waits.sum_s == pytest.approx(waits_s.sum())
         assert sum(counts.waits.numbers) == len(waits_s)
 
 
-def test_busy_time_and_steps_of_a_station_are_those_of_its_rows() -> None:
+def test_busy_time_and_steps_match_the_stations_rows() -> None:
     scenario = star(workload=SHORT)
     run = simulate(scenario)
     rows, counts = run.frame(), counted(scenario, run)
@@ -115,7 +115,7 @@ def test_a_running_step_counts_as_busy_time() -> None:
     rows = RUN.frame()
     first = int(rows[(rows.event == "start") & (rows.station == "drafter")].index[0])
     counters = Counters(FLEET)
-    counters.take(Report(0.0, log_of_run(RUN)[: (first + 1) * WIDTH]))
+    counters.take(ReportedRows(0.0, log_of_run(RUN)[: (first + 1) * WIDTH]))
     assert counters.stations["drafter"].busy_until_s(float(rows.time_s[first]) + 0.25) == pytest.approx(0.25)
 
 
@@ -123,11 +123,11 @@ def test_a_running_step_counts_as_busy_time() -> None:
 @repeatable
 def test_pieces_of_a_log_count_like_the_whole(pieces: list[int]) -> None:
     log, whole, growing = log_of_run(RUN), Counters(FLEET), Counters(FLEET)
-    whole.take(Report(5.0, log))
+    whole.take(ReportedRows(5.0, log))
     place = 0
     for piece in [*pieces, len(log)]:
         before = growing.committed
-        growing.take(Report(5.0, log[place : place + piece * WIDTH]))
+        growing.take(ReportedRows(5.0, log[place : place + piece * WIDTH]))
         assert growing.committed >= before
         place += piece * WIDTH
     for name in ("drafting", "verifying", "stations", "waits", "first", "latency"):
@@ -140,7 +140,7 @@ RUN = simulate(SCENARIO)
 FLEET = resolve(SCENARIO)
 
 
-def test_a_time_is_counted_under_the_first_edge_that_is_not_below_it() -> None:
+def test_times_are_counted_under_the_first_edge_not_below() -> None:
     times = Histogram()
     for time_s in (0.0005, 0.001, 0.002, 400.0):
         times.add(time_s)
@@ -165,7 +165,7 @@ def test_recent_metrics_of_a_short_run_are_its_metrics(side: str) -> None:
     if side == "drafters alone":
         log = [value for row in log_rows(log) if row[1] == "drafter" for value in row]
     counters, measured = Counters(resolve(scenario)), measure(run)
-    counters.take(Report(end_s, log))
+    counters.take(ReportedRows(end_s, log))
     (recent,) = counters.recent_metrics()
     assert recent["load"] == pytest.approx(measured["load"].value)
     assert recent["service_s"] == pytest.approx(measured["service_s"].value)
@@ -239,9 +239,9 @@ def test_a_restarted_station_has_nothing_open() -> None:
     rows = RUN.frame()
     opened = int(rows[(rows.event == "draft-request") & rows.flag].index[0]) + 1
     counters = Counters(FLEET)
-    counters.take(Report(0.0, log[: opened * WIDTH]))
+    counters.take(ReportedRows(0.0, log[: opened * WIDTH]))
     assert counters.stations["drafter"].texts
     restart = list(log[:WIDTH])
     restart[1], restart[3] = "drafter", "restart"
-    counters.take(Report(0.0, restart))
+    counters.take(ReportedRows(0.0, restart))
     assert not counters.stations["drafter"].texts

@@ -1,4 +1,4 @@
-"""Where a target's next round stands: rate limits, weights in virtual time, and what a drafter tells its router."""
+"""Start of a target's next round: rate limits, weights in virtual time, and a drafter's views."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def test_without_weights_and_limits_everybody_may_start_at_once() -> None:
     assert Discipline(ResolvedDrafters().order, targets=3).target_of(7) == 1
 
 
-def test_rounds_of_a_limited_target_start_a_fixed_time_apart_and_others_at_once() -> None:
-    """Targets 0 and 1 have limits of their own; the last entry, no limit, holds for all further ones."""
+def test_rate_limits_space_the_rounds_of_limited_targets_only() -> None:
+    """Targets 0 and 1 have their own limits; the last entry, no limit, applies to all further ones."""
     held = Discipline(ResolvedDrafters().order, (0.5, 4.0, 0.0))
     assert held.limited
     assert [held.not_before_s(0, now_s) for now_s in (1.0, 1.5, 9.0, 9.0)] == [1.0, 3.0, 9.0, 11.0]
@@ -30,7 +30,7 @@ def test_rounds_of_a_limited_target_start_a_fixed_time_apart_and_others_at_once(
     assert [held.not_before_s(target, 1.0) for target in (2, 3, 3)] == [0.0, 0.0, 0.0]
 
 
-def test_weights_space_rounds_in_virtual_time_and_credit_is_kept_up_to_two_rounds() -> None:
+def test_weights_space_rounds_in_virtual_time_with_bounded_credit() -> None:
     weighed = Discipline(Weighted((4.0, 1.0)))
     assert [weighed.virtual_start(0) for _ in range(3)] == [0.0, 0.25, 0.5]
     assert [weighed.virtual_start(target) for target in (1, 1, 2)] == [0.0, 1.0, 0.0]  # the last weight for the rest
@@ -41,7 +41,7 @@ def test_weights_space_rounds_in_virtual_time_and_credit_is_kept_up_to_two_round
     assert not weighed.plain
 
 
-def test_a_drafter_tells_its_router_the_work_that_waits_in_smoothed_times() -> None:
+def test_views_report_waiting_work_in_smoothed_times() -> None:
     hub = DrafterStation("drafter.1", ResolvedDrafters(route=Affinity()), drafter=1)
 
     def run_step(duration_s: float) -> list[object]:

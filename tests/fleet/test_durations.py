@@ -1,4 +1,4 @@
-"""What the time of a step depends on: places of the profile's grid, rows, and what they are filled up with."""
+"""Inputs of a step's time: tokens, context, rows and padding."""
 
 from itertools import islice
 
@@ -36,7 +36,7 @@ TIME = StepTime(
 
 
 def step(kind: StepKind, *rows: tuple[int, int], ballast: int = 0) -> Step:
-    """A step whose members have these tokens and committed lengths."""
+    """Return a step; each member has its tokens and its committed length."""
     members = tuple(Member(tag, 0, 1, base, tokens) for tag, (tokens, base) in enumerate(rows))
     return Step(1, kind, members, ballast=ballast)
 
@@ -65,7 +65,7 @@ rows = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 50)), min_size=1, ma
 
 @repeatable
 @given(rows, st.integers(0, 4), st.booleans(), st.sampled_from(["draft", "verify", "prefill"]))
-def test_rows_beyond_the_longest_count_their_tokens_padded_or_not_and_finished_rows_the_longest_ones(
+def test_further_rows_count_their_tokens_padded_or_not(
     members: list[tuple[int, int]], ballast: int, padded: bool, kind: StepKind
 ) -> None:
     one = step(kind, *members, ballast=ballast)
@@ -87,8 +87,8 @@ def test_what_the_members_work_on_may_differ_from_the_plan() -> None:
     assert nodes_of(step("verify", (2, 30)), CHAIN) is None
 
 
-def test_a_draft_is_slower_after_idleness_and_catches_up_for_each_token() -> None:
-    """Idleness does not slow what else a drafter does."""
+def test_drafts_are_slower_after_idle_gaps() -> None:
+    """Idle gaps slow drafts only."""
     idle = IdleEffect(gaps_s=(0.0, 10.0), slowdowns=(1.0, 2.0), recoveries=(1.0, 0.5))
     single = [StepTime(base_s=base_s) for base_s in (2.0, 3.0, 5.0)]
     times = DrafterTimes(0, *single, 0.25, idle, Overhead())
@@ -114,7 +114,7 @@ def test_multipliers_go_on_for_ever_and_are_new_ones() -> None:
     assert np.mean(drawn) == pytest.approx(1.0, abs=0.05)
 
 
-def test_each_kind_of_step_has_its_own_time_and_verified_trees_their_nodes() -> None:
+def test_each_kind_of_step_has_its_own_time() -> None:
     def per_token(base_s: float) -> StepTime:
         return StepTime(base_s=base_s, per_token_s=1.0)
 

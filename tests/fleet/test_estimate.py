@@ -25,7 +25,7 @@ from fleet.hardware.passes import (
     roofline_of,
 )
 from fleet.hardware.profile import estimated_profile, placed, placed_of
-from fleet.hardware.shape import Shape
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.labels import basis_of, estimated_numbers, label_of
 from fleet.times.profile import STEPS, HardwareProfile, read_profile, write_profile
@@ -72,7 +72,7 @@ def test_a_shape_has_as_many_parameters_as_its_checkpoint(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if shipped_models()[name]["parameters"] % 10**6])
-def test_a_shape_whose_checkpoint_was_counted_has_exactly_its_parameters(model: str) -> None:
+def test_shapes_have_their_checkpoints_parameters(model: str) -> None:
     assert shape_of(model).parameters() == shipped_models()[model]["parameters"]
 
 
@@ -114,7 +114,7 @@ def test_a_shape_has_as_many_parameters_as_transformers_makes(kind: str, change:
 @pytest.mark.parametrize(
     "model", ["llama-3.1-8b", "gemma-3-27b", "qwen3-30b-a3b", "eagle3-llama-3.1-8b", "glm-4.5-air"]
 )
-def test_a_pass_takes_at_least_what_the_peaks_of_its_device_allow(model: str, device: str) -> None:
+def test_passes_are_not_faster_than_the_devices_peaks(model: str, device: str) -> None:
     for precision in precisions_of(device_of(device)):
         for parallel in PARALLEL[:2]:
             place = on(model, device, parallel, precision)
@@ -157,14 +157,14 @@ def test_time_never_falls_with_the_size_of_a_model(model: str, key: str) -> None
 
 @pytest.mark.parametrize("device", ["h100", "l40s"])
 @pytest.mark.parametrize("model", ["llama-3.1-70b", "llama-3.2-1b", "qwen3-235b-a22b"])
-def test_a_model_on_t_devices_is_never_faster_than_a_tth_of_its_time_on_one(model: str, device: str) -> None:
+def test_tensor_parallel_speedup_is_at_most_linear(model: str, device: str) -> None:
     for fed in (1, 64, 2048):
         alone_s = roofline_of(on(model, device)).mean_s(fed, 2000)
         for parallel in PARALLEL[1:]:
             assert roofline_of(on(model, device, parallel)).mean_s(fed, 2000) >= alone_s / parallel
 
 
-def test_a_large_model_gains_from_a_second_device_and_more_by_nvlink_than_by_pcie() -> None:
+def test_large_models_gain_more_from_nvlink_than_from_pcie() -> None:
     def gain(device: str) -> float:
         one_s, two_s = (roofline_of(on("llama-3.1-70b", device, count)).mean_s(256) for count in (1, 2))
         return one_s / two_s
@@ -173,7 +173,7 @@ def test_a_large_model_gains_from_a_second_device_and_more_by_nvlink_than_by_pci
     assert gain("h100-pcie") < gain("h100")
 
 
-def test_between_its_knots_a_roofline_is_within_a_hundredth_of_the_formula() -> None:
+def test_interpolated_rooflines_are_within_one_percent_of_the_formula() -> None:
     for model in ("llama-3.1-8b", "qwen3-30b-a3b"):
         place = on(model, "h100")
         roofline = roofline_of(place)
@@ -196,7 +196,7 @@ def test_smaller_weights_are_read_sooner() -> None:
     assert by_precision["int4"] < by_precision["fp8"] == by_precision["int8"] < by_precision["bf16"]
 
 
-def test_every_number_of_a_device_and_an_engine_has_a_labelled_source() -> None:
+def test_device_and_engine_figures_have_labelled_sources() -> None:
     for made in (*map(device_of, shipped_devices()), *map(engine_of, shipped_engines())):
         for name, figure in made.figures().items():
             assert figure.label in LABELS, name
@@ -229,7 +229,7 @@ def test_an_estimated_profile_survives_its_file(tmp_path: Path) -> None:
     assert read_profile("pair.json", tmp_path) == pair()
 
 
-def test_a_draft_is_passes_of_the_drafter_and_a_verification_one_of_the_target() -> None:
+def test_drafts_take_one_pass_per_token_verifications_one() -> None:
     profile, target = pair(), roofline_of(on("llama-3.1-8b", "h100"))
     step_s = engine_of("graphs").step_s.value
     head = roofline_of(on("eagle3-llama-3.1-8b", "h100"), in_turn=True)
@@ -241,7 +241,7 @@ def test_a_draft_is_passes_of_the_drafter_and_a_verification_one_of_the_target()
     assert alone.draft.mean_s(1, 500) == pytest.approx(alone.decode.mean_s(1, 500))
 
 
-def test_a_realigned_batch_writes_the_caches_of_all_rows_and_a_transfer_sends_one() -> None:
+def test_realignment_rewrites_all_caches_and_transfer_sends_one() -> None:
     profile = pair()
     place = on("llama-3.1-8b", "h100").device
     both_bytes = sum(shape_of(name).cache_bytes_per_token() for name in ("llama-3.1-8b", "eagle3-llama-3.1-8b"))
@@ -251,7 +251,7 @@ def test_a_realigned_batch_writes_the_caches_of_all_rows_and_a_transfer_sends_on
     assert 1 < profile.transfer.mean_s(100) / (100 * head_bytes / place.link_bytes_per_s.value) < 3
 
 
-def test_an_eager_program_takes_its_launches_where_its_device_would_be_faster() -> None:
+def test_eager_passes_are_bound_by_launches_on_fast_devices() -> None:
     layer_s = engine_of("eager").layer_s.value
     assert pair("eager").decode.mean_s(1, 100) == pytest.approx(32 * layer_s)
     assert pair("eager").draft.mean_s(1, 100) == pytest.approx(layer_s)
@@ -314,7 +314,7 @@ def test_a_model_is_a_config_json_or_its_folder(tmp_path: Path) -> None:
         ({"head_dim": True}, "head_dim = True"),
     ],
 )
-def test_a_config_that_is_not_understood_is_refused_in_one_line(change: dict[str, Any], line: str) -> None:
+def test_unknown_configs_are_refused_in_one_line(change: dict[str, Any], line: str) -> None:
     with pytest.raises(InputError, match=f"^here: {re.escape(line)}") as refusal:
         shape_of_config("tiny", CONFIG | change, "here")
     assert "\n" not in str(refusal.value)
@@ -335,5 +335,5 @@ def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:
 
 
 def test_shapes_are_values() -> None:
-    assert isinstance(shape_of("llama-3.1-8b"), Shape)
+    assert isinstance(shape_of("llama-3.1-8b"), ModelShape)
     assert shape_of("llama-3.1-8b").cache_bytes_per_token() == 131072

@@ -1,4 +1,4 @@
-"""What a scenario's acceptance comes to, in words; how many models are a crowd on a host."""
+"""A scenario's acceptance in words, and the number of models that crowd a host."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ from fleet.times.step_time import StepTime
     ("model", "said"),
     [
         (Recorded(5, ((5, 5, 4), (5, 3))), "recorded in 2 sessions: 4.40 accepted tokens a round"),
-        (PerPosition((0.5,)), "per-position"),  # a depth of 5 is more than it knows
+        (PerPosition((0.5,)), "per-position"),  # deeper than the recording
         (Agreement(("1101",), 0.5), "agreement"),  # of single tokens
     ],
 )
-def test_an_acceptance_model_is_named_with_its_mean_where_it_has_one(model: Acceptance, said: str) -> None:
+def test_acceptance_models_are_named_with_their_mean(model: Acceptance, said: str) -> None:
     assert accepts(model, 5) == said
 
 
@@ -50,7 +50,7 @@ def test_only_lengths_that_a_profile_measured_can_be_replaced(
 
 
 @pytest.mark.parametrize(("count", "cores", "crowded"), [(1, 2, False), (2, 2, True), (3, 4, False), (4, 4, True)])
-def test_more_models_than_cores_are_a_crowd_unless_they_share_a_device(count: int, cores: int, crowded: bool) -> None:
+def test_more_models_than_cores_crowd_unless_sharing_a_device(count: int, cores: int, crowded: bool) -> None:
     assert crowds(resolve(make_scenario({"verifiers": {"count": count}})), cores) == crowded
     verifiers = {"count": count, "device": "host"}
     shared = make_scenario({"devices": {"host": {}}, "verifiers": verifiers, "drafters": {"device": "host"}})

@@ -1,4 +1,4 @@
-"""Fault scripts: what a scenario may say of faults, when it happens to whom, and what becomes of messages."""
+"""Fault scripts: their keys, the moments of processes, and the fate of messages."""
 
 from collections import Counter
 from typing import Any
@@ -45,7 +45,7 @@ def test_a_scenario_reads_faults_with_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         ({"what": "explode"}, "what"),
         ({"what": "kill"}, "node"),
@@ -61,32 +61,32 @@ def test_a_scenario_reads_faults_with_units() -> None:
         (KILL | {"node": "router"}, "node = 'router' is no station"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused_by_its_key(fault: dict[str, Any], told: str) -> None:
+def test_a_fault_that_cannot_be_is_refused_by_its_key(fault: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match="faults") as refused:
         lively(fault)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"verifiers": {}}, "verifiers.patience_s = 0"),
         ({"drafters": {}}, "drafters.lease_s = 0"),
         ({"drafters": {"count": 0}, "verifiers": {}}, "leave faults out"),
     ],
 )
-def test_faults_for_which_somebody_would_wait_for_ever_are_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_faults_for_which_somebody_would_wait_for_ever_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         lively(KILL, **changes)
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "message"),
     [("drafters.lease_s", "verifiers.patience_s = 0"), ("verifiers.rejoin_s", "leave verifiers.rejoin_s")],
 )
-def test_leases_and_retries_without_patience_are_refused(key: str, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_leases_and_retries_without_patience_are_refused(key: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         change_scenario(star(), {key: 3.0})
 
 
@@ -107,7 +107,7 @@ def test_moments_come_in_the_order_of_time() -> None:
     ]
 
 
-def test_a_message_arrives_once_and_on_time_where_nothing_hits_it() -> None:
+def test_unaffected_messages_arrive_once_and_on_time() -> None:
     others = (
         LinkFault("drop", 1.0, node="verifier.1"),
         LinkFault("drop", 1.0, at_s=5.0),
@@ -142,7 +142,7 @@ def test_as_many_messages_are_hit_as_the_share_says() -> None:
         assert abs(arrivals[copies] / sent - share) < 3.89 * deviation  # 99.99 %
 
 
-def test_random_scripts_are_equal_for_equal_seeds_valid_and_of_every_kind() -> None:
+def test_random_scripts_are_valid_and_reproducible() -> None:
     names = ["drafter"], ["verifier.1", "verifier.2", "verifier.3"]
     scripts = [random_script(seed, *names, length_s=10.0, outage_s=2.0) for seed in range(200)]
     assert scripts == [random_script(seed, *names, length_s=10.0, outage_s=2.0) for seed in range(200)]

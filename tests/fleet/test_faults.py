@@ -1,7 +1,7 @@
-"""One drafter and its targets under random interleavings and faults: a state machine that checks the laws throughout.
+"""One drafter and its targets under random interleavings and faults: a state machine checks the laws after every step.
 
-Each link keeps the order of its messages, as TCP does; beyond that anything may happen: any delay, copies of
-messages at once or much later, strangers, steps of any length, a guest target that leaves when it likes.
+Each link keeps the order of its messages, as TCP does. Everything else is random: delays, copies of messages, unknown
+senders, step times, and a guest target that leaves at any time.
 """
 
 from collections import deque
@@ -56,7 +56,7 @@ def pick(options: Sequence[T], choice: int) -> T:
 
 
 def snapshot(station: Station) -> tuple[object, ...]:
-    """Everything that decides what the station does next."""
+    """Return the whole state that decides the station's next step."""
     cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
     return (
         dict(station.sessions), list(station.waiting), list(station.program), station.running,
@@ -65,7 +65,7 @@ def snapshot(station: Station) -> tuple[object, ...]:
 
 
 class FaultyStar(RuleBasedStateMachine):
-    """Real stations on links that a test controls, beside a plain model of what must come out."""
+    """Real stations on links that a test controls, beside a plain model of the expected results."""
 
     @initialize(
         count=st.integers(1, 3),
@@ -99,7 +99,7 @@ class FaultyStar(RuleBasedStateMachine):
         self.delivered: dict[tuple[str, Message], None] = {}  # an ordered set
         self.queue: list[tuple[int, int]] = []  # (tag, priority) as the drafter should serve them
         self.guest_request, self.guest_is_in = 0, False
-        # What has come out so far.
+        # Results so far.
         self.committed: dict[Stream, int] = {}
         self.joined = [0] * count
         self.finished: list[Stream] = []
@@ -152,7 +152,7 @@ class FaultyStar(RuleBasedStateMachine):
     def device_finishes(self, choice: int, accepted: int) -> None:
         self.finish(pick(self.running, choice), accepted)
 
-    # Strangers and faults.
+    # Unknown senders and faults.
 
     @rule(message=st.sampled_from([DraftRequest(STRANGER, 0, 2, 9), Leave(STRANGER, 0)]))
     def stranger_writes_to_the_drafter(self, message: Message) -> None:
@@ -183,7 +183,7 @@ class FaultyStar(RuleBasedStateMachine):
     @precondition(lambda self: self.events > 30)
     @rule()
     def everything_in_flight_arrives(self) -> None:
-        """Progress: once links deliver and devices go on, every request is complete, exactly once."""
+        """Progress: once links deliver and devices run, every request is complete, exactly once."""
         for _ in range(40 * REQUESTS * len(self.verifiers)):
             for _ in self.free_users:
                 self.user_asks(0)
@@ -199,11 +199,11 @@ class FaultyStar(RuleBasedStateMachine):
         assert not any(verifier.sessions for verifier in self.verifiers)
         assert set(self.drafter.sessions) <= {GUEST}
 
-    # How the parts work, and what each must obey.
+    # Parts and their laws.
 
     @property
     def free_users(self) -> list[int]:
-        """Targets whose user has something left to ask and nothing to wait for."""
+        """Targets with requests left and none open."""
         complete = [sum(stream[0] == tag for stream in self.finished) for tag in range(len(self.verifiers))]
         return [tag for tag, joined in enumerate(self.joined) if joined == complete[tag] < REQUESTS]
 
@@ -301,7 +301,7 @@ class FaultyStar(RuleBasedStateMachine):
             else:
                 assert isinstance(instruction, Released | Finished) or instruction.tag == GUEST
 
-    # The laws that hold at every moment.
+    # Laws at every moment.
 
     @invariant()
     def the_verifiers_commit_what_was_accepted_and_no_more_than_asked(self) -> None:

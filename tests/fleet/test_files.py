@@ -1,4 +1,4 @@
-"""A file is whole or as it was: every write goes beside its place first, through one function."""
+"""A file is whole or unchanged: every write goes beside its place first, through one function."""
 
 import ast
 import os
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @given(st.lists(st.one_of(st.binary(), st.text()), min_size=1))
-def test_a_file_holds_what_was_written_last_and_nothing_lies_beside_it(
+def test_files_have_the_last_content_and_no_leftovers(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes | str]
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
@@ -34,7 +34,7 @@ def test_a_file_holds_what_was_written_last_and_nothing_lies_beside_it(
 
 
 def places(folder: Path) -> dict[str, Path]:
-    """Places of every kind, good and bad, by what they are."""
+    """Places of every kind, good and bad, by name."""
     folder.mkdir(exist_ok=True)
     (folder / "old").write_text("old")
     (folder / "a folder").mkdir()
@@ -67,12 +67,12 @@ def places(folder: Path) -> dict[str, Path]:
 
 
 def state(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, with what it holds."""
+    """Return every file below a folder, with its content."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def raised(call: Callable[..., None], *arguments: object) -> str | None:
-    """The line of what a call raises."""
+    """Return the error line of a call."""
     try:
         call(*arguments)
     except InputError as error:
@@ -106,7 +106,7 @@ def test_what_a_check_says_beforehand_is_what_writing_does(kind: str, tmp_path: 
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_a_folder_is_checked_as_what_is_written_into_it_will_fare(tmp_path: Path) -> None:
+def test_folder_checks_predict_whether_writing_succeeds(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for good in (tmp_path, tmp_path / "new" / "newer"):
         check_folder(good)
@@ -119,7 +119,7 @@ def test_a_folder_is_checked_as_what_is_written_into_it_will_fare(tmp_path: Path
             write_file(bad / "result", "")
 
 
-def test_a_link_stays_and_so_do_the_rights_of_a_file(tmp_path: Path) -> None:
+def test_links_and_permissions_are_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     (tmp_path / "file").chmod(0o640)
     (tmp_path / "link").symlink_to("file")
@@ -146,7 +146,7 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_a_full_device_is_told_and_stays() -> None:
+def test_full_devices_are_reported_and_kept() -> None:
     check_writable(Path("/dev/full"))
     with pytest.raises(OutputError, match=r"/dev/full: cannot be written \(No space left on device\)$"):
         write_file(Path("/dev/full"), "too much")
@@ -172,7 +172,7 @@ except InputError as error:
     ("largest", "lines"), [(20_000, ["checked", "cannot be written"]), (100, ["cannot be written"])]
 )
 def test_what_does_not_fit_leaves_the_old_file(largest: int, lines: list[str], tmp_path: Path) -> None:
-    """The system's limit of a file's size stands for a full disk: the writes fail in the same place."""
+    """The system's limit of a file's size replaces a full disk: the writes fail in the same place."""
     (tmp_path / "file").write_text("old")
     status, out, err = ended(start("-c", WRITE, tmp_path / "file", "30000", largest_file_bytes=largest))
     assert (status, err) == (0, "")
@@ -188,8 +188,8 @@ def test_what_does_not_fit_leaves_the_old_file(largest: int, lines: list[str], t
         ("size=16k,ro", ["cannot be written (Read-only file system)"]),
     ],
 )
-def test_a_full_disk_and_a_read_only_one_are_told(options: str, lines: list[str], tmp_path: Path) -> None:
-    """On real file systems in memory, where this user may mount one in a name space of its own."""
+def test_full_and_read_only_disks_are_reported(options: str, lines: list[str], tmp_path: Path) -> None:
+    """Uses real file systems in memory, if this user may mount them."""
     alone = ["unshare", "--user", "--map-root-user", "--mount"]
     mount = f"mount -t tmpfs -o {options} tmpfs '{tmp_path}'"
     try:
@@ -207,7 +207,7 @@ def test_a_full_disk_and_a_read_only_one_are_told(options: str, lines: list[str]
         assert expected in line
 
 
-# The law that holds all rooms to it.
+# All rooms follow the law.
 
 ROOMS = ("fleet", "sim", "engine", "figures", "calibrate", "experiments", "specfleet")
 WRITERS = {
@@ -222,8 +222,8 @@ INTO_MEMORY = {
     "savez_compressed": 0,
     "write_table": 1,
     "dump": 1,
-}  # which argument is where to
-FREE = {"fleet/files.py", "engine/node/device_lock.py"}  # the function itself; a lock, which holds nothing
+}  # position of the destination argument
+FREE = {"fleet/files.py", "engine/node/device_lock.py"}  # the function itself; a lock, which has no content
 FINE = {
     "json.dump(measure(), sys.stdout, indent=2)",
     "Path(os.devnull).open('w')",
@@ -233,7 +233,7 @@ FINE = {
 
 
 def writes(path: Path) -> Iterator[str]:
-    """Yield the calls of a module that put a file somewhere by another way than `write_file`."""
+    """Yield the calls of a module that write a file without `write_file`."""
     tree = ast.parse(path.read_text())
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     in_memory = {name for node in assigned if "io.BytesIO()" in ast.unparse(node.value) for name in _names(node)}
@@ -261,7 +261,7 @@ def _is_writer(call: ast.Call, in_memory: set[str]) -> bool:
 
 
 def _mode(call: ast.Call) -> set[str]:
-    """The letters of all short texts among the arguments of `open`: its mode is one of them."""
+    """The letters of all short texts among the arguments of `open`, of which one is the mode."""
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     texts = [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
     return set("".join(text for text in texts if len(text) <= 3))
@@ -293,7 +293,7 @@ def test_the_law_sees_a_writer(line: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def heard() -> Iterator[None]:
-    """Ctrl-C, even where these tests run in the background of a shell, whose programs do not hear it."""
+    """Send Ctrl-C, also if these tests run in the background of a shell, where programs ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -307,10 +307,10 @@ def heard() -> Iterator[None]:
         *(("probe", call) for call in ("open", "write", "close")),
     ],
 )
-def test_a_signal_at_any_moment_leaves_a_whole_file_or_none(
+def test_signals_leave_a_whole_file_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, call: str
 ) -> None:
-    """It is handled right after the call that it came with, as far as the file allows."""
+    """The signal is handled right after the interrupted call, as far as the file allows."""
     real, came = getattr(os, call), []
 
     def calls(*arguments: Any, **options: Any) -> Any:

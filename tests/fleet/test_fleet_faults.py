@@ -1,7 +1,7 @@
-"""Every kind of fleet under random interleavings and faults: nobody is lost, nobody is served twice, progress always.
+"""Every kind of fleet under random interleavings and faults: no request is lost or served twice, and all progress.
 
-The stations are those that a scenario builds; messages go over links that keep their order, take any time, and may
-bring a copy of what they brought before at any moment. Steps take any time. The laws are checked after every step.
+The stations are those of a scenario. Links keep the order of messages, take any time, and may repeat earlier
+messages. Steps take any time. The laws are checked after every step.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ NAMES = (
 
 
 def snapshot(station: Station) -> tuple[object, ...]:
-    """Everything that decides what the station does next."""
+    """Return the whole state that decides the station's next step."""
     cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
     return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
 
@@ -94,7 +94,7 @@ class FaultyFleet(StationsMachine):
                 to = ROUTER if routed else self.fleet.drafter_name(self.fleet.drafter_of(tag))
                 self.links.setdefault((name, to), deque()).append(instruction)
             case Routed():
-                # Each target's messages to a drafter stay in order, whoever routed them.
+                # Each target's messages to a drafter stay in order on any route.
                 link = self.target(instruction.tag), self.fleet.drafter_name(instruction.drafter)
                 self.links.setdefault(link, deque()).append(instruction.message)
             case Draft(tag) | Refusal(tag):
@@ -162,7 +162,7 @@ class FaultyFleet(StationsMachine):
                 assert sum(station.grants.out.values()) <= BUDGET
 
     def teardown(self) -> None:
-        """From wherever the test left it, the fleet must come to its end by itself."""
+        """The fleet must finish from every state."""
         if not hasattr(self, "stations"):
             return
         for _ in range(20_000):

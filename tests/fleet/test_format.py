@@ -1,4 +1,4 @@
-"""Files say which format they are of; one of another format is refused in a line that says what to do."""
+"""Files carry their format; another format is refused in a line that says what to do."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The glossary has every metric that runs have, with its unit, and no other; the record table is what its row says."""
+"""The glossary has every metric of runs, with its unit, and no other; the record table matches its row."""
 
 from typing import Any
 
@@ -71,22 +71,22 @@ def scenario_of(changes: dict[str, Any]) -> Scenario:
 
 
 def measured(run: Run) -> Run:
-    """The run as if its devices had been measured."""
+    """The run as if its devices were measured."""
     curve = EnergyCurve("a device", (0.0, 1e9), (0.0, 1e9))
     return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=(curve,)))
 
 
-def test_every_metric_has_an_entry_with_its_unit_and_every_entry_a_metric() -> None:
+def test_metrics_and_glossary_entries_match() -> None:
     units = {one.name: one.unit for one in METRICS}
-    seen = set()
+    measured_names = set()
     for case, changes in RUNS.items():
         metrics = measure(measured(simulate(scenario_of(changes))))
-        seen |= set(metrics)
+        measured_names |= set(metrics)
         for name, metric in metrics.items():
             unit, _, parameter = metric.unit.partition(", ")
             assert unit == units.get(name), f"{case}: {name}"
             assert not parameter or name in ("utility", "bottleneck", "cost_per_million_tokens")
-    assert seen == set(units)
+    assert measured_names == set(units)
 
 
 def test_entries_are_full_sentences_under_names_of_their_own() -> None:
@@ -99,7 +99,7 @@ def test_entries_are_full_sentences_under_names_of_their_own() -> None:
         assert one.unit
 
 
-def test_the_record_table_has_the_columns_of_a_row_in_types_that_parquet_keeps() -> None:
+def test_record_columns_match_the_row() -> None:
     stored = {float: "double", int: "int64", str: "string", bool: "bool"}
     assert [(field.name, str(field.type)) for field in SCHEMA] == [
         (name, stored[kind]) for name, kind in Row.__annotations__.items()

@@ -1,4 +1,4 @@
-"""Columns and groups of rows, against loops over the rows that say the same."""
+"""Columns and groups of rows against plain loops."""
 
 import math
 from collections import defaultdict
@@ -14,7 +14,7 @@ from fleet.records.columns import Table, Words
 from fleet.records.metrics.grouped import Groups, at, find, packed
 from tests.helpers.stars import repeatable
 
-# Small keys that meet often, and some as far apart as keys can be: a packed key has to hold all of them.
+# Small keys that repeat often, and keys as far apart as possible: a packed key must distinguish all.
 keys = st.one_of(st.integers(-2, 2), st.sampled_from([-(2**62), 2**40, 2**62, 2**62 + 1]))
 named = st.lists(st.tuples(keys, keys, keys), max_size=30)
 values = st.floats(-100, 100)
@@ -26,7 +26,7 @@ def columns(rows: list[tuple[int, ...]]) -> tuple[np.ndarray, ...]:
 
 @repeatable
 @given(st.lists(st.tuples(st.tuples(keys, keys, keys), values, st.booleans()), max_size=30))
-def test_groups_say_of_rows_that_agree_what_a_loop_over_them_says(
+def test_groups_agree_with_a_plain_loop(
     rows: list[tuple[tuple[int, int, int], float, bool]],
 ) -> None:
     of: dict[tuple[int, ...], list[int]] = defaultdict(list)
@@ -71,7 +71,7 @@ def test_what_is_not_there_is_not_a_number() -> None:
     assert at(np.array([]), np.array([-1])).tolist() == pytest.approx([math.nan], nan_ok=True)
 
 
-def test_a_table_selects_and_adds_and_words_are_in_alphabetical_order() -> None:
+def test_tables_select_and_add_columns_and_sort_words() -> None:
     table = Table.of_arrow(pa.table({"name": ["b", "a", "b", "c"], "time_s": [1.0, 2.0, 3.0, 4.0]}))
     assert table.name.present() == ["a", "b", "c"]
     assert table.name.among("b", "c", "x").tolist() == [True, False, True, True]

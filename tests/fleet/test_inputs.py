@@ -1,4 +1,4 @@
-"""How what users give is read: units by the suffix of a key, lists without brackets, texts, tables, their errors."""
+"""Reading user input: units by the suffix of a key, lists without brackets, texts, tables, their errors."""
 
 import math
 from pathlib import Path
@@ -57,7 +57,7 @@ MEANT: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("key", MEANT)
-def test_a_text_with_a_unit_is_the_number_that_its_key_means(key: str) -> None:
+def test_quantities_are_read_in_the_keys_unit(key: str) -> None:
     written, meant = MEANT[key]
     assert getattr(convert({key: written}, Quantities, "a.toml"), key) == meant
 
@@ -92,7 +92,7 @@ def test_every_unit_of_a_dimension_means_the_same_quantity(number: Any, key: str
         ("wait_s", "ten", "expected `float`"),
     ],
 )
-def test_a_unit_of_another_dimension_is_refused_with_those_that_are_allowed(key: str, value: Any, said: str) -> None:
+def test_wrong_units_are_refused_with_the_allowed_ones(key: str, value: Any, said: str) -> None:
     with pytest.raises(InputError) as refusal:
         convert({key: value}, Quantities, "a.toml")
     assert str(refusal.value).startswith(f"a.toml: {key}")
@@ -175,7 +175,7 @@ def test_a_broken_text_is_one_line_that_names_the_file(case: str, tmp_path: Path
     assert "\n" not in str(refusal.value)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
+def test_byte_order_marks_and_crlf_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfa = 1\r\nb = 2\r\n")
     assert read_toml(tmp_path / "a.toml") == {"a": 1, "b": 2}
 

@@ -1,4 +1,4 @@
-"""Signals are put off while something must not be torn, and then come."""
+"""Signals are deferred during a section, and then raised."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def test_a_signal_comes_after_what_must_not_be_torn(number: int) -> None:
         raise Interrupted(number)
 
     before = signal.signal(number, interrupt)
-    other = threading.Thread(target=lambda: os.kill(os.getpid(), number))  # whichever thread takes it
+    other = threading.Thread(target=lambda: os.kill(os.getpid(), number))  # any thread may receive it
     try:
         with pytest.raises(Interrupted) as raised, deferred():  # noqa: PT012
             other.start()
@@ -30,6 +30,6 @@ def test_a_signal_comes_after_what_must_not_be_torn(number: int) -> None:
         signal.signal(number, before)
 
 
-def test_the_line_says_what_ended_the_work_and_what_was_kept() -> None:
+def test_interruption_line_names_the_signal_and_kept_work() -> None:
     assert Interrupted(signal.SIGINT).line() == "interrupted; nothing was written"
     assert Interrupted(signal.SIGTERM, "kept: 2 files").line() == "ended by SIGTERM; kept: 2 files"

@@ -1,4 +1,4 @@
-"""Intervals number by number: their formulas, by hand for batches that one can follow on paper."""
+"""Interval formulas, by hand on small batches."""
 
 import math
 
@@ -26,9 +26,7 @@ from fleet.records.metrics.window import LEAST_RELAXATIONS, Window
         ([0.0] * 50 + [1.0] * 50, 0.9),  # 0.98, and 0.01 for 100 batches: the largest that is corrected for
     ],
 )
-def test_the_variance_of_a_mean_grows_with_the_correlation_of_neighbours(
-    means: list[float], correlation: float
-) -> None:
+def test_variance_of_a_mean_grows_with_neighbour_correlation(means: list[float], correlation: float) -> None:
     independent = np.var(means, ddof=1) / len(means)
     assert variance_of_mean(np.array(means)) == pytest.approx(independent * (1 + correlation) / (1 - correlation))
 
@@ -59,13 +57,13 @@ def test_equal_shares_in_all_batches_make_every_value_count() -> None:
 
 
 @pytest.mark.parametrize("each", [100.0, 1000.0])
-def test_shares_that_differ_between_batches_count_by_their_variance_however_many_values_there_are(each: float) -> None:
+def test_quantile_intervals_use_the_variance_between_batches(each: float) -> None:
     levels = quantile_levels([0.4 * each, 0.6 * each] * 5, [each] * 10, 0.5)
     error = 0.1 / 9 / 10 * (stats.t.ppf(0.975, 9) / stats.norm.ppf(0.975)) ** 2
     assert levels == pytest.approx(stats.beta.ppf([0.025, 0.975], 0.125 / error + 0.5, 0.125 / error + 0.5))
 
 
-def test_two_batches_have_levels_and_a_batch_without_values_takes_part() -> None:
+def test_two_batches_suffice_for_levels_even_with_an_empty_one() -> None:
     assert not any(map(math.isnan, quantile_levels([1.0, 2.0], [2.0, 2.0], 0.5)))
     assert all(map(math.isnan, quantile_levels([0.0, 0.0], [0.0, 0.0], 0.5)))
     without = quantile_levels([5.0, 0.0, 5.0], [10.0, 0.0, 10.0], 0.5)
@@ -81,12 +79,12 @@ def test_a_drift_is_the_first_fifth_against_the_second_half() -> None:
             assert drifts([early - 1, early + 1, 50.0, -90.0, 70.0, -1.0, 0.0, 0.0, 0.0, 1.0]) == drifting
 
 
-def test_five_batches_can_tell_a_drift_and_four_cannot() -> None:
+def test_drift_test_needs_five_batches() -> None:
     assert drifts([100.0, 50.0, 0.0, 0.1, 0.0])
     assert not drifts([100.0, 50.0, 0.0, 0.1])
 
 
-def test_two_constants_are_a_drift_unless_they_are_what_counting_makes_of_one() -> None:
+def test_two_constants_drift_unless_they_differ_by_one_count() -> None:
     for step, drifting in ((0.04, False), (0.06, True)):
         assert drifts([1.0 - step, 1.0 - step, *[1.0] * 8]) == drifting
 
@@ -104,25 +102,27 @@ def test_a_devices_memory_is_that_of_its_queue() -> None:
 
 
 def requests_inside(opened_s: np.ndarray, closed_s: np.ndarray) -> tuple[Table, Table]:
-    """Rows of joins and of commits: one of each a request."""
+    """Rows of joins and of commits, one of each for a request."""
     none = np.zeros(len(opened_s), dtype=int)
     named = {"tag": np.arange(len(opened_s)), "request": none}
     return Table.of(**named, event=Words(none, ["join"]), time_s=opened_s), Table.of(**named, time_s=closed_s)
 
 
 def test_the_memory_of_a_crowd_is_that_of_exponential_stays() -> None:
-    """M/M/inf: the number inside has covariance exp(-t / s), and so remembers 2 s, both sides counted."""
-    rng, told = np.random.default_rng(1), []
+    """M/M/inf: the number inside has covariance exp(-t / s), so its relaxation time is 2 s, both sides counted."""
+    rng, relaxations = np.random.default_rng(1), []
     for stay_s in (4.0, 16.0):
         for _ in range(20):
             opened_s = np.sort(rng.uniform(0.0, 1200.0, 12000))
             rows, commits = requests_inside(opened_s, opened_s + rng.exponential(stay_s, 12000))
-            told.append(_of_number_inside_s(rows, commits, Window(np.linspace(200.0, 1200.0, 11))) / stay_s)
-    assert np.mean(told[:20]) == pytest.approx(2.0, rel=0.25)  # sums that stop where they fall to zero err upwards
-    assert np.mean(told[20:]) == pytest.approx(2.0, rel=0.25)
+            relaxations.append(_of_number_inside_s(rows, commits, Window(np.linspace(200.0, 1200.0, 11))) / stay_s)
+    assert np.mean(relaxations[:20]) == pytest.approx(
+        2.0, rel=0.25
+    )  # sums that stop where they fall to zero err upwards
+    assert np.mean(relaxations[20:]) == pytest.approx(2.0, rel=0.25)
 
 
-def test_the_memory_of_a_crowd_is_geyers_sum_over_pairs_of_covariances() -> None:
+def test_relaxation_of_number_inside_is_geyers_sum() -> None:
     """Written out without transforms: pairs of neighbouring lags, while positive, none larger than one before."""
     rng = np.random.default_rng(2)
     for stay_s in (3.0, 40.0, 400.0):
@@ -143,7 +143,7 @@ def test_the_memory_of_a_crowd_is_geyers_sum_over_pairs_of_covariances() -> None
         assert _of_number_inside_s(*requests_inside(opened_s, closed_s), window) == pytest.approx(expected_s)
 
 
-def test_a_crowd_that_never_changes_or_always_does_remembers_one_cell() -> None:
+def test_constant_or_alternating_number_inside_relaxes_in_one_cell() -> None:
     window = Window(np.linspace(0.0, 512.0, 11))
     nobody = requests_inside(np.array([600.0]), np.array([700.0]))
     assert _of_number_inside_s(*nobody, window) == 512.0 / CELLS
@@ -152,7 +152,7 @@ def test_a_crowd_that_never_changes_or_always_does_remembers_one_cell() -> None:
     assert _of_number_inside_s(*flicker, window) == 512.0 / CELLS
 
 
-def test_sums_count_from_after_the_beginning_of_a_batch_to_its_end() -> None:
+def test_batches_include_their_end_not_their_beginning() -> None:
     window = Window(np.array([1.0, 2.0, 3.0]))
     times_s = [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, math.nan]
     assert window.inside(times_s).tolist() == [False, False, True, True, True, True, False, False]
@@ -164,8 +164,8 @@ def test_sums_count_from_after_the_beginning_of_a_batch_to_its_end() -> None:
 def test_a_ratio_leaves_out_batches_in_which_nothing_happened() -> None:
     window = Window(np.linspace(0.0, 10.0, 11))
     above, below = np.array([2.0, 0, 4, 3, 3, 2, 4, 3, 0, 3]), np.array([1.0, 0, 1, 1, 1, 1, 1, 1, 0, 1])
-    metric, told = window.ratio(above, below, "s"), Window(np.linspace(0.0, 8.0, 9))
-    alone = told.ratio(above[below > 0], below[below > 0], "s")
+    metric, shorter = window.ratio(above, below, "s"), Window(np.linspace(0.0, 8.0, 9))
+    alone = shorter.ratio(above[below > 0], below[below > 0], "s")
     assert metric == alone
     assert metric.value == 3.0
     assert math.isnan(window.ratio(above, 0 * below, "s").value)
@@ -181,7 +181,7 @@ def test_a_run_is_long_enough_from_fifty_memories_on() -> None:
 
 
 def test_only_what_cannot_be_is_cut_off_an_interval() -> None:
-    """Below zero where a batch is; above one where a batch is, or where it is no share."""
+    """Clip below zero if all batches are positive; above one for shares."""
     window, swings = Window(np.array([0.0, 1.0, 2.0])), np.array([0.0, 1.0])
     low, high = batch_interval(swings)
     assert low < 0.0

@@ -1,7 +1,7 @@
-"""Intervals cover what they claim to cover or are not there, and fairness has its bounds.
+"""Intervals cover as claimed or are absent, and fairness has its bounds.
 
-Coverage is counted over TRIALS independent samples. 95 % is what is claimed, 92 to 98 % what is promised; a count is
-accepted if a true coverage within the promise makes it likelier than one in a million.
+Coverage is counted over TRIALS independent samples. The claim is 95 %, the promise 92 to 98 %. A count is accepted if
+a true coverage within the promise makes it likelier than one in a million.
 """
 
 import math
@@ -43,9 +43,7 @@ def test_student_intervals_cover_the_mean_of_normal_values(count: int) -> None:
 
 @pytest.mark.parametrize("draw", ["normal", slow("exponential"), slow("lognormal")])
 @pytest.mark.parametrize("correlation", [0.0, slow(0.5)])
-def test_batch_means_cover_the_mean_whether_or_not_neighbours_depend_on_each_other(
-    draw: str, correlation: float
-) -> None:
+def test_batch_intervals_cover_the_mean_with_and_without_correlation(draw: str, correlation: float) -> None:
     """Ten batches of 20 values that follow an autoregression around draws of mean zero."""
     mean = {"normal": 0.0, "exponential": 1.0, "lognormal": math.exp(0.5)}[draw]
 
@@ -92,7 +90,7 @@ def test_intervals_of_one_queues_run_cover_or_are_not_there(load: float, request
             covering[name] = covering.get(name, 0) + (metric.low <= truth <= metric.high)
             assert math.isnan(metric.low) == (metric.times_longer > 1)
     for name, count in printed.items():
-        if count <= 0.05 * RUNS:  # no interval, but for a run that looked longer than it was
+        if count <= 0.05 * RUNS:  # no interval, unless the run looked longer than it was
             continue
         assert within_promise(covering[name], count), f"{name}: {covering[name]} of {count}"
 
@@ -113,14 +111,14 @@ def estimates(queue: Queue, load: float) -> dict[str, tuple[Metric, float]]:
 
 
 @pytest.mark.parametrize("load", [0.9, slow(0.95)])
-def test_a_run_of_three_thousand_requests_is_too_short_for_an_interval_at_high_load_and_says_how_much(
+def test_short_runs_at_high_load_have_no_interval(
     load: float,
 ) -> None:
     """In units of the asymptotic variance of M/M/1, a run of 50 such times is long enough; above load 1, none is."""
     rng = np.random.default_rng(2)
-    told = [estimates(mm1(load, 3000, rng), load)["wait"][0].times_longer for _ in range(20)]
+    factors = [estimates(mm1(load, 3000, rng), load)["wait"][0].times_longer for _ in range(20)]
     needed = LEAST_RELAXATIONS * 2 * load * (1 + load) / (1 - load) ** 2 / (0.9 * 3000)
-    assert needed / 2 < np.median(told) < 2 * needed
+    assert needed / 2 < np.median(factors) < 2 * needed
 
 
 def test_beyond_capacity_no_run_is_long_enough() -> None:
@@ -146,7 +144,7 @@ def test_quantiles_of_equal_values_lie_on_them() -> None:
     assert (metric.low, metric.value, metric.high) == (0.05, 0.05, 0.05)
 
 
-def test_a_run_that_drifts_has_no_interval_and_one_that_does_not_has_one_in_99_of_100() -> None:
+def test_drifting_runs_have_no_interval() -> None:
     rng = np.random.default_rng(3)
     alarms = sum(drifts(rng.normal(size=10)) for _ in range(TRIALS))
     assert stats.binom.ppf(1e-6, TRIALS, 0.01) <= alarms <= stats.binom.ppf(1 - 1e-6, TRIALS, 0.01)
@@ -183,7 +181,7 @@ def test_too_few_values_have_no_interval() -> None:
 
 @repeatable
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.floats(0.1, 10))
-def test_jains_index_lies_between_a_monopoly_and_equality_in_any_unit(shares: list[float], unit: float) -> None:
+def test_jains_index_lies_between_monopoly_and_equality(shares: list[float], unit: float) -> None:
     index = jain_index(shares)
     assert 1 / len(shares) - 1e-12 <= index <= 1 + 1e-12
     assert jain_index(unit * np.array(shares)) == pytest.approx(index)

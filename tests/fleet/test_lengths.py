@@ -1,4 +1,4 @@
-"""How long drafts may be: the bounds of every rule's keys, and that no rule promises more than it can keep."""
+"""Draft lengths: the bounds of every rule's keys, and no rule exceeds its maximum."""
 
 import dataclasses
 from typing import Any
@@ -35,12 +35,12 @@ from tests.helpers.stars import repeatable
         (Shape, {"kind": "chain", "branching": (2,), "width": 4, "most": 16}),
     ],
 )  # fmt: skip
-def test_what_a_scenario_leaves_out_is_what_its_paper_or_its_page_says(rule: Any, defaults: dict[str, Any]) -> None:
-    """A default that moves changes the results of every scenario that relies on it."""
+def test_defaults_are_those_of_the_papers(rule: Any, defaults: dict[str, Any]) -> None:
+    """A changed default changes the results of every scenario that relies on it."""
     fields = msgspec.structs.fields(rule) if issubclass(rule, msgspec.Struct) else dataclasses.fields(rule)
     is_required = (msgspec.NODEFAULT, dataclasses.MISSING)
-    told = {field.name: field.default for field in fields if field.default not in is_required}
-    assert told == defaults
+    actual = {field.name: field.default for field in fields if field.default not in is_required}
+    assert actual == defaults
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_a_scenario_leaves_out_is_what_its_paper_or_its_page_says(rule: Any
         (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(), 7),
     ],
 )  # fmt: skip
-def test_a_rules_longest_draft_is_told(rule: Any, longest: int) -> None:
+def test_rules_report_their_longest_draft(rule: Any, longest: int) -> None:
     assert rule.longest == longest
 
 
@@ -82,7 +82,7 @@ def test_the_heuristic_stays_between_one_and_its_most(most: int, state: int, acc
 
 @repeatable
 @given(st.integers(0, 9), st.integers(0, 30), st.integers(0, 25))
-def test_a_draft_ends_with_the_last_position_that_the_models_know(depth: int, base: int, positions: int) -> None:
+def test_drafts_end_at_the_models_last_position(depth: int, base: int, positions: int) -> None:
     expected = (
         depth if positions == 0 else len([place for place in range(base + 1, base + depth + 1) if place <= positions])
     )

@@ -1,4 +1,4 @@
-"""The limits of every number of a policy or an acceptance model: what is taken, and what is refused by its key."""
+"""The limits of every number of a policy or an acceptance model: allowed values, and refusals with the key."""
 
 import importlib
 import math
@@ -37,7 +37,7 @@ LIMITS: dict[str, tuple[Any, float | None]] = {
 
 
 def numbers() -> Iterator[tuple[type[msgspec.Struct], str, inspect.IntType | inspect.FloatType, int]]:
-    """Yield every number of the rooms: whose it is, its key, its type, and in how many lists it stands."""
+    """Yield every number of the rooms: its struct, its key, its type, and its depth in lists."""
     rooms = [
         importlib.import_module(f"fleet.policies.{found.name}") for found in pkgutil.iter_modules(policies.__path__)
     ]

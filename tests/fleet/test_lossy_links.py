@@ -1,7 +1,7 @@
-"""Stations over links that lose, repeat and overtake, between processes that die: lengths only grow, and all is done.
+"""Stations over links that lose, repeat and reorder, between processes that die: lengths only grow, and all completes.
 
-Anything may happen to a message, in any order, and time passes as it likes. Whatever a test did to a fleet, it comes
-to its end by itself once nothing more goes wrong, with as many committed tokens as were asked for.
+Messages suffer any fault in any order, at any time. Once faults end, the fleet completes every request with all
+requested tokens.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ from tests.helpers.machines import StationsMachine, choices, drawn_outcomes
 
 
 class LossyFleet(StationsMachine):
-    """Stations of a fleet, all messages that are under way, and all that were."""
+    """Stations of a fleet, all messages in flight, and all earlier ones."""
 
     @initialize(name=st.sampled_from([name for name in sorted(FLEETS) if name not in ("turns", "contended")]))
     def build(self, name: str) -> None:
@@ -107,14 +107,14 @@ class LossyFleet(StationsMachine):
     @precondition(lambda self: self.under_way)
     @rule(choice=choices)
     def a_message_arrives(self, choice: int) -> None:
-        """Whichever: they overtake each other."""
+        """Any message: they overtake each other."""
         self.tell(*self.under_way.pop(choice % len(self.under_way)))
 
     @precondition(lambda self: self.under_way)
     @rule(choice=choices)
     def a_message_is_lost(self, choice: int) -> None:
         name, message = self.under_way[choice % len(self.under_way)]
-        if name != ROUTER:  # news of drafters go over no link
+        if name != ROUTER:  # views of drafters use no link
             self.under_way.remove((name, message))
 
     @precondition(lambda self: self.sent)
@@ -153,14 +153,14 @@ class LossyFleet(StationsMachine):
     @precondition(lambda self: self.open)
     @rule(choice=choices, back=st.booleans())
     def news_of_a_drafter_come(self, choice: int, back: bool) -> None:
-        """A connection was lost, or is there again, whatever the target is doing."""
+        """A connection was lost, or is back, at any state of the target."""
         tag, request = sorted(self.open.items())[choice % len(self.open)]
         name = verifier_name(self.fleet.target_of(tag))
         session = self.stations[name].sessions[tag]
         self.tell(name, Retry(tag, request.number) if back else Overdue(tag, request.number, session.epoch))
 
     def teardown(self) -> None:
-        """Once nothing more goes wrong, all requests finish, and no drafter keeps a session."""
+        """After the last fault, all requests finish, and no drafter keeps a session."""
         if not hasattr(self, "stations"):
             return
         for _ in range(20_000):

@@ -1,4 +1,4 @@
-"""Metrics of stars whose every event is known beforehand; `test_metrics_of_tables.py` has those of written tables."""
+"""Metrics of stars with known events; `test_metrics_of_tables.py` has those of written tables."""
 
 import math
 from typing import Any
@@ -89,7 +89,7 @@ def test_a_star_that_repeats_itself_leaves_no_uncertainty(targets: int) -> None:
         assert (metric.low, metric.high) == pytest.approx((metric.value, metric.value), rel=1e-9, abs=1e-9)
 
 
-def test_steps_on_the_edge_of_the_window_count_for_what_lies_inside() -> None:
+def test_steps_across_the_edge_count_their_part_inside() -> None:
     """Drafts run from 1, 6, 11 and 16 s for 1 s, the last verification ends at 20 s; the window begins at 6.5 s."""
     scenario = star(
         verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 13}, measure={"warm_up_share": 0.325}
@@ -100,7 +100,7 @@ def test_steps_on_the_edge_of_the_window_count_for_what_lies_inside() -> None:
     assert measured["rounds"] == 3
 
 
-def test_a_run_that_was_cut_short_is_measured_up_to_its_last_token() -> None:
+def test_truncated_runs_are_measured_to_their_last_token() -> None:
     """Verifications end at 6 and 11 s; at 12 s a draft has begun, and the second request never comes."""
     scenario = star(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": 50}, measure={"warm_up_share": 0})
     rows = run_star(scenario, two_of_three, prefill=1).frame()
@@ -184,7 +184,7 @@ def test_refused_requests_are_counted_among_the_complete_ones() -> None:
     assert measured["rounds"] == 4
 
 
-def test_a_drafter_that_serves_nobody_has_no_rounds() -> None:
+def test_idle_drafters_have_no_rounds() -> None:
     scenario = star(
         drafters={"admit": {"policy": "at-most", "sessions": 0}}, workload={"requests": 3, "new_tokens": 13}
     )
@@ -219,7 +219,7 @@ def test_devices_are_counted_once_however_many_stations_share_them() -> None:
     assert devices_of(resolve(batch)) == (0, 1)
 
 
-def test_the_energy_of_a_fleet_is_power_times_time_of_each_device() -> None:
+def test_energy_is_power_times_time_of_each_device() -> None:
     """Every step of a constant star is known: drafts 1 s, verifications 2 s, one target; Z = 4 s, so 5 s a round."""
     profile = {"draft": {"base_s": 1.0}, "verify": {"base_s": 2.0}, "name": "p"}
     power = {"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}

@@ -62,7 +62,7 @@ def test_requests_that_complete_in_the_warm_up_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("warm_up_share", "tokens"), [(0.0, 4), (0.5, 2)])
-def test_the_window_ends_with_the_first_target_that_has_nothing_left(warm_up_share: float, tokens: int) -> None:
+def test_window_ends_when_the_first_target_is_done(warm_up_share: float, tokens: int) -> None:
     """The fast target ends at 4 s, the slow one at 152 s: warm-up is a share of the former."""
     fast = [row for n in (0, 2) for row in request_rows(n, n, n + 1, n + 2)]
     slow = [row for n in (1, 3) for row in request_rows(n, 50 * n, 50 * n + 1, 50 * n + 2, tag=1)]
@@ -71,7 +71,7 @@ def test_the_window_ends_with_the_first_target_that_has_nothing_left(warm_up_sha
     assert measured["fairness"] == pytest.approx(1 / 2)
 
 
-def test_a_request_of_one_token_has_no_time_for_a_token() -> None:
+def test_requests_of_one_token_have_no_tpot() -> None:
     joined, first, _ = request_rows(0, 0.0, 1.0, 2.0)
     measured = values(run_of([joined._replace(goal=joined.tokens + 1), first]))
     assert (measured["requests"], measured["latency_s"]) == (1, 1)
@@ -80,8 +80,8 @@ def test_a_request_of_one_token_has_no_time_for_a_token() -> None:
 
 @repeatable
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 40))
-def test_commits_end_at_the_asked_length(accepted: list[int], asked: int) -> None:
-    """A prompt of ten tokens; verifications go on until the text is as long as asked, or the log ends."""
+def test_commits_end_at_the_goal(accepted: list[int], asked: int) -> None:
+    """A prompt of ten tokens; verifications continue until the goal, or the log ends."""
     rows = [Row(0.0, verifier_name(0), 0, "join", "real", tokens=10, goal=10 + asked)]
     rows.append(Row(1.0, verifier_name(0), 1, "done", "real", 1, "prefill", tokens=10, base=10))
     base = 11

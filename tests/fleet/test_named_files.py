@@ -1,4 +1,4 @@
-"""Every file that a scenario names is found from the scenario's folder; the demo's prompts are names, not files."""
+"""Every file that a scenario names is relative to the scenario's folder; the demo's prompts are names, not files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,15 +47,15 @@ def structs_of(kind: msgspec.inspect.Type) -> Iterator[type]:
             yield from structs_of(one)
 
 
-def test_every_key_that_says_so_is_a_file_that_the_scenario_names() -> None:
+def test_every_file_key_is_listed() -> None:
     """The profile is read at once."""
-    told = {
+    named = {
         f"{struct.__name__}.{key}"
         for struct in structs_of(msgspec.inspect.type_info(Scenario))
         for key, (what, _, _) in described_keys(struct).items()
         if "relative to the scenario's folder" in what
     }
-    assert told == {*NAMED, "Scenario.profile"}
+    assert named == {*NAMED, "Scenario.profile"}
 
 
 @pytest.mark.parametrize("key", NAMED)
@@ -75,13 +75,13 @@ def test_an_absolute_scenario_names_the_same_file_from_anywhere(
 
 
 @pytest.mark.parametrize("name", [*DEMO_PROMPTS, ""])
-def test_prompts_of_the_demo_and_none_at_all_are_no_files(name: str, tmp_path: Path) -> None:
+def test_demo_prompts_and_empty_prompts_are_no_files(name: str, tmp_path: Path) -> None:
     scenario = make_scenario({"workload": {"prompts": name}}, base=tmp_path)
     assert absolute(scenario).workload.prompts == scenario.workload.prompts == name
 
 
 @pytest.mark.parametrize("name", ["demos/x.jsonl", "demo/x.jsonl", "demo"])
-def test_prompts_whose_path_begins_like_the_demos_are_files(
+def test_prompt_paths_that_begin_like_demos_are_files(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What a drafter that dies costs, in runs of constant times whose every step is counted by hand."""
+"""The cost of a dead drafter, in runs of constant times, counted by hand."""
 
 from typing import Any
 
@@ -37,11 +37,11 @@ def kill(node: str, at_s: float, for_s: float) -> dict[str, Any]:
     return {"what": "kill", "node": node, "at_s": at_s, "for_s": for_s}
 
 
-def test_a_drafter_that_dies_costs_what_its_target_waits_and_then_decodes_slower() -> None:
-    """It dies at 4.5 s in the third draft, which was asked for at 4 s, and is back at 7 s.
+def test_dead_drafters_cost_the_wait_and_slower_decoding() -> None:
+    """It dies at 4.5 s in the third draft, requested at 4 s, and is back at 7 s.
 
-    From 5.5 s on its target decodes a token a second. It asks at 9.5 s, is answered at once, and goes back at 10.5 s,
-    when its running step is over; a draft of then is verified 2 s later, and 11 rounds are left of 14.
+    From 5.5 s on its target decodes a token a second. It retries at 9.5 s, is answered at once, and rejoins at 10.5
+    s, after its running step. The next draft is verified 2 s later, and 11 rounds are left of 14.
     """
     run = run_of(kill("drafter", 4.5, 2.5))
     rows = run.columns()
@@ -61,19 +61,19 @@ def test_a_drafter_that_dies_costs_what_its_target_waits_and_then_decodes_slower
     assert values["throughput"] == pytest.approx(42 / ended_s)
 
 
-def test_nothing_is_lost_where_nothing_dies_and_nobody_who_is_not_given_up_is_alone() -> None:
+def test_fleets_without_faults_lose_no_drafter() -> None:
     metrics = measure(run_of())
     assert metrics["given_up"].value == metrics["alone_share"].value == 0
     assert not {"rejoin_s", "alone_tokens_per_s"} & set(metrics)
     assert metrics["throughput"].value == pytest.approx(3 / ROUND_S)
 
 
-def test_metrics_of_outages_are_those_of_fleets_that_can_give_up_only() -> None:
+def test_outage_metrics_need_a_fleet_with_timeouts() -> None:
     assert not {"given_up", "alone_share"} & set(measure(simulate(star())))
 
 
-def test_a_drafter_that_is_back_in_a_later_request_has_been_away_since_it_was_given_up() -> None:
-    """Requests of 7 tokens end before it is."""
+def test_outages_last_across_requests() -> None:
+    """Requests of 7 tokens end before the drafter is back."""
     run = run_of(kill("drafter", 4.5, 20.0), requests=40, new_tokens=7)
     back = rejoins_of(run.columns())
     assert len(back) == 1
@@ -93,8 +93,8 @@ def test_what_a_target_committed_before_it_died_is_lost() -> None:
     assert measure(run)["latency_s"].value == 39.0
 
 
-def test_a_run_in_which_something_happens_at_a_stated_time_has_no_intervals() -> None:
-    """A longer run would have no more of it: its mean is not the mean of anything steady."""
+def test_runs_with_timed_faults_have_no_intervals() -> None:
+    """A longer run has no more of it: its mean estimates nothing stationary."""
     chance = {"what": "link", "effect": "delay", "share": 0.1, "by_s": 0.5}
     lasting, once = (measure(run_of(fault, requests=30)) for fault in (chance, chance | {"for_s": 60.0}))
     assert any(metric.low == metric.low for metric in lasting.values())  # not NaN

@@ -35,7 +35,7 @@ TURNS: dict[str, Any] = {
     "verifiers": {"count": 1, "device": "host"},
 }  # fmt: skip
 
-# Time of the bottleneck for a request, and what it is called.
+# Time of the bottleneck for a request, and its name.
 FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
     "star": (STAR, DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY), "the drafter is"),
     "few targets": (TARGETS, (PREFILL + ROUNDS * V) / 2, "target"),
@@ -50,7 +50,7 @@ FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
 
 
 def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: int = 0, **workload: Any) -> Scenario:
-    """The fleet with requests of 10 to 14 tokens that come at random, and steps that spread by half of their time."""
+    """The fleet with requests of 10 to 14 tokens that arrive at random, and steps that spread by half of their time."""
     random = {"spread": {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.5, 1.5]}}
     profile = {
         "name": "p", "draft": {"base_s": S} | random, "verify": {"base_s": V, "per_row_s": ROW} | random,
@@ -92,23 +92,23 @@ def check(name: str, seeds: range) -> None:
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_load_0_95_is_never_called_overload_and_load_1_1_always(name: str) -> None:
+def test_verdict_is_right_at_loads_95_and_110_percent(name: str) -> None:
     check(name, range(1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FLEETS)
-def test_load_0_95_is_never_called_overload_and_load_1_1_always_over_many_seeds(name: str) -> None:
+def test_verdict_is_right_over_many_seeds(name: str) -> None:
     check(name, range(1, 16))
 
 
 @pytest.mark.slow
-def test_at_load_1_a_run_is_called_overloaded_by_chance_alone() -> None:
+def test_false_alarm_rate_at_load_1_is_nominal() -> None:
     called = sum(verdict("star", 1.0, seed, requests=150) is not None for seed in range(200))
     assert called <= 3, f"more than {FALSE_ALARM:.1%} of 200 runs; 4 of them would come once in 10,000 times"
 
 
-def test_the_verdict_says_what_is_offered_carried_and_in_the_way() -> None:
+def test_verdict_names_offered_and_carried_load_and_bottleneck() -> None:
     called = Overload(624.0, 277.0, 624 / 277, "the drafter is")
     assert called.line() == "overload: offers 624 tokens/s, carries 277; the drafter is the bottleneck"
 
@@ -126,7 +126,7 @@ def test_a_result_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
     assert beyond.metrics["requests"].times_longer == 1, "a count has no interval however long the run"
 
 
-def test_a_cell_of_a_sweep_beyond_capacity_has_a_verdict_and_no_intervals() -> None:
+def test_overloaded_cells_have_a_verdict_and_no_intervals() -> None:
     demand_s = FLEETS["star"][1]
     below, beyond = (run_cell({}, arriving(STAR, load / demand_s, 80), "sim", 2) for load in (0.3, 1.5))
     assert not below.overload
@@ -153,7 +153,7 @@ def test_a_queue_that_only_batches_have_is_no_overload() -> None:
     assert verdict_of(arriving(tables, 0.5 / (PREFILL + ROUNDS * ROW))) is None
 
 
-def test_groups_and_pools_of_drafters_have_the_capacity_that_they_have_when_full() -> None:
+def test_capacity_of_groups_and_pools_is_that_when_full() -> None:
     for tables in (GROUPED, POOL):
         demand_s = (DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY)) / 2
         for load, overloaded in ((0.8, False), (1.4, True)):

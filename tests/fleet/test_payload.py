@@ -1,4 +1,4 @@
-"""What messages weigh: tokens, parents of a tree's nodes, and distributions of those that have children."""
+"""Sizes of messages: tokens, parents of a tree's nodes, and distributions of inner nodes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ VOCABULARY = 1000
 
 @pytest.mark.parametrize("shape", [CHAIN, tree(2), tree(3, 1, 2)])
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_a_sampled_draft_carries_a_distribution_for_every_node_that_has_children(shape: Shape, depth: int) -> None:
+def test_sampled_drafts_carry_distributions_of_inner_nodes(shape: Shape, depth: int) -> None:
     """Two bytes a probability, and one byte in all for the rule; the root is the first of those nodes."""
     of_node = parents(shape.children(depth))
     token_bytes = 4 if shape.kind == "chain" else 8
@@ -21,13 +21,13 @@ def test_a_sampled_draft_carries_a_distribution_for_every_node_that_has_children
     assert payload_bytes(draft, 0.7, VOCABULARY, shape) == greedy + 2 * VOCABULARY * len(set(of_node)) + 1
 
 
-def test_an_empty_draft_is_its_envelope_and_a_dynamic_tree_carries_no_distribution() -> None:
+def test_empty_drafts_are_only_an_envelope() -> None:
     assert payload_bytes(Draft(1, 100, 100, 1000, 0), 0.7, VOCABULARY) == ENVELOPE_BYTES[Draft]
     grown = payload_bytes(Draft(1, 100, 100, 1000, 3), 0.7, VOCABULARY, dynamic(2, 5))
     assert grown == ENVELOPE_BYTES[Draft] + 5 * 8
 
 
-def test_an_opening_carries_the_prefix_and_a_later_request_one_token_and_both_their_hidden_states() -> None:
+def test_openings_carry_the_prefix_later_requests_one_token() -> None:
     opening, later = (DraftRequest(1, 100, 100, 1000, opening=opening) for opening in (True, False))
     envelope = ENVELOPE_BYTES[DraftRequest]
     assert payload_bytes(opening, 0.0, VOCABULARY) == envelope + 4000
@@ -38,7 +38,7 @@ def test_an_opening_carries_the_prefix_and_a_later_request_one_token_and_both_th
     assert decode(encode(leave)) == leave
 
 
-def test_a_typical_envelope_is_that_of_the_messages_that_are_sent() -> None:
+def test_typical_envelopes_match_sent_messages() -> None:
     """Numbers above 127 take a byte or two more; none is far from the typical one."""
     for kind, message in ((Draft, Draft(3, 200, 150, 900, 7)), (DraftRequest, DraftRequest(3, 200, 150, 900))):
         assert abs(len(encode(message)) - ENVELOPE_BYTES[kind]) <= 4

@@ -1,4 +1,4 @@
-"""Acceptance by place: files of places, walks over texts, and what a depth comes to."""
+"""Acceptance by place: files of places, walks over texts, and mean lengths by depth."""
 
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @repeatable
 @given(texts=texts_of(DEPTH), depth=st.integers(1, DEPTH))
-def test_the_mean_at_every_depth_is_that_of_a_plain_loop_over_the_places(
-    folder: Path, texts: list[list[int]], depth: int
-) -> None:
+def test_mean_at_every_depth_equals_a_plain_loop(folder: Path, texts: list[list[int]], depth: int) -> None:
     file = folder / "places.parquet"
     write_places(texts, file)
     model = ByPlace(str(file), DEPTH)
@@ -48,7 +46,7 @@ def test_a_deeper_draft_than_was_recorded_is_refused(tmp_path: Path) -> None:
             ask()
 
 
-def test_what_comes_after_the_end_of_a_text_is_a_text_chosen_at_random(tmp_path: Path) -> None:
+def test_short_texts_continue_with_random_ones(tmp_path: Path) -> None:
     write_places([[1], [2, 2]], tmp_path / "places.parquet")
     sampler = PlaceSampler(ByPlace(str(tmp_path / "places.parquet"), 2), 2, np.random.default_rng(0))
     sampler.begin_session(7, first=10, request=4)  # text 0 again
@@ -59,7 +57,7 @@ def test_what_comes_after_the_end_of_a_text_is_a_text_chosen_at_random(tmp_path:
     assert {sampler.draw(7, 1, base=base) for base in range(11, 400)} == {1}
 
 
-def test_what_comes_after_a_text_is_the_request_s_own_whoever_asks_before(tmp_path: Path) -> None:
+def test_continuations_do_not_depend_on_the_order_of_calls(tmp_path: Path) -> None:
     write_places([[1], [2, 2]], tmp_path / "places.parquet")
     drawn = []
     for requests in ((4, 6), (6, 4)):
@@ -73,7 +71,7 @@ def test_what_comes_after_a_text_is_the_request_s_own_whoever_asks_before(tmp_pa
     assert drawn[0][4] != drawn[0][6]
 
 
-def test_a_draft_is_as_long_as_asked_or_as_the_file_says(tmp_path: Path) -> None:
+def test_drafts_have_the_requested_or_recorded_length(tmp_path: Path) -> None:
     model = ByPlace(str(tmp_path / "places.parquet"), 4)
     for drafted, expected in ((None, [3, 3, 3, 3, 3]), ([[4, 0, 2], [3, 1]], [3, 0, 2, 3, 1])):
         write_places([[1, 0, 2], [3, 0]], tmp_path / "places.parquet", drafted)
@@ -93,7 +91,7 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
         assert read_places(model) == (tuple(texts[0]),)
 
 
-def test_its_mean_length_is_told_with_its_name(tmp_path: Path) -> None:
+def test_recordings_are_named_with_their_mean_length(tmp_path: Path) -> None:
     write_places([[2, 0, 0, 1, 0]], tmp_path / "places.parquet")
     assert accepts(ByPlace(str(tmp_path / "places.parquet"), 2), 2) == "by-place: 1.50 accepted tokens a round"
 
@@ -114,9 +112,7 @@ def test_its_mean_length_is_told_with_its_name(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_is_no_recording_is_refused_by_what_is_wrong(
-    tmp_path: Path, columns: dict[str, Any], says: str
-) -> None:
+def test_invalid_recordings_are_refused_with_the_reason(tmp_path: Path, columns: dict[str, Any], says: str) -> None:
     file = tmp_path / "places.parquet"
     pq.write_table(pa.table({name: pa.array(values, pa.int32()) for name, values in columns.items()}), file)
     with pytest.raises(InputError, match=rf"^acceptance.file .*places.parquet: {says}"):

@@ -1,4 +1,4 @@
-"""Energy from samples: counters where devices have them, else power over time; a metric if all was measured."""
+"""Energy from samples: counters if devices have them, else power over time; a metric if all were measured."""
 
 import math
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.helpers.stars import star
 
 
 def samples(device: str, watts: list[float], counts: bool, every_s: float = 0.5) -> list[PowerSample]:
-    """Samples of a device that draws so much at each time; its counter began at 1000 J."""
+    """Samples of a device with this power at each time; its counter began at 1000 J."""
     energy_j = 1000 + np.concatenate([[0.0], np.cumsum((np.array(watts)[1:] + np.array(watts)[:-1]) / 2 * every_s)])
     return [
         PowerSample(every_s * k, "", 0, device, power_w=watt, energy_j=float(energy_j[k]) if counts else math.nan)
@@ -26,13 +26,13 @@ def samples(device: str, watts: list[float], counts: bool, every_s: float = 0.5)
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_energy_is_that_of_the_counter_or_of_power_over_time(counts: bool) -> None:
+def test_energy_is_the_counter_or_integrated_power(counts: bool) -> None:
     (curve,) = curves_of(samples("gpu", [100.0, 200.0, 200.0, 0.0], counts))
     assert curve.times_s == (0.0, 0.5, 1.0, 1.5)
     assert curve.energy_j == pytest.approx((0.0, 75.0, 175.0, 225.0))
 
 
-def test_a_device_that_tells_neither_has_no_curve_and_devices_are_kept_apart() -> None:
+def test_devices_without_readings_have_no_curve() -> None:
     silent = [PowerSample(time_s, "", 0, "silent", 1980.0) for time_s in (0.0, 1.0)]
     mixed = [*samples("a", [10.0] * 4, True), *silent, *samples("b", [20.0] * 4, False)]
     assert [curve.device for curve in curves_of(reversed(mixed))] == ["b", "a"]
@@ -40,7 +40,7 @@ def test_a_device_that_tells_neither_has_no_curve_and_devices_are_kept_apart() -
     assert curves_of([]) == ()
 
 
-def test_a_long_run_keeps_so_many_points_and_its_whole_energy() -> None:
+def test_long_runs_keep_few_points_and_all_energy() -> None:
     (curve,) = curves_of(samples("gpu", [50.0] * 40_000, True))
     assert len(curve.times_s) == MOST_POINTS
     assert curve.energy_j[-1] == pytest.approx(50.0 * 0.5 * 39_999)
@@ -50,7 +50,7 @@ def with_energy(run: Run, *curves: EnergyCurve) -> Run:
     return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves))
 
 
-def test_energy_a_token_is_the_devices_power_over_the_throughput_and_absent_where_not_all_was_measured() -> None:
+def test_energy_per_token_is_power_over_throughput() -> None:
     run = simulate(star())
     gpu, cpu = (EnergyCurve(name, (0.0, 1e6), (0.0, watts * 1e6)) for name, watts in (("gpu", 300.0), ("cpu", 20.0)))
     metrics = measure(with_energy(run, gpu, cpu))
@@ -61,7 +61,7 @@ def test_energy_a_token_is_the_devices_power_over_the_throughput_and_absent_wher
         assert not any(name.startswith("measured") for name in measure(with_energy(run, *curves)))
 
 
-def test_a_run_keeps_its_energy_in_its_file_and_equal_rows_their_digest(tmp_path: Path) -> None:
+def test_energy_is_saved_and_does_not_change_the_digest(tmp_path: Path) -> None:
     run = simulate(star())
     curve = EnergyCurve("gpu", (0.0, 1.0), (0.0, 3.0))
     write_run(with_energy(run, curve), tmp_path / "run.parquet")

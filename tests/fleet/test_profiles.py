@@ -55,7 +55,7 @@ def test_a_missing_profile_is_named_with_the_shipped_ones() -> None:
         read_profile("h100", Path())
 
 
-def test_the_idle_effect_is_flat_rising_flat_and_warm_up_takes_its_share() -> None:
+def test_idle_effect_is_flat_rising_flat() -> None:
     effect = IdleEffect(gaps_s=(0.01, 0.03), slowdowns=(1.0, 2.0), recoveries=(1.0, 0.5))
     assert [effect.slowdown(gap_s) for gap_s in (0.0, 0.01, 0.02, 0.03, 1.0)] == pytest.approx([1, 1, 1.5, 2, 2])
     assert effect.slowdown(1.0, warm_tokens=1) == pytest.approx(1.5)

@@ -1,4 +1,4 @@
-"""What a calibration writes of models and prompts is read back as it was, whatever their paths."""
+"""A calibration's models and prompts are read back unchanged, with any path."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A run is measured from its records alone: the files that its workload names are not read again, and may be gone."""
+"""A run is measured from its records alone: its workload's files are not read again, and may be gone."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 
 
 def of(folder: Path, workload: dict[str, Any], requests: int, **tables: Any) -> Scenario:
-    """A star, or what the tables make of it, with that workload, whose files are written into the folder."""
+    """A star, or the scenario of the tables, with that workload; its files are written into the folder."""
     for name, text in FILES.items():
         (folder / name).write_text(text)
     content = TABLES | {"workload": {"requests": requests} | workload, "measure": {"warm_up_share": 0.0}} | tables
@@ -51,12 +51,12 @@ def of(folder: Path, workload: dict[str, Any], requests: int, **tables: Any) -> 
 
 
 def measured(run: Run) -> str:
-    """All that is measured, as text: NaN is NaN."""
+    """All metrics as text: NaN equals NaN."""
     return f"{assess(run)} {measure_targets(run).frame().to_dict()}"
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_run_whose_workloads_file_has_been_deleted_is_still_measured(name: str, tmp_path: Path) -> None:
+def test_runs_are_measured_without_their_workload_file(name: str, tmp_path: Path) -> None:
     run = simulate(of(tmp_path, WORKLOADS[name], requests=30))
     before = measured(run)
     for file in tmp_path.iterdir():
@@ -74,7 +74,7 @@ def test_a_run_whose_workloads_file_has_been_deleted_is_still_measured(name: str
     streams=st.integers(0, 5),
     is_batch=st.booleans(),
 )
-def test_the_last_requests_of_streams_are_those_that_the_workload_holds(
+def test_last_requests_of_streams_match_the_workload(
     tmp_path_factory: pytest.TempPathFactory,
     workload: dict[str, Any],
     requests: int,
@@ -90,8 +90,8 @@ def test_the_last_requests_of_streams_are_those_that_the_workload_holds(
 
 @settings(repeatable, max_examples=20)
 @given(share=st.floats(0.01, 1.0), requests=st.integers(1, 9))
-def test_a_run_that_was_cut_short_has_the_last_requests_that_came(share: float, requests: int) -> None:
-    """Where the scenario says how many there are; the last one of a stream need not be complete."""
+def test_truncated_runs_end_with_their_newest_requests(share: float, requests: int) -> None:
+    """The scenario gives their number; the last one of a stream need not be complete."""
     rows = simulate(scenario := star(workload={"requests": requests, "new_tokens": 8})).frame()
     some = rows[: int(np.ceil(share * len(rows)))]
     cut = make_run(scenario, "sim", log_of(some.to_numpy()))
@@ -101,12 +101,12 @@ def test_a_run_that_was_cut_short_has_the_last_requests_that_came(share: float, 
 
 
 def ends_in(run: Run) -> set[tuple[int, int]]:
-    """Stream and number of requests that are the last of their streams, as records tell."""
+    """Stream and number of requests that are the last of their streams, from records."""
     requests = findings_of(run).requests
     last = requests.where(requests.last)
     return set(zip(last.tag.tolist(), last.request.tolist(), strict=True))
 
 
 def ends_of(run: Run) -> set[tuple[int, int]]:
-    """The same as the workload's files tell."""
+    """The same from the workload's files."""
     return {(tag, of_stream[-1].number) for tag, of_stream in streams_of(run.header.fleet).items()}

@@ -30,7 +30,7 @@ def rooflines(draw: st.DrawFn) -> Roofline:
     return Roofline(tuple(tokens), tuple(times_s), kinds, sharpness, host_s, draw(st.booleans()))
 
 
-def test_a_pass_is_flat_under_its_memory_and_as_steep_beyond_its_last_knot_as_before() -> None:
+def test_rooflines_extrapolate_with_the_last_slope() -> None:
     assert [FLAT_THEN_STEEP.mean_s(fed) for fed in (1, 64, 96, 128, 256)] == pytest.approx([5, 5, 7.5, 10, 20])
 
 
@@ -38,14 +38,14 @@ def test_the_tokens_of_all_rows_share_a_pass() -> None:
     assert FLAT_THEN_STEEP.mean_s(1, 0, rows=96, row_tokens=95) == pytest.approx(7.5)
 
 
-def test_a_draft_is_a_pass_for_each_token_of_its_longest_row() -> None:
+def test_drafts_take_a_pass_per_token_of_the_longest_row() -> None:
     draft = msgspec.structs.replace(FLAT_THEN_STEEP, in_turn=True)
     assert draft.mean_s(4) == pytest.approx(20)
     assert draft.mean_s(4, 0, rows=96, row_tokens=4 * 95) == pytest.approx(4 * 7.5)
     assert draft.mean_s(0) == 0
 
 
-def test_attention_reads_the_context_of_each_row_or_computes_on_its_pairs() -> None:
+def test_attention_is_bound_by_context_or_pairs() -> None:
     reads = Roofline((1, 2), (0.0, 0.0), (AttentionTime(read_s=2.0, pair_s=0.0),))
     assert reads.mean_s(1, 100, rows=3, row_tokens=2) == pytest.approx(2 * (3 * 100 + 3))
     pairs = Roofline((1, 2), (0.0, 0.0), (AttentionTime(read_s=0.0, pair_s=2.0),))
@@ -57,7 +57,7 @@ def test_windowed_layers_look_no_farther_back() -> None:
     assert windowed.mean_s(1, 50) == windowed.mean_s(1, 5000) > windowed.mean_s(1, 40)
 
 
-def test_a_pass_is_no_shorter_than_what_the_host_takes_to_launch_it() -> None:
+def test_passes_are_no_shorter_than_their_launch() -> None:
     assert msgspec.structs.replace(FLAT_THEN_STEEP, host_s=7.0).mean_s(1) == 7.0
     assert msgspec.structs.replace(FLAT_THEN_STEEP, host_s=7.0).mean_s(128) == 10.0
 
@@ -97,7 +97,7 @@ def test_time_never_falls_with_tokens_context_or_rows(
 
 
 @given(rooflines(), st.integers(1, 50), st.integers(0, 500), st.integers(1, 9), st.floats(0.1, 10))
-def test_a_step_takes_its_terms_and_its_roofline_alone_in_rows_and_slowed(
+def test_step_time_is_its_terms_plus_its_roofline(
     roofline: Roofline, tokens: int, context: int, rows: int, factor: float
 ) -> None:
     time = StepTime(base_s=1.0, per_row_s=2.0, roofline=roofline)
@@ -127,6 +127,6 @@ def test_a_roofline_that_contradicts_itself_is_refused_in_one_line(content: dict
 
 
 def test_people_read_that_a_step_is_estimated() -> None:
-    told = formula_ms(StepTime(base_s=0.001, roofline=FLAT_THEN_STEEP))
-    assert told.startswith("1 + (estimated: 5e+03 at 1")
+    text = formula_ms(StepTime(base_s=0.001, roofline=FLAT_THEN_STEEP))
+    assert text.startswith("1 + (estimated: 5e+03 at 1")
     assert formula_ms(StepTime(roofline=msgspec.structs.replace(FLAT_THEN_STEEP, in_turn=True))).startswith("k x (")

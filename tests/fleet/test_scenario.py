@@ -1,4 +1,4 @@
-"""Scenarios: what they say is what they are, and what they should not say ends in one helpful line."""
+"""Scenarios: values are read as written, and errors are one helpful line."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_a_file_that_is_not_toml_is_named_with_the_place(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_file_and_position(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine\.toml: not TOML: .*line 1"):
         read_scenario(written(tmp_path, "count = = 3"))
 

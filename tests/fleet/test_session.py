@@ -1,4 +1,4 @@
-"""Laws of one decoding stream's state: what may change it, and how."""
+"""Laws of one decoding stream's state."""
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ def test_a_round_commits_the_accepted_tokens_and_the_targets_own() -> None:
 
 @repeatable
 @given(rounds())
-def test_settling_grows_the_base_to_the_goal_at_most_and_ends_the_epoch(example: tuple[Session, int, int]) -> None:
+def test_commits_stop_at_the_goal_and_end_the_epoch(example: tuple[Session, int, int]) -> None:
     session, verified, accepted = example
     committed = commit(session, verified, accepted)
     assert committed.base == min(session.base + accepted + 1, session.goal)

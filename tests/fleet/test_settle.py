@@ -1,4 +1,4 @@
-"""A resolved fleet tells of each station what the scenario's keys say, and nobody asks the scenario again."""
+"""A resolved fleet has the scenario's values for each station, and replaces the scenario."""
 
 import ast
 from pathlib import Path
@@ -33,7 +33,7 @@ DOORS = {  # where a scenario is read, changed, resolved, kept or written
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_a_shipped_scenario_settles_to_a_value_that_survives_being_written(path: Path) -> None:
+def test_resolved_shipped_scenarios_survive_serialisation(path: Path) -> None:
     fleet = resolve(read_scenario(path))
     assert msgspec.json.decode(msgspec.json.encode(fleet), type=Fleet) == fleet
 
@@ -79,11 +79,11 @@ def test_the_last_tier_that_names_a_station_wins(
     fleet, profile = resolve(scenario), scenario.profile
     assert not isinstance(profile, str)
     for drafter in range(M):
-        told = [tier["step"] for tier in of_drafters if drafter + 1 >= tier["first"] and "step" in tier]
-        assert fleet.drafter_times(drafter).draft == StepTime(**told[-1]) if told else profile.draft
+        tier_steps = [tier["step"] for tier in of_drafters if drafter + 1 >= tier["first"] and "step" in tier]
+        assert fleet.drafter_times(drafter).draft == StepTime(**tier_steps[-1]) if tier_steps else profile.draft
     for target in range(N):
-        told = [tier["step"] for tier in of_targets if target + 1 >= tier["first"] and "step" in tier]
-        expected = told[-1] if told else verify
+        tier_steps = [tier["step"] for tier in of_targets if target + 1 >= tier["first"] and "step" in tier]
+        expected = tier_steps[-1] if tier_steps else verify
         assert fleet.verifier_times(target).verify == (StepTime(**expected) if expected else profile.verify)
         for drafter in range(M):
             near = [tier["link"] for tier in of_drafters if drafter + 1 >= tier["first"] and "link" in tier]
@@ -102,7 +102,7 @@ DRAFTERS, TARGETS = "drafters", "verifiers"
 
 
 def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], **tables: Any) -> Fleet:
-    """A fleet whose drafters, targets, or both are on one device."""
+    """A fleet with drafters, targets, or both on one device."""
     profile = {
         "name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": OVERHEADS,
         "contention": [1.0, 1.4],
@@ -126,7 +126,7 @@ def test_a_way_of_sharing_has_its_own_overhead(sharing: str, number: int) -> Non
     assert of_targets.verifier_times(0).overhead.woken.mean_s == 0.1 + number
 
 
-def test_an_overhead_that_is_left_out_is_that_of_own_devices_or_none() -> None:
+def test_missing_overheads_are_those_of_own_devices() -> None:
     profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": {"own": OVERHEADS["own"]}}
     sliced, inside = (on_host(way, 1, 1, (DRAFTERS, TARGETS), profile=profile) for way in ("turns", "one-process"))
     assert sliced.drafter_times(0).overhead.woken.mean_s == 1.0
@@ -145,7 +145,7 @@ def test_a_replayed_target_has_no_overhead() -> None:
     assert fleet.drafter_times(0).overhead.woken.mean_s == 1.0
 
 
-def test_without_a_profile_a_fleet_settles_and_says_what_is_missing_when_asked() -> None:
+def test_fleets_without_a_profile_name_the_missing_key() -> None:
     fleet = resolve(make_scenario({"name": "bare"}))
     for ask in (lambda: fleet.drafter_times(0), lambda: fleet.verifier_times(0), lambda: fleet.link(0)):
         with pytest.raises(InputError, match=r"^scenario 'bare': profile is missing; name a shipped profile"):
@@ -160,8 +160,8 @@ def test_streams_belong_to_targets_and_drafters_in_turn() -> None:
     assert resolve(star()).drafter_name(0) == "drafter"
 
 
-def test_beyond_the_doors_nobody_takes_a_scenario() -> None:
-    """Both worlds build from the resolved fleet: only where runs begin or end is the scenario itself known."""
+def test_only_the_entry_points_take_a_scenario() -> None:
+    """Both worlds build from the resolved fleet; only modules where runs begin or end import the scenario."""
     takers = {
         str(path.relative_to(ROOT))
         for room in ("fleet", "sim", "engine")
@@ -177,6 +177,6 @@ sharings = st.sampled_from(["turns", "contended", "one-process"])
 
 @repeatable
 @given(sharings, st.integers(2, 4), st.booleans())
-def test_a_station_alone_on_a_named_device_has_a_device_of_its_own(sharing: str, others: int, drafts: bool) -> None:
+def test_single_stations_have_their_own_device(sharing: str, others: int, drafts: bool) -> None:
     M, N, side = (1, others, DRAFTERS) if drafts else (others, 1, TARGETS)
     assert on_host(sharing, M, N, (side,)) == on_host(sharing, M, N, ())

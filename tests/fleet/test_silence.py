@@ -1,4 +1,4 @@
-"""What silence makes stations do: give a drafter up, decode alone, ask again, come back; end a session that is over."""
+"""Timeouts: a station gives a drafter up, decodes alone, retries, rejoins; a drafter ends lost sessions."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def hub(**resolved: Any) -> DrafterStation:
 
 
 def step(station: Station, now_s: float, accepted: int = 0) -> list[Instruction]:
-    """Let the station run its next step, which accepts that much of each draft."""
+    """Let the station run its next step, with that many accepted tokens of each draft."""
     plan = station.plan(now_s)
     assert isinstance(plan, Start)
     outcomes = tuple(Outcome(min(accepted, m.tokens) if plan.step.kind == "verify" else 0) for m in plan.step.members)
@@ -83,7 +83,7 @@ def test_a_target_without_patience_waits_for_ever() -> None:
     assert (station.alarm_s(), station.due(1e9)) == (float("inf"), [])
 
 
-def test_a_draft_in_time_is_not_overdue_and_patience_begins_anew_with_the_next_request() -> None:
+def test_timeouts_restart_with_each_request() -> None:
     station = target()
     step(station, 1.0)
     station.handle(Draft(0, 0, 1, 11, 3), 2.0)
@@ -92,7 +92,7 @@ def test_a_draft_in_time_is_not_overdue_and_patience_begins_anew_with_the_next_r
     assert station.alarm_s() == 9.0
 
 
-def test_a_target_that_gave_its_drafter_up_decodes_alone_and_late_drafts_change_nothing() -> None:
+def test_lost_drafters_late_drafts_change_nothing() -> None:
     station = target()
     alone(station)
     before = dict(station.sessions), list(station.waiting)
@@ -104,7 +104,7 @@ def test_a_target_that_gave_its_drafter_up_decodes_alone_and_late_drafts_change_
         assert station.sessions[0].base == base
 
 
-def test_a_target_alone_asks_again_without_a_pause_and_goes_back_when_it_is_answered() -> None:
+def test_targets_retry_while_decoding_and_rejoin() -> None:
     station = target()
     alone(station)
     assert station.alarm_s() == 8.0
@@ -121,7 +121,7 @@ def test_a_target_alone_asks_again_without_a_pause_and_goes_back_when_it_is_answ
     assert station.sessions[0].base == 16
 
 
-def test_who_asks_in_vain_asks_again_and_an_answer_to_an_old_question_is_none() -> None:
+def test_failed_retries_repeat_and_ignore_stale_answers() -> None:
     station = target()
     alone(station)
     first, second = tell_due(station, 8.0)[0], tell_due(station, 13.0)[0]
@@ -134,7 +134,7 @@ def test_who_asks_in_vain_asks_again_and_an_answer_to_an_old_question_is_none() 
     assert not station.waiting  # the decoding step that waited is not taken
 
 
-def test_the_next_request_of_a_silent_drafter_does_not_wait_for_it() -> None:
+def test_next_requests_do_not_wait_for_a_lost_drafter() -> None:
     station = target(new_tokens=2)
     alone(station)
     assert [type(instruction) for instruction in step(station, 4.0)] == [Leave, Released, Finished]
@@ -145,7 +145,7 @@ def test_the_next_request_of_a_silent_drafter_does_not_wait_for_it() -> None:
     assert [(one.request, one.tokens) for one in retry if isinstance(one, DraftRequest)] == [(1, 0)]
 
 
-def test_others_at_a_barrier_wait_for_a_silent_drafter_no_longer_than_the_patience() -> None:
+def test_barriers_wait_for_a_drafter_until_its_timeout() -> None:
     station = VerifierStation(
         "verifier.1",
         ResolvedVerifiers(patience=PATIENT, group=Barrier(), drafters=2, allocate=FixedShare(budget=6)),
@@ -153,8 +153,8 @@ def test_others_at_a_barrier_wait_for_a_silent_drafter_no_longer_than_the_patien
     )
     for tag in (0, 1):
         station.handle(Join(tag, 0, 10, 30), 0.0)
-    asked = step(station, 1.0)
-    granted = {one.tag: one.tokens for one in asked if isinstance(one, DraftRequest)}
+    answers = step(station, 1.0)
+    granted = {one.tag: one.tokens for one in answers if isinstance(one, DraftRequest)}
     assert granted == {0: 3, 1: 3}
     station.handle(Draft(0, 0, 1, 11, 3), 2.0)
     assert not station.ready
@@ -174,8 +174,8 @@ def test_a_tail_with_a_hole_is_given_up() -> None:
 
 @repeatable
 @given(st.data())
-def test_what_is_due_is_over_when_it_is_told(data: st.DataObject) -> None:
-    """Nobody is told the same twice in one instant: an alarm lies in the future, whatever has happened."""
+def test_timeouts_fire_once(data: st.DataObject) -> None:
+    """No timeout fires twice in one instant: the next one lies in the future after every event."""
     station, drafter = target(new_tokens=200), hub()
     now_s = 0.0
     for _ in range(data.draw(st.integers(1, 40))):
@@ -203,7 +203,7 @@ def test_what_is_due_is_over_when_it_is_told(data: st.DataObject) -> None:
 # The drafter's side.
 
 
-def test_a_target_that_owes_an_answer_for_longer_than_the_lease_loses_its_session() -> None:
+def test_sessions_end_with_their_lease() -> None:
     drafter = hub()
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     step(drafter, 1.0)  # the prefill
@@ -218,7 +218,7 @@ def test_a_target_that_owes_an_answer_for_longer_than_the_lease_loses_its_sessio
     assert (drafter.sessions, drafter.alarm_s()) == ({}, float("inf"))
 
 
-def test_a_session_opens_anew_in_a_later_epoch_and_is_prefilled_anew() -> None:
+def test_reopened_sessions_are_prefilled_again() -> None:
     drafter = hub()
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     drafter.plan(0.0)  # its prefill runs
@@ -231,7 +231,7 @@ def test_a_session_opens_anew_in_a_later_epoch_and_is_prefilled_anew() -> None:
     assert kinds == [("prefill", 0, 13), ("draft", 14, 3)]
 
 
-def test_a_late_leave_or_opening_does_not_end_the_session_that_came_after_it() -> None:
+def test_stale_leaves_and_openings_keep_later_sessions() -> None:
     drafter = hub()
     first, again = DraftRequest(0, 0, 1, 11, opening=True), DraftRequest(0, 0, ERA + 1, 14, opening=True)
     drafter.handle(first, 0.0)
@@ -242,14 +242,14 @@ def test_a_late_leave_or_opening_does_not_end_the_session_that_came_after_it() -
     assert drafter.handle(Leave(0, 0), 3.0) == [Released(0, 0)]  # of the whole request
 
 
-def test_a_request_whose_predecessor_never_left_opens_in_its_place() -> None:
+def test_requests_replace_predecessors_that_never_left() -> None:
     drafter = hub(admit=AtMost(1))
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     assert drafter.handle(DraftRequest(0, 1, 1, 21, opening=True), 1.0) == []
     assert (drafter.sessions[0].request, len(drafter.waiting), drafter.cache.cold) == (1, 1, {0})
 
 
-def test_a_refusal_counts_in_the_era_of_the_opening_that_it_refuses_only() -> None:
+def test_refusals_apply_to_their_era_only() -> None:
     drafter, station = hub(admit=AtMost(0)), target()
     step(station, 1.0)
     assert drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)[0].epoch == 0  # type: ignore[union-attr]
@@ -275,10 +275,10 @@ def test_a_target_that_starts_again_is_refused_as_itself_too() -> None:
     assert station.sessions[0].alone
 
 
-# Two things that once went wrong.
+# Two regressions.
 
 
-def test_an_epoch_that_moves_on_during_a_drafters_prefill_does_not_repeat_it() -> None:
+def test_new_epochs_during_a_prefill_do_not_repeat_it() -> None:
     drafter = hub(overlap=Ahead())
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True, tokens=20), 0.0)
     drafter.plan(0.0)
@@ -294,7 +294,7 @@ def test_an_epoch_that_moves_on_during_a_drafters_prefill_does_not_repeat_it() -
     assert plans == [("draft", 2, 12), ("draft", 2, 13), ("draft", 2, 14)]
 
 
-def test_a_grant_of_nothing_is_answered_at_once_and_the_prefill_comes_with_the_first_draft() -> None:
+def test_empty_grants_are_answered_at_once_without_a_prefill() -> None:
     drafter = hub()
     assert drafter.handle(DraftRequest(0, 0, 1, 11, opening=True, tokens=0), 0.0) == [Draft(0, 0, 1, 11, 0)]
     assert not drafter.ready
@@ -320,15 +320,15 @@ def test_eras_follow_each_other_and_begin_with_an_opening(epoch: int) -> None:
     assert not begins(era + 2)
 
 
-def test_what_was_sent_before_is_as_long_on_the_wire_as_it_was() -> None:
-    """An epoch is written where it says something only."""
+def test_optional_fields_do_not_lengthen_earlier_messages() -> None:
+    """An epoch is written only if it differs from the default."""
     assert encode(Leave(1, 2)) == b"\x83\xa4type\xa5leave\xa3tag\x01\xa7request\x02"
     assert len(encode(Leave(1, 2, 3))) > len(encode(Leave(1, 2)))
     assert b"epoch" not in encode(Refusal(1, 2, "full"))
 
 
 @pytest.mark.parametrize("incarnation", [1, 7])
-def test_views_of_a_drafter_that_started_again_are_newer_than_all_before(incarnation: int) -> None:
+def test_views_of_restarted_drafters_are_newer(incarnation: int) -> None:
     resolved = ResolvedDrafters(count=2, route=RoundRobin(), allocate=Fixed(3))
     before, after = DrafterStation("drafter.2", resolved, 1), DrafterStation("drafter.2", resolved, 1)
     before.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)

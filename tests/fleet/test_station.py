@@ -1,4 +1,4 @@
-"""Laws of single stations, by examples small enough to follow on paper."""
+"""Laws of single stations, in small examples."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def drafter(**policies: object) -> DrafterStation:
 
 
 def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
-    """What a verifier asks after the prefill of a 10-token prompt."""
+    """A verifier's request after the prefill of a 10-token prompt."""
     return DraftRequest(tag, request, epoch=1, base=11, opening=True, priority=priority)
 
 
@@ -115,7 +115,7 @@ def test_requests_are_served_in_the_order_of_arrival() -> None:
     assert drafted(run_all(hub)) == [2, 0, 1]
 
 
-def test_the_most_urgent_request_is_served_first_and_equals_in_the_order_of_arrival() -> None:
+def test_urgent_requests_go_first_then_by_arrival() -> None:
     hub = drafter(order=Priority())
     for tag, priority in ((0, 1), (1, 2), (2, 1), (3, 2)):
         hub.handle(opening(tag, priority=priority), 0.0)
@@ -147,7 +147,7 @@ def test_one_step_runs_at_a_time() -> None:
     assert not hub.ready
 
 
-def test_a_step_works_on_the_prefix_of_the_moment_it_starts() -> None:
+def test_steps_use_the_prefix_at_their_start() -> None:
     """Two verified prefixes reach the buffer before the first is served: the draft continues the newer one."""
     hub = drafter()
     hub.handle(opening(0), 0.0)
@@ -172,8 +172,8 @@ def test_a_repeated_draft_request_leads_to_one_draft() -> None:
 
 @repeatable
 @given(st.integers(0, 5), st.integers(0, 5))
-def test_a_tag_that_a_later_request_opens_twice_is_an_error(first: int, second: int) -> None:
-    """The open request, or an older one, comes again by accident; a later one would never be answered."""
+def test_opening_a_tag_twice_is_an_error(first: int, second: int) -> None:
+    """The open request, or an older one, may be repeated; a later one would never be answered."""
     event = Join(0, second, 10, 20)
     for station in (VerifierStation("verifier.1", ResolvedVerifiers()), slots(2)):
         station.handle(Join(0, first, 10, 20), 0.0)
@@ -193,14 +193,14 @@ def test_a_tag_that_a_later_request_opens_twice_is_an_error(first: int, second: 
         Draft(0, 0, epoch=0, base=10, tokens=5),  # an epoch that is over
         Draft(0, 0, epoch=1, base=12, tokens=5),  # not where the tail ends
         Draft(0, 1, epoch=1, base=11, tokens=5),  # another request
-        Draft(7, 0, epoch=1, base=11, tokens=5),  # a tag that nobody has
+        Draft(7, 0, epoch=1, base=11, tokens=5),  # an unknown tag
         Refusal(0, 1, "full"),
         Refusal(7, 0, "full"),
         Join(0, 0, 10, 20),  # the request that is open
         StepDone(99, (Outcome(),), 1.0),
     ],
 )
-def test_a_message_that_does_not_fit_changes_nothing_at_the_verifier(
+def test_stale_messages_change_nothing_at_the_verifier(
     message: Draft | Refusal | Join | StepDone,
 ) -> None:
     station = verifier_with_draft()
@@ -223,7 +223,7 @@ def test_a_message_that_does_not_fit_changes_nothing_at_the_verifier(
         StepDone(99, (Outcome(),), 1.0),
     ],
 )
-def test_a_message_that_does_not_fit_changes_nothing_at_the_drafter(message: DraftRequest | Leave | StepDone) -> None:
+def test_stale_messages_change_nothing_at_the_drafter(message: DraftRequest | Leave | StepDone) -> None:
     station = drafter()
     station.handle(opening(0), 0.0)
     run_all(station)
@@ -233,7 +233,7 @@ def test_a_message_that_does_not_fit_changes_nothing_at_the_drafter(message: Dra
     assert snapshot(station) == before
 
 
-def test_a_late_copy_of_an_opening_does_not_open_a_finished_request_again() -> None:
+def test_late_openings_do_not_reopen_finished_requests() -> None:
     hub = drafter()
     hub.handle(opening(0), 0.0)
     run_all(hub)
@@ -246,7 +246,7 @@ def test_a_late_copy_of_an_opening_does_not_open_a_finished_request_again() -> N
 
 
 def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
-    """The target decodes alone by then: a session for it would keep its place for ever."""
+    """The target decodes alone by then: a session for it would never end."""
     hub = drafter(admit=AtMost(1))
     hub.handle(opening(0), 0.0)
     assert isinstance(hub.handle(opening(1), 0.0)[0], Refusal)
@@ -279,8 +279,8 @@ def test_a_target_may_leave_during_a_running_step(steps_before: int) -> None:
 
 
 @pytest.mark.parametrize("steps_before", [0, 1])
-def test_a_step_of_a_request_that_left_gives_nothing_to_the_next_one(steps_before: int) -> None:
-    """Both requests are in epoch 1: the outcome of the old one's step must not pass for the new one's."""
+def test_steps_of_ended_requests_leave_the_next_unchanged(steps_before: int) -> None:
+    """Both requests are in epoch 1: the old one's outcome must not apply to the new one."""
     hub = drafter()
     hub.handle(opening(0, request=0), 0.0)
     for _ in range(steps_before):
@@ -322,7 +322,7 @@ def test_without_a_drafter_every_step_decodes_one_token() -> None:
     assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
 
 
-def test_a_request_of_one_token_ends_with_its_prefill_and_the_drafter_never_hears_of_it() -> None:
+def test_requests_of_one_token_need_no_drafter() -> None:
     station = VerifierStation("verifier.1", ResolvedVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=1), 0.0)
     start(station)
@@ -340,7 +340,7 @@ def test_the_idle_gap_is_the_time_without_anything_to_do() -> None:
     assert start(hub, 4.5).idle_gap_s == 0.5
 
 
-def test_warm_up_tokens_run_once_before_the_group_and_only_after_a_long_gap() -> None:
+def test_warm_up_runs_once_after_a_long_gap() -> None:
     hub = drafter(warm_up=AfterIdle(idle_gap_s=1.0, tokens=3))
     hub.handle(opening(0), 0.5)
     assert start(hub, 0.5).kind == "prefill"

@@ -1,4 +1,4 @@
-"""How long a fleet remembers, by hand for runs whose every time is known."""
+"""Relaxation times, by hand for runs with known times."""
 
 import math
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_closed_loop_remembers_half_a_round_of_a_stream() -> None:
     assert remembered_s(run) == pytest.approx(2.5, rel=0.02)
 
 
-def test_a_trace_remembers_by_its_busiest_device_and_the_variation_of_its_gaps(tmp_path: Path) -> None:
+def test_relaxation_of_a_trace_follows_its_busiest_device(tmp_path: Path) -> None:
     """Two rounds a request, 8 s of verification in all, 15 s apart on average."""
     run = simulate(traced(tmp_path, GAPS_OF_10_AND_20_S))
     assert remembered_s(run) == pytest.approx(of_queue_s(8.0, 15.0, 1 / 9))
@@ -67,13 +67,13 @@ def test_a_router_is_no_device(tmp_path: Path) -> None:
     assert remembered_s(run) == pytest.approx(of_queue_s(8.0, 15.0, 1 / 9))
 
 
-def test_arrivals_that_come_at_once_or_alone_are_never_long_enough(tmp_path: Path) -> None:
+def test_simultaneous_or_single_arrivals_are_never_long_enough(tmp_path: Path) -> None:
     assert remembered_s(simulate(traced(tmp_path, [0.0, 0.0, 0.0]))) == math.inf
     assert remembered_s(simulate(traced(tmp_path, [0.0]))) == math.inf
 
 
-def test_where_steps_are_shared_the_number_of_requests_inside_is_asked(tmp_path: Path) -> None:
-    """Two targets, two requests at the same time, and a drafter that drafts for whoever waits."""
+def test_shared_steps_use_the_number_of_requests_inside(tmp_path: Path) -> None:
+    """Two targets, two concurrent requests, and a drafter that drafts for all that wait."""
     arrived_at_s = [8.0 * (number // 2) for number in range(60)]
     grouped = traced(tmp_path, arrived_at_s, drafters={"depth": 5, "group": "batch"}, verifiers={"count": 2})
     run = simulate(grouped)
@@ -93,8 +93,8 @@ def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
         assert places_of(simulate(scenario).header.fleet) == expected
 
 
-def test_where_no_work_takes_any_time_nothing_queues() -> None:
-    """Requests of one token, whose prefill is free, are complete as they come; they could not be measured at all."""
+def test_nothing_queues_without_work() -> None:
+    """Requests of one token with a free prefill complete on arrival; they have no metrics."""
     run = simulate(star(workload={"new_tokens": 1, "arrivals": {"process": "poisson", "per_s": 1.0}}))
     metrics = measure(run)
     assert metrics["latency_s"].value == 0

@@ -1,4 +1,4 @@
-"""Messages, states and policies are values: they cannot be changed, and read no key that they do not know."""
+"""Messages, states and policies are values: they are frozen, and refuse unknown keys."""
 
 import dataclasses
 import importlib
@@ -31,7 +31,7 @@ def test_no_struct_can_be_changed() -> None:
         Shape().width = 2  # type: ignore[misc]
 
 
-def test_every_policy_and_model_refuses_keys_that_it_does_not_know() -> None:
+def test_policies_and_models_refuse_unknown_keys() -> None:
     chosen_by_name = [struct for struct in STRUCTS if struct.__struct_config__.tag_field in ("policy", "model")]
     assert len(chosen_by_name) > 30
     assert [struct for struct in chosen_by_name if not struct.__struct_config__.forbid_unknown_fields] == []

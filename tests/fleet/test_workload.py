@@ -35,7 +35,7 @@ def test_a_closed_loop_deals_requests_to_its_streams() -> None:
     }
 
 
-def test_lengths_between_are_the_same_for_the_same_seed_and_within_their_bounds() -> None:
+def test_drawn_lengths_are_reproducible_and_within_bounds() -> None:
     workload = {"requests": 200, "prompt_tokens": {"low": 5, "high": 9}, "new_tokens": {"low": 1, "high": 3}}
     first, again, other = (streams_of(resolved(workload, seed=seed)) for seed in (1, 1, 2))
     assert first == again != other
@@ -43,7 +43,7 @@ def test_lengths_between_are_the_same_for_the_same_seed_and_within_their_bounds(
     assert prompts == {5, 6, 7, 8, 9}
 
 
-def test_poisson_arrivals_come_at_the_asked_rate() -> None:
+def test_poisson_arrivals_have_their_rate() -> None:
     """2 000 gaps: the mean is within 4 standard errors (one seed in 16 000 would miss)."""
     streams = streams_of(resolved({"requests": 2000, "arrivals": {"process": "poisson", "per_s": 5.0}}))
     assert len(streams) == 2000
@@ -66,7 +66,7 @@ def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     assert shown == [(0.0, 374, 44), (4.0, 396, 109)]
 
 
-def test_a_file_of_lengths_gives_lengths_in_a_closed_loop_and_to_arrivals(tmp_path: Path) -> None:
+def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
     (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n374,44\n396,109\n20,7\n")
     workload = {"requests": 9, "streams": 2, "lengths": "lengths.csv"}
     closed = streams_of(resolved(workload, tmp_path))
@@ -90,7 +90,7 @@ def test_a_file_of_lengths_gives_lengths_in_a_closed_loop_and_to_arrivals(tmp_pa
         ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
     ],
 )
-def test_lengths_are_told_once(beside: dict[str, Any], says: str) -> None:
+def test_lengths_have_one_source(beside: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         scenario({"lengths": "lengths.csv", **beside})
 

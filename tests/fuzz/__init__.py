@@ -1,9 +1,9 @@
-"""What strangers and dishonest peers may say to a server, while honest targets are served there.
+"""Messages of strangers and dishonest peers to a server with honest targets.
 
-frames.py    frames that no honest target sends: junk, damage, and what is well formed but wrong
-attackers.py who sends them, and what they keep in mind of a conversation
-attack.py    honest targets and attackers at one drafter in memory, and what must hold then
-pace.py      real processes: honest targets' pace and the drafter's memory, alone and beside attackers
+- `frames.py`: frames that no honest target sends: junk, damage, and well-formed but wrong ones.
+- `attackers.py`: the attackers, and their state of a conversation.
+- `attack.py`: honest targets and attackers at one drafter in memory, with the laws.
+- `pace.py`: real processes: honest targets' rate and the drafter's memory, alone and beside attackers.
 
-`python -m tests.fuzz --messages 1000000` runs as many as one likes; `make fuzz` runs a million.
+`python -m tests.fuzz --messages 1000000` runs any number; `make fuzz` runs a million.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --messages 1000000 --seed 0`: attacks in memory until so many messages are sent."""
+"""`python -m tests.fuzz --messages 1000000 --seed 0`: attacks in memory, up to that number of messages."""
 
 import argparse
 import resource
@@ -11,7 +11,7 @@ BATCH = 50_000  # messages an attack
 
 
 def main() -> None:
-    """Attack, check, and say what came of it."""
+    """Attack, check, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000, help="in all")
     parser.add_argument("--seed", type=int, default=0, help="of the first attack; each of 50,000 messages has its own")

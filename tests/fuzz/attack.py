@@ -1,4 +1,4 @@
-"""Honest targets and attackers at one drafter in memory, and what must hold then."""
+"""Honest targets and attackers at one drafter in memory, with the laws that hold then."""
 
 from dataclasses import dataclass, field
 
@@ -24,8 +24,8 @@ from tests.fakes.node import FakeNode
 from tests.fuzz.attackers import Attacker
 from tests.helpers.toys import ToyDrafter, ToyStar, seconds_of, target_name, truth
 
-SLY, RUDE = 0.02, 0.6  # shares of bad frames in what attackers say
-HONEST, DISHONEST = 2, 2  # targets; those who have a seat, and do not keep to it
+SLY, RUDE = 0.02, 0.6  # shares of bad frames of attackers
+HONEST, DISHONEST = 2, 2  # honest targets, and dishonest peers with a seat
 REQUESTS, PROMPT, NEW = 520, 8, 24
 SCENARIO = make_scenario(
     {
@@ -38,7 +38,7 @@ BEGIN_S, ATTACKED_S, LIMIT_S = 0.1, 20.0, 600.0  # honest targets alone take 21 
 
 
 class FuzzNetwork(FakeNetwork):
-    """A network on which attackers can be answered. `attackers`: by the peer that each is just now."""
+    """A network with answers to attackers. `attackers`: by their current peer."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -48,7 +48,7 @@ class FuzzNetwork(FakeNetwork):
         attacker = self.attackers.get(send.peer)
         if attacker is None:
             return super().send(name, send)
-        return attacker.hears(send.frame)
+        return attacker.receive(send.frame)
 
     def cut(self, server: str, peer: bytes) -> None:
         attacker = self.attackers.pop(peer, None)
@@ -60,9 +60,9 @@ class FuzzNetwork(FakeNetwork):
 
 
 class FuzzedDrafter(ToyDrafter):
-    """A toy drafter that believes attackers, as a model would, and checks what honest targets tell it.
+    """A toy drafter that believes attackers, as a model would, and checks the requests of honest targets.
 
-    `spent_s`: how long it has worked for attackers.
+    `spent_s`: its working time for attackers.
     """
 
     spent_s = 0.0
@@ -83,7 +83,7 @@ class FuzzedDrafter(ToyDrafter):
 
 @dataclass
 class Found:
-    """What an attack has left. `ends_s`: when each honest target had its texts; `weights`: what the server held."""
+    """The result of an attack. `ends_s`: the end of each honest target; `weights`: sizes of the server."""
 
     outputs: list[dict[int, list[int]]]
     logs: list[tuple[str, Log]]
@@ -95,7 +95,7 @@ class Found:
 
 
 def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
-    """Serve the honest targets while attackers send `messages` frames in all; return what that came to."""
+    """Serve the honest targets while attackers send `messages` frames in all."""
     network = FuzzNetwork(seed)
     star = FuzzedStar(network)
     star.start()
@@ -111,7 +111,7 @@ def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
     found = Found(star.outputs, star.logs, [float("inf")] * HONEST, star.server.counts)
 
     def strike() -> None:
-        """Let one of them say something, and each of them again a moment later."""
+        """Send a frame of one attacker, and schedule the next."""
         attacker = attackers[found.sent % len(attackers)]
         found.sent += 1
         star.node.arrive_from(attacker)
@@ -136,11 +136,11 @@ def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
 
 
 class FuzzedNode(FakeNode):
-    """The drafter's node, to which attackers speak past the network."""
+    """The drafter's node, with a second entrance for attackers."""
 
     def arrive_from(self, attacker: Attacker) -> None:
         """Take a frame of an attacker."""
-        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.says(), self.network.now_s, attacker.user)
+        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.next_frame(), self.network.now_s, attacker.user)
         self._carry_out(
             self.connections.receive(SERVER_PORT, arrived.peer, arrived.frame, arrived.time_s, arrived.user)
         )
@@ -148,7 +148,7 @@ class FuzzedNode(FakeNode):
 
 
 class FuzzedStar(ToyStar):
-    """Its drafter can be attacked, and only its honest targets are there."""
+    """Its drafter can be attacked, and only its honest targets are started."""
 
     def __init__(self, network: FuzzNetwork) -> None:
         super().__init__(FLEET, network)
@@ -179,13 +179,13 @@ def check(found: Found) -> None:
 
 
 def weight(thing: object) -> int:
-    """How many things a thing holds, at all depths; the fleet's own, which is given, left out."""
-    seen: set[int] = set()
+    """Count the parts of an object, at all depths, without those of the fleet."""
+    visited: set[int] = set()
 
     def held_by(thing: object) -> int:
-        if id(thing) in seen or isinstance(thing, str | bytes | int | float | None):
+        if id(thing) in visited or isinstance(thing, str | bytes | int | float | None):
             return 0
-        seen.add(id(thing))
+        visited.add(id(thing))
         if isinstance(thing, dict):
             return len(thing) + sum(map(held_by, thing.values()))
         if isinstance(thing, list | tuple | set | frozenset):

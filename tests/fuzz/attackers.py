@@ -1,4 +1,4 @@
-"""Who attacks a server: strangers, and dishonest peers who have a seat and know how to talk."""
+"""Attackers of a server: strangers, and dishonest peers with a seat and knowledge of the protocol."""
 
 from collections.abc import Callable
 from itertools import count
@@ -16,10 +16,10 @@ RECENT = 32  # frames that an attacker repeats, whole or damaged
 
 
 class Attacker:
-    """A connection after the other, each with frames drawn from `rng`; the next begins when one is cut.
+    """Successive connections with frames drawn from `rng`; the next begins after a cut.
 
-    `number`: the seat that it asks for, or None for a stranger, who never says a Hello that is welcome. `bad`: the
-    share of bad frames in what it says once it is welcome.
+    - `number`: the seat that it requests; None for a stranger, which is never welcome.
+    - `bad`: the share of bad frames after its welcome.
     """
 
     def __init__(self, fleet: Fleet, name: str, rng: np.random.Generator, number: int | None, bad: float) -> None:
@@ -34,22 +34,22 @@ class Attacker:
         self.life = next(self.lives)
         self.peer = f"{self.name}/{self.life}".encode()
         self.welcome = False
-        self.told: DraftRequest | None = None
+        self.request_sent: DraftRequest | None = None
         self.drafted = 0
         self.request, self.answered = 0, False
 
-    def hears(self, frame: bytes) -> bool:
-        """Take what the server says; False now and then: this one does not read."""
+    def receive(self, frame: bytes) -> bool:
+        """Take a frame of the server; False now and then: this attacker does not read it."""
         message, content = parse(frame)
         if isinstance(message, Welcome):
-            self.welcome, self.told = True, None
-        elif isinstance(message, Draft) and self.told is not None and message.epoch == self.told.epoch:
+            self.welcome, self.request_sent = True, None
+        elif isinstance(message, Draft) and self.request_sent is not None and message.epoch == self.request_sent.epoch:
             self.answered, self.drafted = True, len(content.tokens)
         elif isinstance(message, Refusal | Unknown):
-            self.told, self.welcome = None, self.welcome and isinstance(message, Refusal)
+            self.request_sent, self.welcome = None, self.welcome and isinstance(message, Refusal)
         return self.number is None or self.rng.random() < 0.999
 
-    def says(self) -> bytes:
+    def next_frame(self) -> bytes:
         """Return its next frame."""
         hello = self.hello()
         if self.number is None:
@@ -64,7 +64,7 @@ class Attacker:
         return frame
 
     def hello(self) -> Hello:
-        """The Hello of this connection; a stranger's asks for what it cannot have."""
+        """The Hello of this connection; a stranger's requests an invalid seat."""
         number = self.number if self.number is not None else int(self.rng.integers(-1, 9))
         terms = terms_of(self.fleet) if self.number is not None else {"seed": "1"}
         return Hello("verifier", max(number, 0), self.life + 1, 0, terms)
@@ -72,7 +72,7 @@ class Attacker:
     def _drawn(self, hello: Hello, right: bytes) -> bytes:
         """Return a frame of some bad kind."""
         rng = self.rng
-        request = self.told or DraftRequest(0, 1, 1, 9, opening=True)
+        request = self.request_sent or DraftRequest(0, 1, 1, 9, opening=True)
         kinds: tuple[Callable[[], bytes], ...] = (
             lambda: junk(rng),
             lambda: damaged(rng, right),
@@ -84,22 +84,22 @@ class Attacker:
         return kinds[rng.integers(len(kinds))]()
 
     def _as_it_should(self, hello: Hello, keeps: bool = False) -> bytes:
-        """Return what an honest target could say next; `keeps`: without going on by it."""
-        rng, told = self.rng, self.told
-        if told is None or (self.answered and rng.random() < 0.1):
+        """Return a frame that an honest target could send next; `keeps`: without a change of the conversation."""
+        rng, request_sent = self.rng, self.request_sent
+        if request_sent is None or (self.answered and rng.random() < 0.1):
             self.request = min(self.request + 1, self.fleet.workload.requests - 1)
             right = DraftRequest(0, self.request, 1 + self.life, 9, opening=True)
             content = Content([1] * 9)
-        elif self.answered and told.base + self.drafted < 30:
+        elif self.answered and request_sent.base + self.drafted < 30:
             taken = int(rng.integers(self.drafted + 1))
-            right = DraftRequest(0, told.request, told.epoch + 1, told.base + taken + 1)
+            right = DraftRequest(0, request_sent.request, request_sent.epoch + 1, request_sent.base + taken + 1)
             content = Content([1])
         else:
-            quiet = (Alive(), Ping(0, 3), Leave(0, told.request), Bye(), hello)
+            quiet = (Alive(), Ping(0, 3), Leave(0, request_sent.request), Bye(), hello)
             said = quiet[rng.choice(len(quiet), p=[0.4, 0.3, 0.27, 0.01, 0.02])]
             if isinstance(said, Leave) and not keeps:
-                self.told = None
+                self.request_sent = None
             return pack(said, NOTHING)
         if not keeps:
-            self.told, self.answered = right, False
+            self.request_sent, self.answered = right, False
         return pack(right, content)

@@ -1,4 +1,4 @@
-"""Frames that no honest target sends: junk, damage, and what is well formed but wrong."""
+"""Frames that no honest target sends: junk, damage, and well-formed but wrong ones."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Random = np.random.Generator
 
 
 def junk(rng: Random) -> bytes:
-    """Bytes at random, sometimes as the beginning of another protocol, sometimes many."""
+    """Random bytes, sometimes with the beginning of another protocol, sometimes many."""
     begins = (
         b"",
         b"GET / HTTP/1.1\r\n\r\n",
@@ -49,7 +49,7 @@ def damaged(rng: Random, frame: bytes) -> bytes:
 
 
 def _lie(rng: Random, piece: bytearray) -> None:
-    """Let a header promise what the frame does not hold."""
+    """Let a header promise content that the frame does not have."""
     fields = list(HEADER.unpack_from(piece))
     which = int(rng.integers(2, len(fields)))
     most = 255 if which < 5 else 65535 if which == 5 else 2**32 - 1
@@ -58,7 +58,7 @@ def _lie(rng: Random, piece: bytearray) -> None:
 
 
 def wrong(rng: Random, right: DraftRequest, content: Content) -> bytes:
-    """A request of which a number, or what comes with it, is another than it should be; one that can be packed."""
+    """A request with a wrong number or content; it can be packed."""
     changes: tuple[Callable[[], tuple[DraftRequest, Content]], ...] = (
         lambda: (_changed(rng, right, "tag"), content),
         lambda: (_changed(rng, right, "request"), content),
@@ -76,12 +76,12 @@ def wrong(rng: Random, right: DraftRequest, content: Content) -> bytes:
         lambda: (right, msgspec.structs.replace(content, distributions=np.ones((1, 4), "<f2"), rule="rejection")),
         lambda: (right, Content([3] * 60_000)),
     )
-    message, told = changes[rng.integers(len(changes))]()
-    return pack(message, told)
+    message, changed = changes[rng.integers(len(changes))]()
+    return pack(message, changed)
 
 
 def out_of_place(rng: Random, hello: Hello) -> bytes:
-    """A frame that is well formed, whose sender has no business saying it here and now."""
+    """A well-formed frame that its sender must not send at this point."""
     number = int(rng.integers(-1, 5))
     said = (
         Draft(number, 0, 1, 9, 4), Refusal(number, 0, "no"), View(number, 0, 3, 0.5), Welcome(0, 1), Denied(0, "no"),

@@ -1,9 +1,8 @@
-"""`python -m tests.fuzz.pace`: honest targets at a drafter's port, by turns alone and beside strangers who attack it.
+"""`python -m tests.fuzz.pace`: honest targets at a drafter's port, alternately alone and beside attackers.
 
-Real processes, as one starts them by hand, with replayed stations: what the targets decode, how many rounds a second
-they have, and the memory of the drafter's process. While they are alone the attackers say the same to a port that
-nobody cares for, so that they take as much of the cores. Exit status 1 where an attack changes what is decoded, slows
-it by more than SLOWER, or leaves more than GROWN_MB behind.
+Real processes with replayed stations, as a user starts them: their texts, their rounds a second, and the memory of the
+drafter's process. In the runs alone the attackers send the same to a port of no process, so that they use as much of
+the cores. Exit status 1 if an attack changes a text, slows it by more than SLOWER, or leaves more than GROWN_MB behind.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from tests.helpers.processes import ended, specfleet, start
 from tests.helpers.zmtp import connected, framed
 
 SLOWER, GROWN_MB = 0.02, 16.0
-BEGIN_S = 60.0  # for a process to begin
+BEGIN_S = 60.0  # timeout of a starting process
 AFRESH_S = 0.01  # before a connection that follows one that was cut
 SCENARIO = """name = "attacked"
 profile = {name = "stated", draft = {base_s = 0.01}, verify = {base_s = 0.02}, draft_prefill = {base_s = 0.01}}
@@ -39,9 +38,9 @@ workload = {requests = REQUESTS, prompt_tokens = 64, new_tokens = 64}
 
 
 class Served(NamedTuple):
-    """What the targets had: accepted tokens of the rounds of each request; `grown_mb`: memory of the drafter.
+    """The results of the targets: accepted tokens of the rounds of each request; `grown_mb`: memory of the drafter.
 
-    `frames`: that attackers sent meanwhile, to it or to nobody.
+    `frames`: that attackers sent in the meantime.
     """
 
     accepted: dict[int, list[int]]
@@ -51,7 +50,7 @@ class Served(NamedTuple):
 
 
 def strike(path: Path, port: int, per_s: float, seed: int) -> None:
-    """Say "ready", then send frames at that rate until asked to end; print how many. Port 0 is nobody's."""
+    """Print "ready", then send frames at that rate until the end; print their number. Port 0 is no process's."""
     fleet, rng, ending = resolve(read_scenario(path)), np.random.default_rng(seed), False
 
     def end(_number: int, _frame: object) -> None:
@@ -82,7 +81,7 @@ def memory_mb(process: subprocess.Popen[str]) -> float:
 
 
 def serve(folder: Path, attackers: int, per_s: float, attacked: bool) -> Served:
-    """Serve the targets to their end while so many attackers strike the drafter, or nobody."""
+    """Serve the targets to their end while so many attackers strike the drafter, or a port of no process."""
     path, port = folder / "fleet.toml", free_port()
     drafter = specfleet("drafter", path, "--port", str(port), "--host", "127.0.0.1", "-o", folder / "drafter.parquet")
     started = [drafter]
@@ -122,7 +121,7 @@ def serve(folder: Path, attackers: int, per_s: float, attacked: bool) -> Served:
 
 
 def free_port() -> int:
-    """Return a port that nobody has."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -139,7 +138,7 @@ def wait_for(port: int, process: subprocess.Popen[str]) -> None:
 
 
 def main() -> int:
-    """Serve by turns alone and beside attackers; say what came of it."""
+    """Serve alternately alone and beside attackers; print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.pace", description=__doc__)
     parser.add_argument("--pairs", type=int, default=3, help="runs alone, and as many beside attackers")
     parser.add_argument("--attackers", type=int, default=2, help="processes")

@@ -1,1 +1,1 @@
-"""What tests share: small stars, an untrained pair of models, a pretended accelerator, all branches of a draw."""
+"""Shared parts of tests: small stars, an untrained pair of models, a pretended accelerator, all branches of a draw."""

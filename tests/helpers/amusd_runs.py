@@ -1,7 +1,7 @@
-"""Run files as AMUSD's authors' program writes them, of a made-up machine: its loops step by step, on one clock.
+"""Run files of AMUSD's authors' program for a made-up machine: its loops step by step, on one clock.
 
-Nothing here uses the simulator. What its clocks see and leave out is the program's: where a step's clock stops before
-its kernels are done, where a process waits for the other, and which run's clock begins when.
+The simulator is not used. The clocks are the program's: a step's clock may stop before its kernels are done, processes
+wait for each other, and each run's clock begins at its own point.
 """
 
 from dataclasses import dataclass, field
@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 
 DEPTH = 5
-POLL_S = 1e-4  # both processes look at the shared memory that often
+POLL_S = 1e-4  # both processes poll the shared memory at this interval
 
 
 @dataclass
 class Machine:
     """A machine and a pair of models; times in seconds.
 
-    `launch`: kernels of a step, target's and drafter's. `token_wait`, `verify_wait`, `draft_wait`: until they are
-    done. `gap`: between two rounds; `call`: to another process. `cold`: first pass of a process. `prefill`: the
-    passes over the prompt, on the GPU. `monitor`: until its clock begins. `agrees`: after an agreement, a mismatch.
+    - `launch`: kernels of a step, target's and drafter's.
+    - `token_wait`, `verify_wait`, `draft_wait`: until they are done.
+    - `gap`: between two rounds; `call`: to another process. `cold`: first pass of a process.
+    - `prefill`: the passes over the prompt, on the GPU. `monitor`: until its clock begins.
+    - `agrees`: after an agreement, a mismatch.
     """
 
     rng: np.random.Generator
@@ -39,13 +41,13 @@ class Machine:
     text: list[bool] = field(default_factory=list)
 
     def jitter(self, time_s: float) -> float:
-        """Return the time as it turned out: 1 % up or down, sometimes much longer."""
+        """Return the time with jitter: 1 % up or down, sometimes much longer."""
         spike = 1.3 if self.rng.random() < 0.01 else 1.0
         return float(time_s * spike * self.rng.normal(1.0, 0.01))
 
 
 def any_machine(seed: int, **fixed: Any) -> Machine:
-    """Draw a machine, a pair and a text: the family over which the readers' laws are asked."""
+    """Draw a machine, a pair and a text: the family for the readers' laws."""
     rng = np.random.default_rng(seed)
     between = rng.uniform
     target_s = between(0.018, 0.030)
@@ -83,7 +85,7 @@ def run_file(machine: Machine) -> list[dict[str, Any]]:
 
 
 def draw_text(machine: Machine) -> list[bool]:
-    """Draw where drafter and target agree; longer than the answer, since the last round may reach beyond it."""
+    """Draw the agreement of drafter and target; longer than the answer, since the last round may reach beyond it."""
     text, agreed = [], True
     for _ in range(machine.tokens + 64):
         agreed = bool(machine.rng.random() < machine.agrees[0 if agreed else 1])
@@ -92,14 +94,14 @@ def draw_text(machine: Machine) -> list[bool]:
 
 
 def looks(machine: Machine, ended_s: float) -> list[dict[str, Any]]:
-    """Return what the monitor saw from its start, `monitor` after that of the run, to the run's end."""
+    """Return the monitor's samples from its start, `monitor` after that of the run, to the run's end."""
     begins_s = machine.monitor + machine.rng.normal(0.0, 0.01)
     stamps = np.arange(0.02, max(ended_s - begins_s, 0.03), machine.interval)
     return [{"timestamp": float(stamp), "gpu_powers": [200.0, 90.0]} for stamp in stamps]
 
 
 def first_launch_s(machine: Machine, which: int, cold_s: float) -> float:
-    """Return how long launching the first pass over a prompt takes: all kernels are loaded in a cold process."""
+    """Return the launch time of the first pass over a prompt: a cold process loads all kernels."""
     return machine.jitter(cold_s + machine.launch[which])
 
 
@@ -115,7 +117,7 @@ def greedy(machine: Machine, cold_s: float) -> tuple[float, float, dict[str, Any
 def synchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[str, Any]]:
     """Draft and verify in turn; the clock begins once both prefills are launched."""
     launched_s = first_launch_s(machine, 1, cold_s) + first_launch_s(machine, 0, cold_s / 10)
-    behind_s = max(sum(machine.prefill) - launched_s, 0.0)  # what the GPU still has to do
+    behind_s = max(sum(machine.prefill) - launched_s, 0.0)  # remaining work of the GPU
     drafts, verifications, accepted = [], [], []
     place, now_s, full = 1, 0.0, False
     while place < machine.tokens:
@@ -135,19 +137,19 @@ def synchronous(machine: Machine, cold_s: float) -> tuple[float, float, dict[str
 
 @dataclass
 class Drafter:
-    """The drafting process: what it has published by when, as (time, length, length of what is right)."""
+    """The drafting process: its published drafts, as (time, length, length of the right part)."""
 
     machine: Machine
     now_s: float
     length: int = 1
     right: int = 1
-    seen: int = 1
+    verified_before: int = 1
     times: list[float] = field(default_factory=list)
     published: list[tuple[float, int, int]] = field(default_factory=list)
-    answers: list[float] = field(default_factory=list)  # when it answered a roll-back
+    answers: list[float] = field(default_factory=list)  # times of answers to roll-backs
 
     def step(self, verified: list[tuple[float, int]]) -> None:
-        """Draft one token, publish it, and look at what has been verified by then."""
+        """Draft one token, publish it, and read the verified length."""
         m = self.machine
         takes_s = m.jitter(m.launch[1]) + m.draft_wait
         end_s = self.now_s + takes_s
@@ -156,23 +158,23 @@ class Drafter:
         self.length += 1
         self.published.append((end_s, self.length, self.right))
         known = [length for time_s, length in verified if time_s <= end_s][-1]
-        if known > self.seen:
-            if min(known, self.length) > self.right:  # its first wrong token is where another was verified
+        if known > self.verified_before:
+            if min(known, self.length) > self.right:  # its first wrong token differs from a verified one
                 if known < self.length:
                     self.answers.append(end_s)
                 self.length = self.right = known
-                self.published.append((end_s, -known, known))  # told with the next draft only
-            self.seen = known
+                self.published.append((end_s, -known, known))  # published with the next draft only
+            self.verified_before = known
         self.times.append(takes_s)
         self.now_s = end_s + m.jitter(m.call)
 
     def at(self, time_s: float) -> tuple[int, int]:
         """Return length and right length of the published draft at a time."""
-        return [(length, right) for told_s, length, right in self.published if told_s <= time_s and length > 0][-1]
+        return [(length, right) for event_s, length, right in self.published if event_s <= time_s and length > 0][-1]
 
 
 def found_s(drafter: Drafter, verified: list[tuple[float, int]], from_s: float, answers: int, length: int) -> float:
-    """Return when the target, looking again and again, finds its roll-backs answered and a draft of that length."""
+    """Return when the polling target finds its roll-backs answered and a draft of that length."""
     time_s = from_s
     while True:
         while drafter.now_s <= time_s + POLL_S:

@@ -1,4 +1,4 @@
-"""Bodies of light processes that do little but report. Without torch, as they are."""
+"""Bodies of light processes that only report. Without torch."""
 
 import os
 
@@ -6,7 +6,7 @@ from engine.launch.launcher_pipe import LauncherPipe
 
 
 def reports_much(pipe: LauncherPipe, number: int) -> str:
-    """Report so many numbers, once told to."""
+    """Report so many numbers, after a message."""
     pipe.send(("ready", "ready"))
     pipe.recv()
     for each in range(number):
@@ -15,7 +15,7 @@ def reports_much(pipe: LauncherPipe, number: int) -> str:
 
 
 def answers_late(pipe: LauncherPipe) -> str:
-    """Answer once told to."""
+    """Answer after a message."""
     pipe.recv()
     return "late"
 

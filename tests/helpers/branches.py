@@ -1,4 +1,4 @@
-"""Follow every branch of a random computation: its exact distribution, from the very code that draws."""
+"""Follow every branch of a random computation: its exact distribution, from the same code that draws."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -10,7 +10,7 @@ Script = tuple[int, ...]
 
 
 class Branches:
-    """Chance for rows of which each follows a script of choices, and notes the scripts that it passes by."""
+    """Chance for rows that each follow a script of choices; notes the scripts of other branches."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         self.scripts = scripts
@@ -23,8 +23,8 @@ class Branches:
         return torch.tensor([not self._choose(row, (chance, 1.0 - chance)) for row, chance in enumerate(chances)])
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
-        nodes = len(weights) // len(self.scripts)  # of every row, one after the other
-        # Where nothing has weight, it is a case that is not looked at.
+        nodes = len(weights) // len(self.scripts)  # of every row in order
+        # If all weights are 0, no branch is followed.
         shares = (weights / weights.sum(-1, keepdim=True)).nan_to_num().tolist()
         return torch.tensor([self._choose(i // nodes, row) if any(row) else 0 for i, row in enumerate(shares)])
 
@@ -32,7 +32,7 @@ class Branches:
         return [self] * count
 
     def _choose(self, row: int, shares: Sequence[float]) -> int:
-        """The option that the row's script says: its number among those with a share."""
+        """The option of the row's script: its number among those with a share."""
         possible = [option for option, share in enumerate(shares) if share > 0]
         script, made = self.scripts[row], self.made[row]
         number = script[len(made)] if len(made) < len(script) else 0
@@ -44,7 +44,7 @@ class Branches:
 
 
 def explore(run: Callable[[Branches], T]) -> Iterator[tuple[float, T]]:
-    """Yield (probability, result) of every way that `run`, a computation of one row, can go."""
+    """Yield (probability, result) of every branch of `run`, a computation of one row."""
     pending: list[Script] = [()]
     while pending:
         chance = Branches([pending.pop()])
@@ -54,7 +54,7 @@ def explore(run: Callable[[Branches], T]) -> Iterator[tuple[float, T]]:
 
 
 def explore_rows(run: Callable[[Branches, list[int]], Sequence[T]], starts: int = 1) -> Iterator[tuple[int, float, T]]:
-    """Yield (start, probability, result) of every way that a batch's rows can go from so many starts.
+    """Yield (start, probability, result) of every branch of a batch's rows from these starts.
 
     `run` takes the start of every row, and returns every row's result. Many branches are rows of one batch.
     """

@@ -1,6 +1,6 @@
-"""A real browser for tests, driven by its own protocol over two pipes, so that no library is needed.
+"""A real browser for tests, driven by its own protocol over two pipes, without a library.
 
-It is a Chromium that is found by name, or the one that SPECFLEET_BROWSER names; where there is none, `find` says None.
+It is a Chromium on the path, or the command in SPECFLEET_BROWSER; `find` returns None without one.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ OPTIONS = (
 
 
 def find() -> str | None:
-    """Return the command of a browser; None where there is none."""
+    """Return the command of a browser; None without one."""
     named = os.environ.get("SPECFLEET_BROWSER")
     return named or next((found for name in NAMES if (found := shutil.which(name))), None)
 
@@ -41,7 +41,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command, and return its answer; what happens meanwhile is kept in `events`."""
+        """Send a command, and return its answer; events in between are kept in `events`."""
         self.number += 1
         sent = {"id": self.number, "method": method, "params": params}
         os.write(self.write, json.dumps(sent | ({"sessionId": self.session} if self.session else {})).encode() + b"\0")
@@ -53,13 +53,13 @@ class Browser:
             self.events.append(message)
 
     def open(self, address: str) -> None:
-        """Go to an address, and wait until it is loaded."""
+        """Load an address."""
         self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
     def value(self, script: str) -> Any:
-        """Return what a script is in the page."""
+        """Return the value of a script in the page."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -69,12 +69,12 @@ class Browser:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def requests(self) -> list[str]:
-        """Return the addresses that the page asked for."""
-        told = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
-        return [event["params"]["request"]["url"] for event in told]
+        """Return the requested addresses of the page."""
+        requested = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in requested]
 
     def errors(self) -> list[str]:
-        """Return what went wrong in the page's scripts."""
+        """Return the errors of the page's scripts."""
         return [str(event["params"]) for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
 
     def _next(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Browser:
 
 @contextlib.contextmanager
 def opened(command: str, folder: Path) -> Iterator[Browser]:
-    """Start a browser that keeps its own files in a folder, and end it."""
+    """Start a browser with its own files in a folder, and end it."""
     their_read, write = os.pipe()
     read, their_write = os.pipe()
 

@@ -1,4 +1,4 @@
-"""What drafters' caches hold, from the rows of a run."""
+"""Contents of drafters' caches, from the rows of a run."""
 
 import numpy as np
 
@@ -8,17 +8,17 @@ from fleet.records.metrics.tables import at_drafter, requests_of
 
 
 def cache_bytes(rows: Table, bytes_per_token: int) -> Table:
-    """Return what the drafters' caches hold after each change: time_s, station, tag, bytes_of_tag, bytes (of all).
+    """Return the bytes of the drafters' caches after each change: time_s, station, tag, bytes_of_tag, bytes (of all).
 
-    A session holds its prefix from its first request on until it leaves; evicted ones are counted, as if they stayed.
-    A refused session holds nothing.
+    A session holds its prefix from its first request on until it leaves; evicted ones still count. A refused session
+    holds nothing.
     """
     changes = rows.where(at_drafter(rows) & rows.event.among("draft-request", "leave"))
     changes = changes.where(np.argsort(changes.time_s, kind="stable"))
     refusals = rows.where(rows.event.among("refusal"))
     refused = find((changes.tag, changes.request), (refusals.tag, refusals.request)) >= 0
     last = np.zeros(len(changes), dtype=bool)
-    last[requests_of(changes).last] = True  # no request follows a refusal, so that it answers the last one
+    last[requests_of(changes).last] = True  # no request follows a refusal, so it answers the last one
     changes = changes.where(~(refused & last))
     held = np.where(changes.event.among("draft-request"), changes.base * bytes_per_token, 0)
     before = Groups(changes.station, changes.tag).before()

@@ -24,7 +24,7 @@ class LocalCluster(NamedTuple):
 def local_cluster(
     folder: Path, workers: int = 2, env: Mapping[str, str] | None = None, worker: Sequence[str] = ()
 ) -> Iterator[LocalCluster]:
-    """Start a scheduler and workers whose working folder is an empty one; kill them afterwards.
+    """Start a scheduler and workers in an empty working folder; kill them afterwards.
 
     `worker`: options of a single worker's command, which may start several processes.
     """
@@ -65,7 +65,7 @@ def double(number: int, _places: Mapping[str, str]) -> int:
 
 
 def double_where_possible(number: int, marker: Path, places: Mapping[str, str]) -> int:
-    """Return twice a number; whoever is the first to be asked for that of 3 is killed at it."""
+    """Return twice a number; the first worker that gets 3 is killed."""
     if number == 3 and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -73,12 +73,12 @@ def double_where_possible(number: int, marker: Path, places: Mapping[str, str]) 
 
 
 def double_but_for_3(number: int, _marker: Path, places: Mapping[str, str]) -> int:
-    """Return twice a number, but die of 3, whoever is asked."""
+    """Return twice a number; every worker that gets 3 dies."""
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return double(number, places)
 
 
 def given_up(number: int, *_more: object) -> str:
-    """Return what stands for a result that there is not."""
+    """Return the placeholder of a missing result."""
     return f"no double of {number}"

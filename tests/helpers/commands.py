@@ -1,4 +1,4 @@
-"""The commands of `specfleet` by name; those of a group have its name before theirs."""
+"""The commands of `specfleet` by name; a group's name precedes its commands."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Batches of copies, row by row: rows that all begin at once, and how long the simulator takes for them."""
+"""Batches of copies, row by row: rows that all begin at once, and their simulated time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def copies(
 ) -> Scenario:
     """A batch of one row for each text, which all begin at once.
 
-    `depth`: of the drafts; `recorded`: of the recording. `drafted`: tokens that there were to accept, as the texts.
+    `depth`: of the drafts; `recorded`: of the recording. `drafted`: drafted tokens, as the texts.
     """
     write_places(texts, folder / "places.parquet", drafted)
     lengths = "".join(f"{prompt},{len(text) + 1}\n" for text in texts)
@@ -39,7 +39,7 @@ def copies(
 
 
 def taken_s(scenario: Scenario) -> float:
-    """How long all requests take, row by row."""
+    """Return the time of all requests, row by row."""
     run = simulate(scenario)
     assert replay(run) == []
     return float(run.frame().time_s.max())

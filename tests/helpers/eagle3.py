@@ -1,4 +1,4 @@
-"""EAGLE-3 checkpoints as they are published, of random layouts, and what they mean, in plain torch and float64."""
+"""Published EAGLE-3 checkpoints of random layouts, and their results in plain torch and float64."""
 
 import json
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """What published EAGLE-3 checkpoints differ in. `drafted`: tokens of the draft vocabulary, 0 for no key and map."""
+    """Differences of published EAGLE-3 checkpoints. `drafted`: tokens of the draft vocabulary, 0 for no key and map."""
 
     hidden: int = WIDTH
     heads: int = 4
@@ -98,7 +98,7 @@ def random_tensors(layout: Layout, seed: int = 1) -> Tensors:
 
 
 def write_checkpoint(folder: Path, layout: Layout, tensors: Tensors, **config: object) -> Path:
-    """Write a checkpoint as people publish them, with keys that nobody needs."""
+    """Write a published checkpoint, with unused keys."""
     folder.mkdir(exist_ok=True)
     content: dict[str, object] = {
         "architectures": ["LlamaForCausalLMEagle3"], "bos_token_id": 1, "hidden_act": "silu",
@@ -139,7 +139,7 @@ def write_weights(folder: Path, tensors: Tensors, file: str = "model.safetensors
 
 
 class Reference:
-    """The head of a checkpoint, written down as the paper describes it; nothing is cached, everything is looped."""
+    """The head of a checkpoint, as the paper describes it; without caches, with loops."""
 
     def __init__(self, layout: Layout, tensors: Tensors, target: torch.nn.Module) -> None:
         self.layout = layout
@@ -154,7 +154,7 @@ class Reference:
         self.target = target
 
     def logits(self, committed: list[int], drafted: list[int]) -> torch.Tensor:
-        """Logits (VOCABULARY,) of what follows the committed tokens and a drafted path."""
+        """Logits (VOCABULARY,) after the committed tokens and a drafted path."""
         states = self.target.model(torch.tensor([committed]), output_hidden_states=True).hidden_states
         read = torch.cat([states[layer][0, :-1] for layer in self.layout.taps], -1)
         features = list(read @ self.w["fc.weight"].T)
@@ -170,7 +170,7 @@ class Reference:
         return everything
 
     def outputs(self, tokens: list[int], features: torch.Tensor) -> torch.Tensor:
-        """What the layer returns for tokens (T,) and the features one place before them (T, hidden): (T, hidden)."""
+        """Outputs (T, hidden) of the layer for tokens (T,) and the features one place before them (T, hidden)."""
         layout = self.layout
         embedded = norm(self.w["embed_tokens.weight"][tokens], self.w["midlayer.input_layernorm.weight"])
         normed = norm(features, self.w["midlayer.hidden_norm.weight"])

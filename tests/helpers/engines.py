@@ -1,4 +1,4 @@
-"""Records as other engines write them, made of rounds that a test knows."""
+"""Records of other engines, made of known rounds."""
 
 import json
 from collections import Counter
@@ -13,7 +13,7 @@ Session = Sequence[tuple[int, int]]  # the rounds of a request: drafted, accepte
 
 
 def histogram_of(session: Session, depth: int) -> list[int]:
-    """How many rounds accepted 0, 1, ... depth draft tokens."""
+    """The number of rounds that accepted 0, 1, ... depth draft tokens."""
     counts = Counter(accepted for _, accepted in session)
     return [counts[j] for j in range(depth + 1)]
 
@@ -75,7 +75,7 @@ def sglang_answer(session: Session, depth: int, older: bool = False) -> dict[str
 
 
 def survivors(histogram: Sequence[int]) -> list[int]:
-    """How many rounds accepted 1, 2, ... draft tokens or more."""
+    """The number of rounds that accepted at least 1, 2, ... draft tokens."""
     return [sum(histogram[j:]) for j in range(1, len(histogram))]
 
 

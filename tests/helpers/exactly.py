@@ -1,4 +1,4 @@
-"""The exact distribution of what one round of speculation says, by the engine's own drafter and target."""
+"""The exact distribution of one round of speculation, by the engine's own drafter and target."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ def distance_of_a_round(
 ) -> tuple[float, set[int]]:
     """Total variation between a round that the target completes to `depth` + 1 tokens, and the target alone.
 
-    Every branch of drafting and verification is followed. Also the tokens that were drafted in some branch.
+    Every branch of drafting and verification is followed. Also returns the tokens that some branch drafted.
     """
     drafted: set[int] = set()
 
@@ -36,7 +36,7 @@ def distance_of_a_round(
         drafter = new_drafter()
         target.release(0)
         target.open(0, prompt[:-1], sampling)
-        hidden = told(target, prompt)
+        hidden = prefilled(target, prompt)
         drafter.open(0, list(prompt), sampling)
         drafter.prefill(0, hidden=hidden)
         drafts = drafter.draft([0], [depth])
@@ -51,13 +51,13 @@ def distance_of_a_round(
 
 
 def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling, emitted: dict[Text, float]) -> float:
-    """Total variation of texts of `depth` + 1 tokens: what is emitted and then completed, and the model alone."""
-    known: dict[Text, np.ndarray] = {}
+    """Total variation of texts of `depth` + 1 tokens: completed rounds, and the model alone."""
+    cached: dict[Text, np.ndarray] = {}
 
     def after(text: Text) -> np.ndarray:
-        if text not in known:
-            known[text] = distribution(model, [*prompt, *text], sampling)
-        return known[text]
+        if text not in cached:
+            cached[text] = distribution(model, [*prompt, *text], sampling)
+        return cached[text]
 
     def likelihood(text: Text, begin: int) -> float:
         return float(np.prod([after(text[:place])[text[place]] for place in range(begin, len(text))]))
@@ -65,7 +65,7 @@ def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling,
     texts: list[Text] = [()]
     for _ in range(depth + 1):
         texts = [(*text, token) for text in texts for token in np.flatnonzero(after(text)).tolist()]
-    apart, outside = 0.0, 1.0  # what is spoken beside all that the target would ever say
+    apart, outside = 0.0, 1.0  # texts that the target never has
     for text in texts:
         heads = ((head, weight) for head, weight in emitted.items() if text[: len(head)] == head)
         spoken = sum(weight * likelihood(text, len(head)) for head, weight in heads)
@@ -73,8 +73,8 @@ def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling,
     return (apart + outside) / 2
 
 
-def told(target: Target, prompt: list[int]) -> torch.Tensor:
-    """Bring a target to the end of a prompt, whatever it would have said; return the states of all but the last."""
+def prefilled(target: Target, prompt: list[int]) -> torch.Tensor:
+    """Bring a target to the end of a prompt, without verification; return the states of all tokens but the last."""
     states = target.model.prefill(target.cache, 0, prompt[:-1], target.taps)
     target.streams[0].committed.append(prompt[-1])
     width = states.shape[-1] // (len(target.taps) + 1)
@@ -82,7 +82,7 @@ def told(target: Target, prompt: list[int]) -> torch.Tensor:
 
 
 def distribution(model: CausalLM, text: list[int], sampling: Sampling) -> np.ndarray:
-    """What the model's next token after a text is drawn from."""
+    """The distribution of the model's next token after a text."""
     cache = model.new_cache()
     cache.open(0, len(text))
     logits = model.logits(model.prefill(cache, 0, text)[-1])

@@ -1,8 +1,8 @@
-"""Every way in which a drafter's and a target's station can meet: all orders of deliveries and of ends of steps.
+"""All meetings of a drafter's and a target's station: all orders of deliveries and of ends of steps.
 
-No clock and no network: a state is both stations, what is on the way between them, and the texts. From a state one of
-four things may happen next: a message arrives at either end (each way keeps its order), or a step of either ends. What
-the drafter guesses is chosen when it first drafts a place, either way. States that are alike are looked at once.
+There is no clock and no network: a state is both stations, the messages between them, and the texts. From a state one
+of four events may follow: a message arrives at either end (each direction keeps its order), or a step of either end
+finishes. Each guess of the drafter is chosen at its first draft, right or wrong. Equal states are visited once.
 """
 
 import copy
@@ -41,12 +41,12 @@ ROOM = 64  # tokens of a text; token p of request r is r * ROOM + p, and a wrong
 
 
 def right(request: int, place: int) -> int:
-    """The token that plain decoding has there."""
+    """The token of plain decoding at that place."""
     return request * ROOM + place
 
 
 class State:
-    """Both stations, the texts, and what is on the way.
+    """Both stations, the texts, and the messages between them.
 
     `new_tokens`: of each tag's requests, in order.
     """
@@ -60,7 +60,7 @@ class State:
         self.pending, self.taken = PendingDrafts(), {}  # type: tuple[PendingDrafts, dict[int, list[int]]]
         self.texts: dict[int, list[int]] = {}  # at the target, by tag
         self.own: dict[int, int] = {}  # its last own token
-        self.guessed: dict[int, list[int]] = {}  # at the drafter: what it takes for the text
+        self.guessed: dict[int, list[int]] = {}  # at the drafter: its copy of the text
         self.sent: dict[int, list[int]] = {}  # the last draft of each tag
         self.guesses: dict[int, bool] = {}  # by right token: whether the drafter guesses it
         self.most_on_the_way = 0
@@ -68,10 +68,10 @@ class State:
             self.join(tag, 0)
         self.start(self.target)
 
-    # --- what may happen next ---
+    # --- possible events ---
 
     def following(self) -> Iterator["State"]:
-        """Yield every state that one thing happening leads to."""
+        """Yield every state after one event."""
         happenings = (
             (bool(self.up), State.arrive_at_drafter),
             (bool(self.down), State.arrive_at_target),
@@ -86,7 +86,7 @@ class State:
             yield from self.ends_of_drafts()
 
     def ends_of_drafts(self) -> Iterator["State"]:
-        """Yield the states after the drafter's step, one for each way to guess what was not guessed before."""
+        """Yield the states after the drafter's step, one for each choice of new guesses."""
         step = self.drafter.running
         assert step is not None
         unknown = [token for member in step.members for token in self.unknown_of(step, member.tag)]
@@ -97,10 +97,10 @@ class State:
             yield after
 
     def unknown_of(self, step: Step, tag: int) -> list[int]:
-        """The right tokens that a step is the first to draft, and that somebody may use.
+        """The right tokens that a step is the first to draft, and that can still be used.
 
-        What follows a wrong guess, or is committed already, is of no use; the drafter is taken to say what plain
-        decoding does there, which is the most misleading.
+        Tokens after a wrong guess or in committed text cannot; for them the drafter guesses plain decoding's tokens,
+        which is the most misleading choice.
         """
         session = self.drafter.sessions.get(tag)
         if step.kind != "draft" or session is None:
@@ -112,19 +112,19 @@ class State:
         known = self.guesses.keys() | set(self.texts.get(tag, ()))
         return [token for place in places if (token := right(member.request, place)) not in known]
 
-    # --- what happens ---
+    # --- events ---
 
     def join(self, tag: int, number: int) -> None:
-        """Let a user send a request."""
+        """Send a user's request."""
         request = tag * len(self.new_tokens) + number
         self.texts[tag] = [right(request, place) for place in range(self.prompt)]
-        self.tell(self.target, Join(tag, request, self.prompt, self.new_tokens[number]))
+        self.apply(self.target, Join(tag, request, self.prompt, self.new_tokens[number]))
 
     def arrive_at_drafter(self) -> None:
         """Deliver the oldest message on its way up."""
         message, tokens = self.up.pop(0)
         before = self.drafter.sessions.get(message.tag)
-        followed = self.tell(self.drafter, message)
+        followed = self.apply(self.drafter, message)
         assert not any(isinstance(each, Ignored) for each in followed), f"the drafter drops {message}"
         if isinstance(message, DraftRequest):
             if message.opening:
@@ -141,17 +141,17 @@ class State:
         self.start(self.drafter)
 
     def arrive_at_target(self) -> None:
-        """Deliver the oldest message on its way down; only what is out of date may be dropped."""
+        """Deliver the oldest message on its way down; only outdated ones may be dropped."""
         message, tokens = self.down.pop(0)
         current = self.is_current(message)
-        ignored = any(isinstance(each, Ignored) for each in self.tell(self.target, message))
+        ignored = any(isinstance(each, Ignored) for each in self.apply(self.target, message))
         assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
         if not ignored:
             self.pending.append(message.tag, Content(tokens))
         self.start(self.target)
 
     def end_verification(self) -> None:
-        """End the target's step; what it accepts follows from the tokens."""
+        """End the target's step; its acceptance follows from the tokens."""
         step = self.target.running
         assert step is not None
         outcomes = []
@@ -163,18 +163,18 @@ class State:
             accepted = wrong[0] if wrong else len(drafted)
             self.own[member.tag] = wanted[accepted]
             text += wanted[: accepted + 1]
-            for token in text:  # nobody drafts it again
+            for token in text:  # not drafted again
                 self.guesses.pop(token, None)
             outcome = Outcome(accepted)
             if self.ahead and step.kind == "verify":
                 outcome = self.pending.resolved(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
-        self.tell(self.target, StepDone(step.number, tuple(outcomes), 0.0))
+        self.apply(self.target, StepDone(step.number, tuple(outcomes), 0.0))
         self.down = [(message, tokens if self.is_current(message) else []) for message, tokens in self.down]
         self.start(self.target)
 
     def is_current(self, draft: Draft) -> bool:
-        """Whether a draft is of the epoch that its target is in."""
+        """Whether a draft is of the target's current epoch."""
         session = self.target.sessions.get(draft.tag)
         return session is not None and (session.request, session.epoch) == (draft.request, draft.epoch)
 
@@ -196,13 +196,13 @@ class State:
             if self.ahead and len(text) == member.base and self.drafter.sessions[member.tag].epoch == member.epoch:
                 self.guessed[member.tag] = begun + drafted
             self.guesses = dict(sorted(self.guesses.items()))
-        self.tell(self.drafter, StepDone(step.number, (Outcome(),) * len(step.members), 0.0))
+        self.apply(self.drafter, StepDone(step.number, (Outcome(),) * len(step.members), 0.0))
         self.start(self.drafter)
 
-    # --- how it goes on ---
+    # --- consequences ---
 
-    def tell(self, station: Station, event: StationEvent) -> list[Instruction]:
-        """Hand an event to a station, and carry out what follows."""
+    def apply(self, station: Station, event: StationEvent) -> list[Instruction]:
+        """Apply an event to a station, and carry out its instructions."""
         followed = station.handle(event, 0.0)
         for instruction in followed:
             match instruction:
@@ -227,7 +227,7 @@ class State:
         return followed
 
     def finish(self, tag: int, request: int) -> None:
-        """Check a text that is complete, and open the next request."""
+        """Check a complete text, and open the next request."""
         number = request % len(self.new_tokens)
         length = self.prompt + self.new_tokens[number]
         truth = [right(request, place) for place in range(length)]
@@ -237,21 +237,21 @@ class State:
             self.join(tag, number + 1)
 
     def start(self, station: Station) -> None:
-        """Start the next step of a station, if it has one."""
+        """Start the next step of a station, if any."""
         if not station.ready:
             return
         plan = station.plan(0.0)
         assert isinstance(plan, Start)
-        station.running = msgspec.structs.replace(plan.step, number=1)  # so that states are alike again
+        station.running = msgspec.structs.replace(plan.step, number=1)  # so that equal states compare equal
         station.steps_started = 0
         if station is self.target:
             for member in plan.step.members:
                 self.taken[member.tag] = list(self.pending.take(member.tag).tokens)
 
-    # --- what is looked at ---
+    # --- checks ---
 
     def check(self) -> None:
-        """Check what holds in every state."""
+        """Check the laws of every state."""
         for tag, session in self.target.sessions.items():
             kept = sum(len(content.tokens) for content in self.pending.drafts.get(tag, []))
             assert session.tail == kept + len(self.taken.get(tag, [])), "station and tail disagree"
@@ -262,18 +262,18 @@ class State:
 
     @property
     def is_over(self) -> bool:
-        """Whether every request is complete, and nothing is left anywhere."""
+        """Whether every request is complete, and no message, step or session is left."""
         stations = self.target, self.drafter
         left = any(station.sessions or station.waiting or station.program or station.running for station in stations)
         return not (left or self.texts or self.up or self.down or self.pending.drafts)
 
     def key(self) -> str:
-        """What is the same for states that are alike."""
+        """A key that equal states share."""
         return repr(_inside(self))
 
 
 def _twin(thing: Any) -> Any:
-    """Return a copy of what holds other things; values are shared, since nobody changes them."""
+    """Return a copy of a container; values are shared, since they never change."""
     twin = object.__new__(type(thing))
     for name, value in vars(thing).items():
         setattr(twin, name, _copied(value) if name != "_handlers" else _bound_to(twin, value))
@@ -284,7 +284,7 @@ def _copied(value: Any) -> Any:
     if isinstance(value, _HOLDERS):
         return _twin(value)
     if isinstance(value, dict):
-        return {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
+        return {key: list(part) if isinstance(part, list) else part for key, part in value.items()}
     if isinstance(value, Buffer):
         twin = Buffer()
         for work in value:
@@ -302,14 +302,14 @@ _NO_STATE = ("_handlers", "rng", "most_on_the_way")
 
 
 def _inside(thing: Any) -> Any:
-    """What an object holds, objects in it included; values as they are."""
+    """The content of an object, nested objects included; values as they are."""
     if isinstance(thing, _HOLDERS):
         return [(name, _inside(value)) for name, value in vars(thing).items() if name not in _NO_STATE]
     return thing
 
 
 class Explored(msgspec.Struct):
-    """What there was to see. `ends`: states in which all is over."""
+    """The result. `ends`: final states."""
 
     states: int = 0
     ends: int = 0
@@ -317,21 +317,21 @@ class Explored(msgspec.Struct):
 
 
 def explore(first: State) -> Explored:
-    """Look at every state that `first` can lead to; AssertionError where something does not hold.
+    """Visit every state after `first`; AssertionError if a law is broken.
 
-    Whatever happens, everything ends: no state comes back to itself, and where nothing can happen any more all is over.
+    No path returns to a state, and every path ends in a final state.
     """
-    seen: dict[str, bool] = {}  # by state: whether all that follows has been looked at
+    visited: dict[str, bool] = {}  # by state: whether all its successors are visited
     found = Explored()
     path: list[tuple[str, Iterator[State]]] = []
 
     def enter(state: State) -> None:
         key = state.key()
-        if key in seen:
-            assert seen[key], "it goes round for ever"
+        if key in visited:
+            assert visited[key], "it goes round for ever"
             return
         state.check()
-        seen[key] = False
+        visited[key] = False
         following = list(state.following())
         found.states += 1
         found.most_on_the_way = max(found.most_on_the_way, state.most_on_the_way)
@@ -345,7 +345,7 @@ def explore(first: State) -> Explored:
         key, following = path[-1]
         after = next(following, None)
         if after is None:
-            seen[key] = True
+            visited[key] = True
             path.pop()
         else:
             enter(after)

@@ -1,4 +1,4 @@
-"""Random fault scripts, equal for equal seeds: what tests play against simulated and real fleets."""
+"""Random fault scripts, equal for equal seeds, for simulated and real fleets."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from fleet.scenario.faults import Effect, Fault, Kill, LinkFault, NodeFault, Sta
 
 MOST = 3  # faults of stations, and as many of links
 EFFECTS: tuple[Effect, ...] = ("drop", "delay", "duplicate", "reorder")
-FOR_EVER = 0.2  # share of the kills of drafters after which they stay dead
+FOR_EVER = 0.2  # share of the kills of drafters without a restart
 
 
 def random_script(
@@ -16,8 +16,8 @@ def random_script(
 ) -> tuple[Fault, ...]:
     """Draw up to three faults of stations and up to three of links, which begin within `length_s`.
 
-    `outage_s`: how long one lasts on average; messages are late by that much at most. Targets are always started
-    again, since nobody else could finish their requests; drafters mostly.
+    `outage_s`: their mean length; messages are late by that much at most. Targets always start again, since only they
+    can finish their requests; drafters mostly.
     """
     rng = np.random.default_rng([seed, 4])
     nodes: list[Fault] = [_of_node(rng, drafters, targets, length_s, outage_s) for _ in range(rng.integers(MOST + 1))]

@@ -1,4 +1,4 @@
-"""Small fleets of every kind that can be faulty, with random fault scripts on them."""
+"""Small fleets of every kind that supports faults, with random fault scripts."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from tests.helpers.fault_scripts import random_script
 
-BUDGET = 5  # draft tokens a step, where a target grants them
+BUDGET = 5  # draft tokens a step, with grants
 FLEETS: dict[str, dict[str, Any]] = {
     "star": {"verifiers": {"count": 3}},
     "shared target": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},

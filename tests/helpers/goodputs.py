@@ -1,4 +1,4 @@
-"""How far a run of granted lengths stays behind the best utility of GoodSpeed's problem (1)."""
+"""The gap of a run with granted lengths to the best utility of GoodSpeed's problem (1)."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fleet.records.run import Run
 
 
 def utility_gap(run: Run) -> float:
-    """Return U(x*) - U(x) of a run with one verifier, for clients whose acceptance is constant at what it showed."""
+    """Return U(x*) - U(x) of a run with one verifier, for clients with constant acceptance at the measured rates."""
     findings = findings_of(run)
     rule, verified = findings.fleet.verifiers.allocate, findings.verified
     assert rule is not None
@@ -23,7 +23,7 @@ def utility_gap(run: Run) -> float:
 
 
 def acceptance_rates(verified: Table) -> list[float]:
-    """Return each client's mean ratio of drafted tokens; where unknown, the share of tested tokens that passed."""
+    """Return each client's mean acceptance ratio of drafted tokens; without ratios, the share of accepted ones."""
     clients = Groups(verified.tag)
     drafted, passed = clients.sums(verified.draft_tokens), clients.sums(verified.acceptance_length)
     tested = clients.sums(np.minimum(verified.draft_tokens, verified.acceptance_length + 1))

@@ -1,4 +1,4 @@
-"""A plan held against its full grid: every fleet of its question, simulated with seeds that the plan has not seen."""
+"""A plan compared with its full grid: every fleet of its question, simulated with other seeds than the plan's."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -7,22 +7,22 @@ from experiments.jobs import side_by_side
 from experiments.plan.answer import Reached
 from experiments.plan.goals import Goal
 from experiments.plan.make import make_plan
-from experiments.plan.question import Question, Shape
+from experiments.plan.question import FleetShape, Question
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT, Entrant, Trial, entrants_of, leader_of, try_out, unsettled
 
 FRESH = 1000  # seeds of the grid begin here
-GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of those among which the grid's best is: a plan takes 8 at most
+GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of the candidates for the grid's best: a plan takes 8 at most
 
 
 def held(question: Question) -> str:
-    """Answer a question by a plan, and by simulating every fleet of it that can carry its load; return the verdict."""
+    """Compare a plan with a simulation of every fleet that can carry the load; return the verdict."""
     found = make_plan(question, jobs=1)
     screened = [one for one in screen(question) if math.isfinite(one.tpot_s)]
     costs = {one.shape.title: one.cost_per_hour for one in screened}
     open_loop = bool(question.arrivals_per_s)
 
-    def simulated(shapes: Iterable[Shape], seeds: range) -> list[Trial]:
+    def simulated(shapes: Iterable[FleetShape], seeds: range) -> list[Trial]:
         pairs = [(question, shape, FRESH + seed) for shape in shapes for seed in seeds]
         return list(side_by_side(try_out, pairs, 1))
 
@@ -42,18 +42,16 @@ def verdict_of(
     ours: Entrant | None, best: Entrant | None, level: Collection[str], goals: Sequence[Goal],
     stated: Sequence[Reached] = (),
 ) -> str:  # fmt: skip
-    """Say how a plan's fleet stands beside the grid's best.
+    """Return how a plan's fleet compares with the grid's best.
 
-    Args:
-        ours: The plan's fleet in the grid, if the plan found one.
-        best: The grid's best fleet, if one meets the goals.
-        level: Titles of fleets that the plan does not tell from its own.
-        goals: The goals of the question.
-        stated: What the plan says that its fleet makes of the goals.
+    - `ours`: the plan's fleet in the grid, if the plan found one.
+    - `best`: the grid's best fleet, if one meets the goals.
+    - `level`: titles of fleets that the plan calls equal to its own.
+    - `goals`: the goals of the question.
+    - `stated`: the plan's values of the goals for its fleet.
 
-    Returns:
-        "best"; "as good" within a hundredth, or if the plan names the best one as level; "edge" where chance decides,
-        in the grid, too, whether a goal is met, or the fleet misses it within the plan's own interval; or "WORSE".
+    Returns "best"; "as good" within a hundredth, or if the plan calls the best one equal; "edge" if chance decides,
+    also in the grid, whether a goal is met, or the fleet misses it within the plan's own interval; or "WORSE".
     """
     if ours is None or best is None:
         one = ours or best

@@ -1,4 +1,4 @@
-"""Stars of real stations whose every event is known beforehand: constant times, and lengths as a test says."""
+"""Stars of real stations with known events: constant times, and lengths of the test."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Bodies of light processes that look at themselves. Without torch, as they are."""
+"""Bodies of light processes that list their modules. Without torch."""
 
 import sys
 from multiprocessing.connection import Connection
@@ -7,7 +7,7 @@ from fleet.scenario.resolved import Fleet
 
 
 def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
-    """Build a replayed drafter and its targets in this process; return the names of all modules that are loaded."""
+    """Build a replayed drafter and its targets in this process; return the names of all loaded modules."""
     from engine.launch import bodies
     from engine.node.node import LOOPBACK
     from engine.replayed.drafter import ReplayedDrafterNode

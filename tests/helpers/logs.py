@@ -1,4 +1,4 @@
-"""Logs that tests write by hand."""
+"""Logs written by tests."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from fleet.records.schema import SCHEMA
 
 
 def log_of(rows: Iterable[Iterable[Any]]) -> Log:
-    """Write rows, whose values are in the order of SCHEMA, one after another, as a station does."""
+    """Write rows, with values in the order of SCHEMA, as a station does."""
     return [value for row in rows for value in row]
 
 

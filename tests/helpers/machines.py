@@ -1,4 +1,4 @@
-"""What state machines of hypothesis that drive a fleet's stations have in common: steps, and two laws."""
+"""Common part of hypothesis state machines for a fleet's stations: steps, and two laws."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
@@ -46,7 +46,7 @@ class StationsMachine(RuleBasedStateMachine):
 
     @invariant()
     def targets_own_the_truth(self) -> None:
-        """What a target has committed is the sum of what its steps gave, whatever arrived."""
+        """A target's committed tokens are the sum of its steps' outcomes."""
         for station in self.stations.values():
             if isinstance(station, VerifierStation):
                 for tag, session in station.sessions.items():
@@ -54,7 +54,7 @@ class StationsMachine(RuleBasedStateMachine):
 
 
 def drawn_outcomes(station: Station, step: Step, luck: int) -> tuple[Outcome, ...]:
-    """Outcomes of a step, a member each, that the bits of `luck` decide."""
+    """Outcomes of a step, one a member, from the bits of `luck`."""
     return tuple(_drawn(station, step, place, luck) for place in range(len(step.members)))
 
 

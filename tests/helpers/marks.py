@@ -6,5 +6,5 @@ import pytest
 
 
 def slow(*values: object, **named: Any) -> Any:
-    """A case that the quick loop leaves out, as `pytest.param` writes it."""
+    """A case outside of the quick loop, for `pytest.param`."""
     return pytest.param(*values, marks=pytest.mark.slow, **named)

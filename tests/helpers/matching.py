@@ -1,4 +1,4 @@
-"""How far two decodings of the same requests agree: the metrics of Batch Speculative Decoding Done Right, table 1."""
+"""Agreement of two decodings of the same requests: the metrics of Batch Speculative Decoding Done Right, table 1."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ Texts = Mapping[int, Sequence[int]]
 class Match(msgspec.Struct, frozen=True):
     """`exact`: share of texts that are equal; `partial`: mean share of a text's tokens before its first mismatch.
 
-    `first`: where each text that differs does so first, by request.
+    `first`: place of the first mismatch of each different text, by request.
     """
 
     exact: float

@@ -1,4 +1,4 @@
-"""Hosts on one machine: a network namespace each, joined by a bridge. They need no rights beyond a user namespace."""
+"""Hosts on one machine: a network namespace each, joined by a bridge. They need only a user namespace."""
 
 import subprocess
 import time
@@ -6,15 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-_SLEEP = ["sleep", "900"]  # what keeps a namespace; it is ended with the test
+_SLEEP = ["sleep", "900"]  # keeps a namespace; it is ended with the test
 
 
 class NotPermittedError(Exception):
-    """This machine gives no such namespaces; the message says which command failed, and how."""
+    """This machine does not allow such namespaces; the message has the failed command and its error."""
 
 
 class Hosts:
-    """Hosts 10.77.0.1, 10.77.0.2, ... in namespaces. Who starts something in one of them ends it."""
+    """Hosts 10.77.0.1, 10.77.0.2, ... in namespaces. The caller ends its own processes in them."""
 
     def __init__(self, count: int) -> None:
         self.keepers: list[subprocess.Popen[str]] = []
@@ -48,17 +48,17 @@ class Hosts:
         return f"10.77.0.{number}"
 
     def on(self, number: int) -> list[str]:
-        """What to put before a command, so that it runs on host `number`."""
+        """The prefix of a command that runs on host `number`."""
         return self._inside(number)
 
     def close(self) -> None:
-        """End what keeps the namespaces; the kernel takes them away with their last process."""
+        """End the keepers of the namespaces; the kernel removes them with their last process."""
         for keeper in reversed(self.keepers):
             keeper.kill()
             keeper.communicate()
 
     def _keep(self, *command: str) -> None:
-        """Start a process in a namespace of its own, and wait until it is there."""
+        """Start a process in a namespace of its own, and wait until it exists."""
         before = _namespace(self.keepers[0].pid if self.keepers else "self")
         keeper = subprocess.Popen([*command, *_SLEEP], stderr=subprocess.PIPE, text=True)
         self.keepers.append(keeper)

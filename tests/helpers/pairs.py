@@ -1,4 +1,4 @@
-"""An untrained pair with heads, in a folder, and small fleets of it: what tests of the engine run."""
+"""An untrained pair with heads, in a folder, and small fleets of it, for tests of the engine."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 
 VOCABULARY = 40
-DRAFTED = 30  # tokens that the EAGLE-3 head knows
-SHARPNESS = 30.0  # of all logits: untrained ones are flat, which no rule that watches the entropy would go on with
+DRAFTED = 30  # tokens of the EAGLE-3 head
+SHARPNESS = 30.0  # of all logits: untrained ones are flat, and rules that test the entropy would always stop
 KIN_NOISE = 0.15  # of the kin's weights, in standard deviations of the target's
 DRAFTERS = {
     "tree": {"shape": {"kind": "tree", "branching": [3, 1]}},
@@ -28,8 +28,8 @@ DRAFTERS = {
 def write_pair(folder: Path) -> Path:
     """Write an untrained pair with a small vocabulary, two EAGLE heads, and prompts; return the folder.
 
-    Beside the drafter, which guesses badly, a `kin` of the target: drafts of its are accepted as a whole, in part, or
-    not at all, each of them often.
+    Beside the drafter, which guesses badly, there is a `kin` of the target: its drafts are often accepted as a whole,
+    in part, or not at all.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging

@@ -1,4 +1,4 @@
-"""Recorded texts for tests of acceptance by place, and the plain loop over their places that all replays must equal."""
+"""Recorded texts for tests of acceptance by place, and the plain loop over their places as the reference."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def texts_of(depth: int) -> st.SearchStrategy[list[list[int]]]:
 
 
 def tokens_and_steps(text: Sequence[int], depth: int) -> tuple[int, int]:
-    """Tokens and steps that decode a text when each step drafts `depth` tokens, begun where the last one ended."""
+    """Return the tokens and steps of a text with drafts of `depth` tokens, each step after the end of the last."""
     place = tokens = steps = 0
     while place < len(text):
         emitted = min(text[place], depth) + 1

@@ -1,4 +1,4 @@
-"""What a target says without speculation: every prompt is decoded once a process, whoever asks for it."""
+"""Texts without speculation: every prompt is decoded once a process."""
 
 from functools import cache
 
@@ -30,7 +30,7 @@ def plain_outputs(scenario: Scenario) -> dict[int, list[int]]:
 
 
 def plain_text(model: str, precision: str, prompt: list[int], new_tokens: int) -> list[int]:
-    """`new_tokens` tokens after a prompt; a greedy text begins like every longer one."""
+    """`new_tokens` tokens after a prompt; a greedy text is a prefix of every longer one."""
     key = model, precision, tuple(prompt)
     if len(TEXTS.get(key, ())) < new_tokens:
         TEXTS[key] = decode_plain(Target(model_of(model, precision)), prompt, new_tokens)
@@ -39,5 +39,5 @@ def plain_text(model: str, precision: str, prompt: list[int], new_tokens: int) -
 
 @cache
 def model_of(folder: str, precision: str) -> CausalLM:
-    """A target to decode plainly with, loaded once a process."""
+    """A target for plain decoding, loaded once a process."""
     return load_model(folder, "target", precision)

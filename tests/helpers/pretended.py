@@ -1,7 +1,7 @@
 """A pretended accelerator: its tensors have shapes and no content, so nothing can be read from them.
 
-Run as a program, it lets the engine draft and verify there and prints how often something was copied to the host, by
-what was done. Tensors of two devices do not mix, and whatever depends on content other than by `tolist` is an error.
+As a program it runs the engine's drafting and verification there and prints the copies to the host by operation.
+Tensors of two devices do not mix, and any dependence on content except by `tolist` is an error.
 """
 
 import json
@@ -32,17 +32,17 @@ CONFIG = LlamaConfig(
 )  # fmt: skip
 CASES: list[tuple[Shape, Rule]] = [(CHAIN, "rejection"), (tree(2, 1), "without-replacement"), (dynamic(3, 8), "match")]
 DEPTH = 3
-TAPS, DRAFTED = (0, 1), 25  # of the EAGLE-3 head: what it reads, and its draft vocabulary
+TAPS, DRAFTED = (0, 1), 25  # of the EAGLE-3 head: its tapped layers, and its draft vocabulary
 
 
 class Pretended(FakeTensorMode):
-    """torch's own fakes, for a device that no build of torch knows."""
+    """torch's own fakes, for a device that no build of torch has."""
 
     avoid_device_init = True
 
 
 class Host:
-    """Counts copies of tensors to the host, which all read zeros."""
+    """Counts copies of tensors to the host; all of them read zeros."""
 
     copies = 0
 
@@ -56,7 +56,7 @@ class Host:
 
 
 def moved(module: torch.nn.Module) -> torch.nn.Module:
-    """Replace all weights by pretended ones in half precision; no number is taken along."""
+    """Replace all weights by pretended ones in half precision, without content."""
     for part in module.modules():
         for name, weight in part._parameters.items():
             if weight is not None and weight.device.type != NAME:
@@ -69,7 +69,7 @@ def moved(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def copies(host: Host, model: CausalLM, drafter: Drafter, sampling: Sampling) -> dict[str, list[int]]:
-    """Copies to the host of two rounds of three rows with texts and drafts of different length, by what was done."""
+    """Copies to the host of two rounds of three rows with texts and drafts of different length, by operation."""
     taps = drafter.head.taps if isinstance(drafter, EagleDrafter) else ()
     target, tags, depths = Target(model, drafter.rule, taps=taps), [0, 1, 2], [DEPTH, DEPTH - 1, DEPTH]
     for tag in tags:

@@ -1,4 +1,4 @@
-"""Our programs as processes of their own, in a session of their own, so that a test sees whatever they leave behind."""
+"""Our programs as processes in a session of their own, so that a test finds everything that they leave behind."""
 
 import os
 import resource
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 120  # until something is called missing; it decides nothing else
+LIMIT_S = 120  # timeout of a failing test only
 
 
 def start(
@@ -21,10 +21,9 @@ def start(
     env: Mapping[str, str] | None = None,
     **more: Any,
 ) -> subprocess.Popen[str]:
-    """Start `python ARGUMENTS` as a terminal would: signals at their defaults, whatever they are here.
+    """Start `python ARGUMENTS` as a terminal would, with default signals.
 
-    `before`: words of a command that starts it elsewhere. `env`: variables of its environment beside those of this
-    process.
+    `before`: words of a command that starts it elsewhere. `env`: variables beside those of this process.
     """
 
     def prepare() -> None:
@@ -47,7 +46,7 @@ def specfleet(*arguments: str | Path, **more: Any) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for the end of a process; return its status, and what it printed on standard output and error."""
+    """Wait for the end of a process; return its status, standard output and error."""
     try:
         out, err = process.communicate(timeout=LIMIT_S)
     except BaseException:
@@ -63,7 +62,7 @@ def state_of(stat: Path) -> tuple[str, int]:
 
 
 def is_asleep(process: subprocess.Popen[str]) -> bool:
-    """Whether the process's main thread waits for something."""
+    """Whether the process's main thread is asleep."""
     return state_of(Path(f"/proc/{process.pid}/stat"))[0] == "S"
 
 
@@ -81,7 +80,7 @@ def alive(session: int) -> list[int]:
 
 
 def eventually(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> bool:
-    """Wait until something holds; False if it never does, or if the process ended before."""
+    """Wait for a condition; False if it never holds, or if the process ended before."""
     limit_s = time.monotonic() + LIMIT_S
     while not condition():
         if time.monotonic() > limit_s or (process is not None and process.poll() is not None):

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
-from experiments.plan.question import DEPTH, Pair, Question
+from experiments.plan.question import DEPTH, PlannedPair, Question
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from sim.predict import star_inputs
@@ -18,12 +18,12 @@ DEPTHS = (1, 2, 4, 6)
 def question_of(number: int, pairs: int = 1) -> Question:
     """Return random question number `number`: even ones are closed loops, odd ones have arrivals and a goal.
 
-    Of several pairs of places each has times and prices of its own; the first one's are those of the question with one.
+    Each of several pairs of places has times and prices of its own; the first has those of the question with one.
     """
     rng = np.random.default_rng([17, number])
     shortest_s, longest_s = (0.5e-3, 8e-3, 0.2e-3), (4e-3, 60e-3, 20e-3)
     token_s, verify_s, link_s = np.exp(rng.uniform(np.log(shortest_s), np.log(longest_s))).tolist()
-    row_s = float(rng.uniform(0.02, 0.2))  # of a step, for each further row
+    row_s = float(rng.uniform(0.02, 0.2))  # of each further row of a step
     profile = {
         "name": "random",
         "draft": {"base_s": 0.2e-3, "per_token_s": token_s, "per_row_s": row_s * token_s},
@@ -51,13 +51,13 @@ def question_of(number: int, pairs: int = 1) -> Question:
         limit_s = plain_s * float(rng.uniform(0.7, 1.3))
         goals = (Goal(f"tpot_p99 <= {1e3 * limit_s:.3g}ms", "tpot_p99_s", limit_s, "at most"),)
     base, name = make_scenario(content), str(content["name"])
-    first = Pair(base, None, prices)
+    first = PlannedPair(base, None, prices)
     candidates = (first,) if pairs == 1 else tuple(_elsewhere(first, number, place) for place in range(pairs))
     return Question(candidates, drafters, TARGETS, {DEPTH: DEPTHS}, goals, name)
 
 
-def _elsewhere(first: Pair, number: int, place: int) -> Pair:
-    """Return a candidate whose devices are quicker or slower than the first one's, and about as much dearer."""
+def _elsewhere(first: PlannedPair, number: int, place: int) -> PlannedPair:
+    """Return a candidate with devices that are faster or slower than the first one's, and priced accordingly."""
     places = {"target_place": f"device {place}", "draft_place": f"device {place}"}
     if place == 0:
         return replace(first, **places)
@@ -66,4 +66,4 @@ def _elsewhere(first: Pair, number: int, place: int) -> Pair:
     base = slowed(slowed(first.base, DRAFTER_STEPS, drafting), TARGET_STEPS, verifying)
     of_target, of_drafter = first.prices.target_per_hour or 0.0, first.prices.drafter_per_hour or 0.0
     prices = Prices(of_target * dearer_target**0.5 / verifying, of_drafter * dearer**0.5 / drafting, first.prices.unit)
-    return Pair(base, None, prices, **places)
+    return PlannedPair(base, None, prices, **places)

@@ -1,4 +1,4 @@
-"""Queues whose every statistic is known in closed form: M/M/1 by Lindley's recursion, service of 1 s on average."""
+"""Queues with every statistic known in closed form: M/M/1 by Lindley's recursion, service of 1 s on average."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ Floats = NDArray[np.float64]
 
 
 class Queue(NamedTuple):
-    """Requests of one run, in order: the time of each one's end, its wait, and its service, all in seconds."""
+    """Requests of one run, in order: the end, the wait and the service time of each, in seconds."""
 
     ended_s: Floats
     wait_s: Floats

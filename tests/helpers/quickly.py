@@ -7,5 +7,5 @@ from sim.run import simulate
 
 
 def simulated(scenario: Scenario) -> Run:
-    """Simulate a plain star by the compiled loop, if there is one: its rows are the same (`tests/sim/test_fast.py`)."""
+    """Simulate a plain star with the compiled loop, if any: its rows are the same (`tests/sim/test_fast.py`)."""
     return simulate(scenario, path="fast" if has_numba() else "simpy")

@@ -1,4 +1,4 @@
-"""Sessions as other engines would record them, written to files and read back: one function a form of records."""
+"""Sessions as records of other engines, written to files and read back: one function for each form of records."""
 
 import json
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def scrape(folder: Path, sessions: Sessions) -> Recording:
 
 
 def two_scrapes(folder: Path, sessions: Sessions) -> Recording:
-    """The first request came before the first scrape, and again with the others."""
+    """The first request precedes the first scrape, and repeats with the others."""
     before = write(folder / "before.txt", engines.prometheus({0: sessions[0]}, DEPTH))
     together = [pair for session in sessions for pair in session]
     after = write(folder / "after.txt", engines.prometheus({0: [*sessions[0], *together]}, DEPTH))

@@ -1,4 +1,4 @@
-"""What stands in for a CUDA graph on a cpu: a recorder of passes, and a witness of the memory that they touch."""
+"""Replaces CUDA graphs on a cpu: a recorder of passes, and a witness of the memory that they use."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from engine.decoding.graphs import Work
 
 
 class Recorder:
-    """Repeats work by what `repeating` made of it, and counts both."""
+    """Repeats work with the result of `repeating`, and counts both."""
 
     def __init__(self, repeating: Callable[[Work], Work]) -> None:
         self.repeating = repeating
@@ -31,22 +31,22 @@ class Recorder:
 
 
 def run_again(work: Work) -> Work:
-    """The work itself, which holds nothing that it worked on."""
+    """The work itself, which owns none of its tensors."""
     return work
 
 
 def traced(work: Work) -> Work:
-    """What torch's own tracer makes of it, which takes long."""
+    """The work traced by torch's own tracer, which takes long."""
     return make_fx(work)()
 
 
 def taped(work: Work) -> Work:
-    """The operations that the work does now, on the tensors that it does them on now."""
+    """The operations of the work, on the tensors of this run."""
     with NoReading(), Tape() as tape:
         result = work()
 
     def repeat() -> torch.Tensor:
-        now: dict[int, torch.Tensor] = {}  # what is computed now, by what was then
+        now: dict[int, torch.Tensor] = {}  # results of this run, by those of the recorded run
 
         def as_now(tensor: torch.Tensor) -> torch.Tensor:
             return now.get(id(tensor), tensor)
@@ -60,7 +60,7 @@ def taped(work: Work) -> Work:
 
 
 class Tape(TorchDispatchMode):
-    """Notes every operation: what is called, with what, and the result."""
+    """Records every operation: function, arguments and result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class NoReading(TorchFunctionMode):
 
 
 class Reads(TorchDispatchMode):
-    """Notes the storages that some work reads or writes and did not make; knows afterwards whether they still live."""
+    """Records the storages that some work uses and did not make; checks afterwards whether they still live."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Reproductions with less text and fewer seeds than `specfleet reproduce` takes; StarSD's and AMUSD's on demand.
+"""Reproductions with less text and fewer seeds than those of `specfleet reproduce`; StarSD's and AMUSD's on demand.
 
-What is asked of their rows does not depend on how much was simulated.
+Tests of their rows do not depend on the amount of simulation.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from experiments.reproduce import (
     measured,
     starsd,
 )
-from experiments.reproduce.rows import Inputs, Reproduction
+from experiments.reproduce.rows import Inputs, ReproducedRows
 from fleet.scenario.scenario import Scenario
 
 BATCH_OF = measured.batch_of
@@ -49,7 +49,7 @@ EVEN_LESS = {starsd: {"NEW_TOKENS": 600}, amusd: {"TOKENS": 1000}}  # too short 
 
 @contextmanager
 def smaller(right: bool = True) -> Iterator[None]:
-    """Make reproductions smaller, and keep nothing that was computed of them; `right`: StarSD's numbers stay."""
+    """Make reproductions smaller, and drop their caches; `right`: StarSD's numbers stay."""
     with pytest.MonkeyPatch.context() as patch:
         for module, sizes in (LESS if right else LESS | EVEN_LESS).items():
             for name, size in sizes.items():
@@ -62,12 +62,12 @@ def smaller(right: bool = True) -> Iterator[None]:
 
 
 def forget_signals() -> None:
-    """Forget what was fitted to a paper's numbers."""
+    """Drop the fits to a paper's numbers."""
     for kept in (dsde.signals, dsde.static_opt, dsde.confident_entropy, batch_model.fitted):
         kept.cache_clear()
 
 
 @cache
-def reproduced(name: str) -> Reproduction:
-    """A reproduction: the same whenever it is computed."""
+def reproduced(name: str) -> ReproducedRows:
+    """A reproduction, computed once."""
     return REPRODUCTIONS[name](Inputs())

@@ -1,4 +1,4 @@
-"""Programs that are ended by a signal as by a user: how they are told, and how all of them end."""
+"""Programs that a signal ends as a user would: sending it, and the common end of all of them."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ def tell(process: subprocess.Popen[str], how: str) -> None:
 
 
 def assert_ended_by(process: subprocess.Popen[str], how: str, *kept: str) -> str:
-    """The status, the one line, nothing on standard output, nobody left; return what else was on standard error."""
+    """Check the status, the one line, no standard output, no remaining process; return the rest of standard error."""
     status, out, err = ended(process)
     number, line = SIGNALS[how]
     assert (status, out) == (128 + number, ""), err

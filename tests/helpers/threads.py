@@ -1,4 +1,4 @@
-"""Threads whose errors reach the test that started them."""
+"""Threads with errors that reach the test that started them."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +9,7 @@ MOST_S = 60.0
 
 
 class Threads:
-    """A pool for a test; `start` returns a future. What is still running when the test fails is left behind."""
+    """A pool for a test; `start` returns a future. Running threads of a failed test are left behind."""
 
     def __init__(self) -> None:
         self.pool = ThreadPoolExecutor(16)
@@ -31,5 +31,5 @@ class Started:
         self.future = future
 
     def result(self) -> Any:
-        """What it returned; raises what it raised, or TimeoutError."""
+        """Return its result; raises its error, or TimeoutError."""
         return self.future.result(MOST_S)

@@ -28,7 +28,7 @@ from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, truth
 
 
 class TailTarget(ToyTarget):
-    """A target whose text is the truth, and which takes drafts as a real one does: as tails."""
+    """A target with the true text; it takes drafts as a real one does, as pending drafts."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class TailTarget(ToyTarget):
 
 
 class AheadDrafter(ToyDrafter):
-    """A drafter that goes on from its own guesses, and back to what it is told."""
+    """A drafter that continues from its own guesses, and returns to its target's text."""
 
     def receive(self, event: StationEvent, content: Content) -> None:
         if isinstance(event, DraftRequest) and not event.opening:
@@ -97,9 +97,9 @@ class AheadDrafter(ToyDrafter):
 
 
 class ToyFleet:
-    """All nodes of a fleet, and what its scenario does to them. `log`: of all lives of all stations.
+    """All nodes of a fleet, with the faults of its scenario. `log`: of all lives of all stations.
 
-    `seconds_of`: how long a step takes.
+    `seconds_of`: the time of a step.
     """
 
     def __init__(self, fleet: Fleet, network: FakeNetwork, seconds_of: Callable[[Step], float]) -> None:
@@ -112,7 +112,7 @@ class ToyFleet:
         self.log: Log = []
 
     def start(self) -> None:
-        """Start all nodes, and have everything go wrong in its time."""
+        """Start all nodes, and schedule all faults."""
         fleet = self.fleet
         self.starts: dict[str, Callable[[], None]] = {
             fleet.drafter_name(drafter): partial(self._start_drafter, drafter)
@@ -156,7 +156,7 @@ class ToyFleet:
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
         server, links = ServerEnd(fleet, 1, drafter=None), stated_links(fleet)
-        connections = ConnectionTable(server, clients, relays=True, seen=router.relayed, links=links)
+        connections = ConnectionTable(server, clients, relays=True, on_draft=router.relayed, links=links)
         self._node(ROUTER, router_station(fleet), router, connections)
 
     def _start_target(self, target: int) -> None:
@@ -164,13 +164,13 @@ class ToyFleet:
         deaths, lives = self.deaths[name], self.executors.setdefault(name, [])
         done = {request for life in lives for request in life.outputs}
         streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        asked = [0] if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
+        numbers = [0] if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
         if not deaths:
-            for drafter in asked:
+            for drafter in numbers:
                 self.network.connect(name, drafter, ROUTER if fleet.routed else fleet.drafter_name(drafter))
         clients = {
             drafter: ClientEnd(fleet, target, 1 + deaths, drafter=drafter, port=drafter, goes_on=deaths > 0)
-            for drafter in asked
+            for drafter in numbers
         }
         client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
@@ -195,7 +195,7 @@ class ToyFleet:
 
     @property
     def finished(self) -> bool:
-        """Whether every target is there and has all its texts."""
+        """Whether every target is up and has all its texts."""
         names = [verifier_name(target) for target in range(self.fleet.verifiers.count)]
         return all(name in self.network.nodes and self.network.nodes[name].finished for name in names)
 

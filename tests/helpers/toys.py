@@ -1,4 +1,4 @@
-"""Fleets of toy models whose texts are sums: nodes with executors that need no torch and know the truth."""
+"""Fleets of toy models with sums as texts: nodes with executors that need no torch and know the truth."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def toy_fleet(**tables: dict[str, object]) -> Fleet:
 
 
 class ToyTarget:
-    """A target whose text is the truth."""
+    """A target with the true text."""
 
     def __init__(self) -> None:
         self.texts: dict[int, tuple[Join, list[int]]] = {}
@@ -75,7 +75,7 @@ class ToyTarget:
 
 
 class ToyDrafter:
-    """A drafter that guesses the truth, and every few tokens something else. It checks every prefix that it is told."""
+    """A drafter that guesses the truth, and every few tokens something else. It checks every prefix that it gets."""
 
     def __init__(self) -> None:
         self.texts: dict[int, tuple[int, list[int]]] = {}
@@ -158,7 +158,7 @@ class ToyStar:
 
     @property
     def finished(self) -> bool:
-        """Whether every target is there and has all its texts."""
+        """Whether every target is up and has all its texts."""
         names = [target_name(target) for target in range(self.fleet.verifiers.count)]
         return all(name in self.network.nodes and self.network.nodes[name].finished for name in names)
 
@@ -172,7 +172,7 @@ def seconds_of(step: Step) -> float:
 
 
 def check_texts(fleet: Fleet, outputs: Sequence[dict[int, list[int]]]) -> None:
-    """Every text, of whatever life of a target, is the truth; and together there are all."""
+    """Check that every text, of any life of a target, is the truth, and that none is missing."""
     prompt, new = fleet.workload.prompt_tokens, fleet.workload.new_tokens
     assert isinstance(prompt, int)
     assert isinstance(new, int)

@@ -1,4 +1,4 @@
-"""Other valid values for a key, made from its type: what a generic test tries."""
+"""Other valid values for a key, made from its type, for generic tests."""
 
 from collections.abc import Iterator
 from dataclasses import is_dataclass
@@ -13,7 +13,7 @@ NUMBERS = (3, 0.7, 2, 0.2, 1, 0)
 
 
 def values_of(kind: inspect.Type) -> Iterator[Any]:
-    """Yield plain values of a type: of a number some within its bounds, of a table with all keys and with few."""
+    """Yield plain values of a type: numbers within their bounds, tables with all keys and with few."""
     match kind:
         case inspect.UnionType():
             for part in kind.types:
@@ -39,7 +39,7 @@ def _others(kind: inspect.Type) -> Iterator[Any]:
         case inspect.LiteralType():
             yield from kind.values
         case _:
-            assert isinstance(kind, inspect.NoneType | inspect.AnyType), kind  # else a type that no key had until now
+            assert isinstance(kind, inspect.NoneType | inspect.AnyType), kind  # else a type of no key so far
 
 
 def _numbers(kind: inspect.IntType | inspect.FloatType) -> Iterator[float]:
@@ -73,9 +73,9 @@ def _within(kind: inspect.IntType | inspect.FloatType, number: float) -> bool:
 
 
 def keys_below(table: Any, path: str = "") -> Iterator[tuple[str, inspect.Type]]:
-    """Yield the dotted name and the type of every key of a table, and of those that stand in it.
+    """Yield the dotted name and the type of every key of a table, and of those below.
 
-    A plain table has no value but those of its keys; that of a policy or model is another one.
+    A plain table has no value but its keys' values; that of a policy or model is another one.
     """
     for field in fields_of(type(table)):
         name, value = f"{path}{field.encode_name}", getattr(table, field.name)

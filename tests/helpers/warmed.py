@@ -1,6 +1,6 @@
-"""Imported in the process that the engine's nodes are forked from: what transformers does once, not in every node.
+"""Imported in the process that the engine's nodes are forked from, so that transformers initialises once.
 
-Its patterns for all kinds of checkpoints take a third of a second, as long as all the rest of a small node's life.
+Its patterns for all kinds of checkpoints take a third of a second, as long as the rest of a small node's life.
 """
 
 import gc
@@ -9,4 +9,4 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 get_checkpoint_conversion_mapping("llama")
 gc.collect()
-gc.freeze()  # nodes share what is frozen; collecting it would copy it
+gc.freeze()  # nodes share frozen objects; a collection would copy them

@@ -1,4 +1,4 @@
-"""A client of ZeroMQ's wire protocol (ZMTP 3, without keys) by hand, which does what no ZeroMQ would do."""
+"""A client of ZeroMQ's wire protocol (ZMTP 3, without keys) by hand, which breaks the protocol on purpose."""
 
 import socket
 import time
@@ -29,7 +29,7 @@ def framed(part: bytes, flags: int = 0) -> bytes:
 
 
 def is_closed(stream: socket.socket, within_s: float = 30.0) -> bool:
-    """Whether the other end closes the connection, whatever it says before."""
+    """Whether the other end closes the connection, after any last frames."""
     until_s = time.monotonic() + within_s
     while time.monotonic() < until_s:
         stream.settimeout(max(until_s - time.monotonic(), 0.01))

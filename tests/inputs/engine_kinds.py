@@ -17,7 +17,7 @@ RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
 
 
 class InThisProcess:
-    """Stands for a node's process, whose body it runs here; what the body raises is raised here."""
+    """Runs the body of a node in this process in place of a process; its errors are raised here."""
 
     def __init__(self, name: str, body: Callable[..., Any], *arguments: Any, **_more: Any) -> None:
         if name not in {"batch", "co-located"}:
@@ -35,7 +35,7 @@ class InThisProcess:
 
 
 def engine(**tables: Any) -> Callable[[Path], None]:
-    """Return what writes a scenario of a batch, an untrained pair with a tokenizer, and prompts."""
+    """Return the writer of a scenario of a batch, an untrained pair with a tokenizer, and prompts."""
 
     def write(folder: Path) -> None:
         import torch
@@ -75,7 +75,7 @@ EAGLE = {"kind": "eagle", "model": "head", "depth": 3}
 
 
 def kind(write: Callable[[Path], None], files: tuple[str, ...], form: str) -> Kind:
-    """Return a kind that a run reads, whose node is this process."""
+    """Return a kind that a run reads; its node is this process."""
     return Kind(write, files, form, (RUN,), stand_ins={"engine.launch.serve.NodeProcess": InThisProcess})
 
 

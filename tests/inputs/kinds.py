@@ -25,9 +25,9 @@ SIMULATE = ("simulate", "scenario.toml", "--json", "-o", "out.parquet")
 
 
 class Kind(NamedTuple):
-    """A kind of files: how good ones are written into a folder, which are damaged, their form, and who reads them.
+    """A kind of files: the writer of good ones, the damaged names, their form, and their reader.
 
-    `stand_ins`: what takes the place of something slow while they are read, by its dotted name; see `standing_in`.
+    `stand_ins`: replacements of slow functions, by dotted name; see `standing_in`.
     """
 
     write: Callable[[Path], None]
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 
 @contextmanager
 def standing_in(kind: Kind) -> Iterator[None]:
-    """Put a kind's stand-ins into their places, and back what was there before."""
+    """Install a kind's stand-ins, and restore the originals afterwards."""
     with ExitStack() as places:
         for name, stand_in in kind.stand_ins.items():
             places.enter_context(mock.patch(name, stand_in))

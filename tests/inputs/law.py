@@ -22,22 +22,22 @@ ROOM_BYTES = 4 << 30  # of address space beyond what this process has
 Verdict = Literal["refused", "right", "wrong"]
 
 
-REMARKS = re.compile(r"^(note: |cache of ).*\n", re.MULTILINE)  # what `run` says of a host before it loads a model
+REMARKS = re.compile(r"^(note: |cache of ).*\n", re.MULTILINE)  # of `run` about its host
 
 
 class Outcome(NamedTuple):
-    """What became of a mutant; `says`: the line that refused it, or what is wrong."""
+    """Result of a mutant; `says`: the line that refused it, or the fault."""
 
     verdict: Verdict
     says: str
 
 
 class TooSlow(BaseException):
-    """Raised out of whatever runs too long."""
+    """Raised if the code under test runs too long."""
 
 
 def judged(arguments: Sequence[str], folder: Path, statuses: Sequence[int] = (0,)) -> Outcome:
-    """Run the command line in this process, in a folder, and judge how it ends; `statuses`: those of a right run."""
+    """Run the command line in this process, in a folder, and judge its end; `statuses`: those of a right run."""
     out, err = io.StringIO(), io.StringIO()
     written = written_by(arguments, folder)
     if written is not None and written.is_file():  # of another run
@@ -49,7 +49,7 @@ def judged(arguments: Sequence[str], folder: Path, statuses: Sequence[int] = (0,
                 status = _run(arguments)
         except TooSlow:
             return Outcome("wrong", f"more than {CPU_S} s")
-        except BaseException:  # noqa: BLE001  (whatever a user would see as a traceback)
+        except BaseException:  # noqa: BLE001  (any traceback that a user would get)
             return Outcome("wrong", "traceback: " + traceback.format_exc()[-1500:])
         if status == 2:
             return _refused(out.getvalue(), err.getvalue())
@@ -71,11 +71,11 @@ def _run(arguments: Sequence[str]) -> int:
         sys.argv = given
 
 
-def _refused(printed: str, told: str) -> Outcome:
-    told = REMARKS.sub("", told)
-    line = told.strip("\n")
+def _refused(printed: str, errors: str) -> Outcome:
+    errors = REMARKS.sub("", errors)
+    line = errors.strip("\n")
     if printed or "\n" in line or not line.startswith("specfleet: ") or len(line) > 2000 or not line.isprintable():
-        return Outcome("wrong", f"status 2, but not one line: {told[-1500:]!r}; printed {printed[-200:]!r}")
+        return Outcome("wrong", f"status 2, but not one line: {errors[-1500:]!r}; printed {printed[-200:]!r}")
     return Outcome("refused", line)
 
 

@@ -19,7 +19,7 @@ from tests.inputs.values import crossed, json_of, mutated, toml_of
 
 
 class Mutant(NamedTuple):
-    """What was damaged and how, and what became of it."""
+    """The damage, and its result."""
 
     kind: str
     number: int
@@ -40,7 +40,7 @@ def mutants_of(name: str, first: int, end: int) -> list[Mutant]:
 
 
 def tried(name: str, kind: Kind, number: int, good: Path, place: Path) -> Mutant:
-    """Make and judge mutant `number` of a kind, whose good files are in the folder `good`, in the folder `place`."""
+    """Make and judge mutant `number` of a kind, from the good files in folder `good`, in the folder `place`."""
     rng = random.Random(f"{name} {number}")
     folder = place / f"{number}"  # caches by path must not take one mutant for another
     shutil.copytree(good, folder)

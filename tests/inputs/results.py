@@ -1,4 +1,4 @@
-"""What a command printed and wrote, held against what is documented: whatever the input was, this must be so."""
+"""A command's printed and written results against their documentation, for any input."""
 
 import json
 import math
@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.image import imread
 
 from experiments.compare.compare import Comparison
-from experiments.reproduce.rows import Reproduction
+from experiments.reproduce.rows import ReproducedRows
 from experiments.sweep.cell import CellResult
 from experiments.sweep.sweep import TABLE
 from fleet.records.metrics.overload import Overload
@@ -22,7 +22,7 @@ from fleet.scenario.names import World
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.resolved import Fleet
 from fleet.times.profile import HardwareProfile, read_profile
-from sim.predict import Prediction
+from sim.predict import FleetPrediction
 from sim.run import simulate
 
 
@@ -47,14 +47,14 @@ class PrintedImport(msgspec.Struct, frozen=True):
     rounds: int
     accepted: int
     mean_acceptance_length: float
-    told: float | None
+    stated: float | None
     modelled: float | None
     notes: list[str]
 
 
 PRINTED: dict[str, Any] = {
-    "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": Prediction, "compare": Comparison,
-    "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
+    "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": FleetPrediction, "compare": Comparison,
+    "reproduce": ReproducedRows, "import": PrintedImport, "export": dict[str, str],
     "profile": HardwareProfile,
 }  # fmt: skip
 NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}
@@ -62,7 +62,7 @@ NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}
 
 
 def problem_of(arguments: Sequence[str], printed: str, folder: Path) -> str:
-    """Say what is wrong with the results of a command that ended well in a folder; nothing if all is right."""
+    """Return the fault of a command's results in a folder; empty if there is none."""
     if "--json" in arguments:
         problem = _of_json(printed, PRINTED[arguments[0]])
     else:
@@ -71,12 +71,12 @@ def problem_of(arguments: Sequence[str], printed: str, folder: Path) -> str:
 
 
 def written_by(arguments: Sequence[str], folder: Path) -> Path | None:
-    """Return the file or folder that a command is asked to write, if any."""
+    """Return the output file or folder of a command, if any."""
     return folder / arguments[arguments.index("-o") + 1] if "-o" in arguments else None
 
 
 def _of_json(text: str | bytes, kind: Any) -> str:
-    """Say what is wrong with JSON: no number, or null where neither NO_NUMBER nor its type says so."""
+    """Return the fault of JSON: no number, or null where neither NO_NUMBER nor its type allows it."""
     try:
         content = json.loads(text)
         msgspec.convert(_filled(content), kind)
@@ -93,7 +93,7 @@ def _of_json(text: str | bytes, kind: Any) -> str:
 
 
 def _filled(content: Any) -> Any:
-    """Return content with a number wherever NO_NUMBER lets one be absent."""
+    """Return content with a number wherever NO_NUMBER allows none."""
     if isinstance(content, list):
         return [_filled(item) for item in content]
     if not isinstance(content, dict):
@@ -121,7 +121,7 @@ def _numbers(content: Any, place: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _of_file(path: Path | None) -> str:
-    """Say what is wrong with a written file, or with the folder of a sweep; nothing if it can be read back."""
+    """Return the fault of a written file, or of the folder of a sweep; empty if it can be read back."""
     if path is None:
         return ""
     if not path.exists():

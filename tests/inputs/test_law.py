@@ -1,4 +1,4 @@
-"""The law of mutants itself: results that are not what is documented are called wrong, though the status is 0."""
+"""The law of mutants itself: undocumented results are wrong, even with status 0."""
 
 import json
 import shutil
@@ -21,8 +21,8 @@ SMALL = {"workload.requests": 8, "workload.new_tokens": 24}
 
 def printed_run() -> dict[str, Any]:
     result = specfleet.simulate("star", SMALL)
-    told = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
-    return {"scenario": "star", "world": "sim", "seed": 0, "metrics": result.metrics, **told}
+    verdicts = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+    return {"scenario": "star", "world": "sim", "seed": 0, "metrics": result.metrics, **verdicts}
 
 
 PRINTED: dict[str, tuple[Callable[[], Any], tuple[str | int, ...]]] = {  # and the way to a number that must be there
@@ -62,7 +62,7 @@ def test_an_interval_that_does_not_hold_its_value_is_wrong(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["x.png", "out.parquet"])
 def test_a_file_that_cannot_be_read_back_is_wrong(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was there before counts for nothing."""
+    """An earlier file does not count."""
     result, path, arguments = specfleet.simulate("star", SMALL), tmp_path / name, ("figure", "-o", name)
     if name == "x.png":
         specfleet.figure("timeline", result, out=path)
@@ -77,7 +77,7 @@ def test_a_file_that_cannot_be_read_back_is_wrong(name: str, tmp_path: Path, mon
     assert judged(arguments, tmp_path) == ("wrong", f"{name} was not written")
 
 
-def test_a_sweep_whose_files_hold_what_is_no_number_is_wrong(tmp_path: Path) -> None:
+def test_sweep_files_with_invalid_numbers_are_wrong(tmp_path: Path) -> None:
     specfleet.sweep("star", {"seed": [1, 2]}, SMALL, out=tmp_path / "swept", seeds=1, jobs=1)
     arguments, table = ("sweep", "-o", "swept"), tmp_path / "swept" / TABLE
     assert problem_of(arguments, "", tmp_path) == ""

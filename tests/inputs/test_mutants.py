@@ -16,7 +16,7 @@ EACH = 10
 
 
 @pytest.mark.parametrize("name", [slow(name) if name in ENGINE_KINDS else name for name in EVERY])
-def test_a_damaged_file_is_refused_in_one_line_or_run_rightly(name: str, tmp_path: Path) -> None:
+def test_damaged_files_are_refused_or_run_rightly(name: str, tmp_path: Path) -> None:
     kind, good = EVERY[name], tmp_path / "good"
     good.mkdir()
     kind.write(good)
@@ -30,7 +30,7 @@ def test_a_damaged_file_is_refused_in_one_line_or_run_rightly(name: str, tmp_pat
 
 
 def test_what_stands_in_for_something_slow_is_gone_afterwards(tmp_path: Path) -> None:
-    """Files that are written change nothing, either: later tests of this process reproduce with all seeds."""
+    """Written files change nothing: later tests of this process reproduce with all seeds."""
     kind, seeds = KINDS["AMUSD run"], amusd.SEEDS
     kind.write(tmp_path)
     assert seeds == amusd.SEEDS

@@ -1,4 +1,4 @@
-"""Batches: which rows share a round, what realignment costs, and that nobody is lost, by example and by property."""
+"""Batches: which rows share a round, and what realignment costs."""
 
 from typing import Any
 
@@ -11,9 +11,8 @@ from fleet.acceptance.models import Geometric, committed_closed_form, pmf
 from fleet.policies.allocate import Fixed
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
-from fleet.policies.ragged import BatchRule, Realign, Rollback, Row, SameLength, Slots
+from fleet.policies.ragged import BatchRule, PooledRow, Realign, Rollback, SameLength, Slots
 from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolved import ResolvedBatch, ResolvedVerifiers
@@ -22,13 +21,13 @@ from fleet.stations.messages import Finished, Join, StepDone
 from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
-from sim.analytic import batch_speedup
 from sim.run import simulate
 from tests.helpers.stars import repeatable
+from tests.helpers.theory import batch_speedup
 
 
-def rows(*lengths: int) -> list[Row]:
-    return [Row(tag, length) for tag, length in enumerate(lengths)]
+def rows(*lengths: int) -> list[PooledRow]:
+    return [PooledRow(tag, length) for tag, length in enumerate(lengths)]
 
 
 def test_exspec_takes_the_first_length_that_fills_a_batch() -> None:
@@ -36,13 +35,13 @@ def test_exspec_takes_the_first_length_that_fills_a_batch() -> None:
     assert (choice.tags, choice.realign) == ((1, 3), False)
 
 
-def test_exspec_realigns_the_oldest_rows_when_no_length_fills_a_batch() -> None:
+def test_exspec_realigns_the_oldest_rows_otherwise() -> None:
     choice = SameLength(2, window=6).pick(rows(9, 7, 8))
     assert (choice.tags, choice.realign) == ((0, 1), True)
 
 
 def test_exspec_groups_new_rows_with_new_rows_only() -> None:
-    pool = [Row(0, 9), Row(1, 7, fresh=True), Row(2, 7), Row(3, 7, fresh=True)]
+    pool = [PooledRow(0, 9), PooledRow(1, 7, fresh=True), PooledRow(2, 7), PooledRow(3, 7, fresh=True)]
     assert SameLength(2, window=6).pick(pool).tags == (1, 3)
 
 
@@ -63,7 +62,7 @@ def test_a_window_smaller_than_the_batch_is_refused() -> None:
 
 
 class Device:
-    """Runs a batch station by hand: rows accept what they are told to, and steps are written down."""
+    """Runs a batch station with fixed acceptance, and records its steps."""
 
     def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
         self.station = BatchStation("batch", ResolvedBatch(rule, Fixed(depth)))
@@ -96,7 +95,7 @@ def test_a_round_of_eqspec_is_prefill_realign_draft_verify() -> None:
     assert device.run(steps=8) == [*first, ("realign", both), ("draft", both), ("verify", both)]
 
 
-def test_a_prefill_feeds_the_prompt_and_the_drafters_leaves_the_newest_token_for_its_draft() -> None:
+def test_prefills_feed_the_prompt() -> None:
     device = Device(Slots(2), [5, 9], 4)
     device.run(steps=4)
     assert [[(member.base, member.tokens) for member in step.members] for step in device.steps] == [
@@ -105,12 +104,12 @@ def test_a_prefill_feeds_the_prompt_and_the_drafters_leaves_the_newest_token_for
 
 
 @pytest.mark.parametrize("rule", [Slots(3), Realign(3), Rollback(3), SameLength(3, window=3)])
-def test_empty_drafts_in_a_batch_give_the_targets_own_token(rule: BatchRule) -> None:
-    """A stop rule may leave a row without a token, or a grant without room; verified, it commits one all the same."""
+def test_empty_drafts_commit_one_token(rule: BatchRule) -> None:
+    """A stop rule or an empty grant may leave a row without draft tokens."""
     station = BatchStation("batch", ResolvedBatch(rule, Fixed(3)))
     for tag in range(3):
         station.handle(Join(tag, 0, 5, 9), 0.0)
-    drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # no token, two, as many as planned
+    drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # none, two, all planned tokens
     verified = None
     while verified is None:
         plan = station.plan(0.0)
@@ -126,7 +125,7 @@ def test_empty_drafts_in_a_batch_give_the_targets_own_token(rule: BatchRule) -> 
     assert {tag: session.base for tag, session in station.sessions.items()} == {0: 7, 1: 9, 2: 8}
 
 
-def test_a_report_of_more_or_fewer_outcomes_than_rows_is_an_error() -> None:
+def test_outcomes_must_match_the_rows() -> None:
     for station in (
         BatchStation("batch", ResolvedBatch(Slots(2), Fixed(3))),
         VerifierStation("verifier.1", ResolvedVerifiers()),
@@ -139,7 +138,7 @@ def test_a_report_of_more_or_fewer_outcomes_than_rows_is_an_error() -> None:
             station.handle(StepDone(plan.step.number, (Outcome(), Outcome()), 1.0), 0.0)
 
 
-def test_a_fixed_batch_carries_finished_rows_until_all_are_done() -> None:
+def test_a_fixed_batch_carries_finished_rows() -> None:
     device = Device(Realign(2), [5, 5, 5], 8)
     device.run({0: 3})
     ballast = [step.ballast for step in device.steps if step.kind == "verify"]
@@ -147,7 +146,7 @@ def test_a_fixed_batch_carries_finished_rows_until_all_are_done() -> None:
     assert device.finished == [0, 1, 2]
 
 
-def test_slots_take_the_next_session_as_soon_as_one_is_free() -> None:
+def test_free_slots_take_the_next_session() -> None:
     device = Device(Slots(2), [5, 5, 5], 8)
     device.run({0: 3})
     together = [step.members for step in device.steps if step.kind == "verify"]
@@ -155,18 +154,15 @@ def test_slots_take_the_next_session_as_soon_as_one_is_free() -> None:
     assert all(step.ballast == 0 for step in device.steps)
 
 
-def test_rows_that_were_realigned_together_and_accept_the_same_are_a_group_again() -> None:
+def test_realigned_rows_with_equal_acceptance_stay_a_group() -> None:
     device = Device(SameLength(2, window=2), [5, 9], 20)
     shown = [kind for kind, _ in device.run({0: 2, 1: 2})]
     assert shown.count("realign") == 1
     assert shown.count("verify") == 7
 
 
-def test_realigned_rows_are_as_long_as_the_longest_of_them_and_may_meet_others_there() -> None:
-    """Both rows are 10 after prefill, realigned; they accept 0 and 1, so that the texts are 7 and 12 long.
-
-    No length is shared by two rows in the same state, so the two oldest are realigned: 12 each.
-    """
+def test_realigned_rows_get_the_longest_length() -> None:
+    """The rows have 11, 12 and 12 tokens; the two oldest are realigned to 12."""
     device = Device(SameLength(2, window=3), [5, 9, 12], 20)
     device.run({1: 1}, steps=5)
     assert device.station.pool == {0: 11, 1: 12, 2: 12}
@@ -196,7 +192,7 @@ rules: st.SearchStrategy[BatchRule] = st.sampled_from(
 
 @repeatable
 @given(rules, st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(1, 9), st.data())
-def test_every_session_is_served_once_and_to_its_end(
+def test_every_session_is_served_to_its_end(
     rule: BatchRule, prompts: list[int], new_tokens: int, data: st.DataObject
 ) -> None:
     accepted = {tag: data.draw(st.integers(0, 3)) for tag in range(len(prompts))}
@@ -234,17 +230,10 @@ def run_batch(rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, *
     )
 
 
-@pytest.mark.parametrize("policy", ["slots", "realign", "rollback", "same-length"])
-def test_a_run_replays(policy: str) -> None:
-    size = {"size": 3, "window": 6} if policy == "same-length" else {"size": 3}
-    run = run_batch({"policy": policy} | size, requests=7, new_tokens=20, prompt_tokens={"low": 5, "high": 9})
-    assert replay(run) == []
-
-
 @given(st.sampled_from(["realign", "same-length", "rollback", "slots"]), st.integers(1, 6), st.integers(1, 9))
 @settings(max_examples=25, deadline=None, derandomize=True)
-def test_the_first_step_takes_in_all_who_wait_from_the_beginning(policy: str, size: int, requests: int) -> None:
-    """As many as fit: nobody came first, and the engine's loop looks at all of them before it begins."""
+def test_the_first_step_takes_all_initial_requests(policy: str, size: int, requests: int) -> None:
+    """As many as fit: all arrive at 0, and the engine takes all of them too."""
     window = {"window": size} if policy == "same-length" else {}
     run = run_batch({"policy": policy, "size": size} | window, requests=requests, new_tokens=4)
     log = run.frame()
@@ -253,7 +242,7 @@ def test_the_first_step_takes_in_all_who_wait_from_the_beginning(policy: str, si
 
 
 def test_a_batch_of_one_follows_equation_1() -> None:
-    """Costs in plain decoding steps of 4 s: drafting 1, verification 1, realignment 0.5; 99.9 % by batch means."""
+    """Costs in decoding steps of 4 s: draft 1, verification 1, realignment 0.5. Batch means at 99.9 %."""
     beta, depth = 0.6, 4
     metrics = measure(run_batch({"policy": "realign", "size": 1}, realign_s=2.0))
     committed = committed_closed_form(beta, depth)
@@ -265,7 +254,7 @@ def test_a_batch_of_one_follows_equation_1() -> None:
 
 
 def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
-    """E[min of B] = sum over j of P(l >= j)^B, exact for independent rows; 99.9 % by batch means."""
+    """E[min of B] = sum over j of P(l >= j)^B for independent rows. Batch means at 99.9 %."""
     beta, B = 0.8, 3
     metric = measure(run_batch({"policy": "rollback", "size": B}, beta))["acceptance_length"]
     survival = 1 - np.cumsum(pmf(Geometric(beta), 4))[:-1]
@@ -273,9 +262,9 @@ def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
 
 
 @pytest.mark.slow
-def test_slots_beat_realignment_and_realignment_beats_rollback_when_copies_are_cheap() -> None:
-    tps = {
+def test_slots_beat_realignment_and_realignment_beats_rollback() -> None:
+    tokens_per_s = {
         policy: measure(run_batch({"policy": policy, "size": 4}, realign_s=0.5))["throughput"].value
         for policy in ("slots", "realign", "rollback")
     }
-    assert tps["slots"] > tps["realign"] > tps["rollback"]
+    assert tokens_per_s["slots"] > tokens_per_s["realign"] > tokens_per_s["rollback"]

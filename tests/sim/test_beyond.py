@@ -47,7 +47,7 @@ def star(N: int, beta: float = 0.7, **drafters: Any) -> Scenario:
 
 
 def limited(cache_tokens: int, **drafters: Any) -> Scenario:
-    """Three targets whose drafter's cache holds so many tokens."""
+    """Three targets and a drafter with a cache of so many tokens."""
     return change_scenario(star(3, **drafters), {"memory": cache_of(cache_tokens)})
 
 
@@ -55,31 +55,35 @@ def tokens_per_s(scenario: Scenario) -> float:
     return measure(simulate(scenario))["throughput"].value
 
 
+def test_a_small_cache_costs_throughput() -> None:
+    assert tokens_per_s(limited(1000)) < 0.7 * tokens_per_s(star(3))
+
+
 # Adaptive depth.
 
 
-def test_the_line_of_s_of_d_is_found_from_two_depths() -> None:
-    seen = Observed()
-    assert seen.line() is None
+def test_two_depths_give_the_line_of_S() -> None:
+    observed = Observed()
+    assert observed.line() is None
     for depth in (2, 2, 5):
-        seen = seen.step(depth, 0.5 + 0.3 * depth)
-    assert seen.line() == pytest.approx((0.5, 0.3))
+        observed = observed.step(depth, 0.5 + 0.3 * depth)
+    assert observed.line() == pytest.approx((0.5, 0.3))
 
 
 def test_depth_grows_with_acceptance_and_shrinks_with_load() -> None:
     rule = AdaptiveDepth()
-    seen = Observed().step(2, 1.1).step(5, 2.0).back(6.0)
+    observed = Observed().step(2, 1.1).step(5, 2.0).back(6.0)
     sure, unsure = rule.start(), rule.start()
     for _ in range(100):
         sure, unsure = rule.learn(sure, 4, 4), rule.learn(unsure, 4, 1)
-    assert rule.depth(sure, seen, 1) > rule.depth(unsure, seen, 1)
-    assert rule.depth(unsure, seen, 1) > rule.depth(unsure, seen, 20)
+    assert rule.depth(sure, observed, 1) > rule.depth(unsure, observed, 1)
+    assert rule.depth(unsure, observed, 1) > rule.depth(unsure, observed, 20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("N", "beta"), [(1, 0.6), (1, 0.9), (12, 0.6), (12, 0.9)])
-def test_adaptive_depth_keeps_up_with_the_best_fixed_one(N: int, beta: float) -> None:
-    """Each rate's interval is about 1.5 %: at most 4 % below the best of eight fixed depths."""
+def test_adaptive_depth_is_near_the_best_fixed_depth(N: int, beta: float) -> None:
+    """At most 4 % below the best of eight fixed depths; the interval of each rate is about 1.5 %."""
     fixed = {depth: tokens_per_s(star(N, beta, depth=depth)) for depth in (1, 2, 3, 4, 6, 8, 12, 16)}
     adaptive = tokens_per_s(star(N, beta, allocate="adaptive"))
     assert adaptive > 0.96 * max(fixed.values())
@@ -94,7 +98,7 @@ def test_a_run_with_adaptive_depth_replays() -> None:
 
 
 @pytest.mark.slow
-def test_a_batched_drafter_serves_more_than_one_at_a_time_under_load() -> None:
+def test_a_batched_drafter_is_faster_under_load() -> None:
     alone, batched = (tokens_per_s(star(12, group=group)) for group in ("one", {"policy": "batch", "most": 8}))
     assert batched > 1.5 * alone
 
@@ -116,22 +120,18 @@ def test_sessions_beyond_the_cache_are_prefilled_again() -> None:
     assert prefills(limited(1000)) > 50
 
 
-def test_pressure_on_the_cache_costs_throughput() -> None:
-    assert tokens_per_s(limited(1000)) < 0.7 * tokens_per_s(star(3))
-
-
 GB = 10**9
 TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
 
 
-def test_the_drafters_cache_is_known_by_tag_and_time() -> None:
+def test_records_give_the_drafters_cache_by_tag() -> None:
     run = simulate(msgspec.structs.replace(star(2), memory=DeviceMemory(2, 24 * GB, TARGET, DRAFTER)))
-    held = cache_bytes(run.columns(), DRAFTER.kv_bytes_per_token).frame()
-    assert set(held.tag) == {0, 1}
-    assert held.bytes.iloc[-1] == 0
-    last = held[held.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()
+    cache = cache_bytes(run.columns(), DRAFTER.kv_bytes_per_token).frame()
+    assert set(cache.tag) == {0, 1}
+    assert cache.bytes.iloc[-1] == 0
+    last = cache[cache.bytes_of_tag > 0].groupby("tag").bytes_of_tag.max()
     assert (last <= 610 * DRAFTER.kv_bytes_per_token).all()
-    assert last.max() < held.bytes.max() <= last.sum()
+    assert last.max() < cache.bytes.max() <= last.sum()
 
 
 def test_what_fits_on_a_device() -> None:
@@ -144,8 +144,8 @@ def test_what_fits_on_a_device() -> None:
     assert sessions_of_drafter(2 * GB, DRAFTER, context) == 0
 
 
-def test_admission_by_memory_takes_its_numbers_from_the_table_of_memory() -> None:
-    """The cache has 40000 bytes, a row of 617 tokens takes 18510 of them: two of three sessions have room."""
+def test_admission_by_memory_uses_the_memory_table() -> None:
+    """A row of 617 tokens takes 18510 of 40000 bytes: two of three sessions fit."""
     within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
     memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
     refusals = simulate(msgspec.structs.replace(within, memory=memory)).frame().query("event == 'refusal'")
@@ -155,7 +155,7 @@ def test_admission_by_memory_takes_its_numbers_from_the_table_of_memory() -> Non
         simulate(within)
 
 
-def test_a_shared_drafter_lets_more_targets_fit_and_work() -> None:
+def test_a_shared_drafter_leaves_room_for_targets() -> None:
     memory = DeviceMemory(8, 24 * GB, TARGET, ModelMemory(8 * GB, 32_768))
     beside, elsewhere = colocated(memory, 2000, 0.010, 0.030, 3.0), shared(memory, 2000, 0.010, 0.030, 0.004, 3.0)
     assert (beside.targets, elsewhere.targets) == (0, 7)
@@ -167,7 +167,7 @@ def test_a_fleet_without_room_does_nothing() -> None:
     assert shared(memory, 2000, 0.01, 0.03, 0.0, 3.0).tokens_per_s == 0
 
 
-def test_the_analytic_model_tells_how_many_targets_fit() -> None:
+def test_predictions_count_the_targets_that_fit() -> None:
     content = {"memory": DeviceMemory(8, 24 * GB, TARGET, DRAFTER)}
     prediction = predict(msgspec.structs.replace(star(4), **content))
     assert prediction.packings is not None
@@ -175,8 +175,8 @@ def test_the_analytic_model_tells_how_many_targets_fit() -> None:
     assert predict(star(4)).packings is None
 
 
-def test_the_predicted_communication_is_the_way_there_and_back_and_no_verification() -> None:
-    """0.25 s each way without the bytes: Z = 0.5 s + one t_v for each target that shares a device."""
+def test_predicted_communication_is_both_one_way_delays() -> None:
+    """The latency is 0.25 s: Z = 0.5 s + t_v for each target on a device."""
     scenario = star(4)
     assert scenario.profile is not None
     content = msgspec.to_builtins(scenario)

@@ -1,8 +1,7 @@
-"""Simulated runs of every shipped scenario stay what they were, row for row and metric for metric.
+"""Simulated rows and metrics of every shipped scenario equal their digests.
 
-The digests cover the columns and event names that are here to stay, under the names that they had when the digests were
-made, so that a column can be renamed or removed without a new digest. Floats count to nine digits. Write them anew with
-`python -m tests.sim.test_digests` after a change that is meant to move them.
+Digests use the column and event names at the time of their creation, so that columns can be renamed. Floats have nine
+digits. `python -m tests.sim.test_digests` writes new digests after an intended change.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ from sim.run import simulate
 
 FILE = Path(__file__).with_name("digests.json")
 DIGITS = 9
-COLUMNS = {  # of a row: the name at the time of the digests, and today's
+COLUMNS = {  # name in the digests: name today
     name: name
     for name in (
         "time_s", "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal",
@@ -33,15 +32,15 @@ COLUMNS = {  # of a row: the name at the time of the digests, and today's
         "kld", "kld_peak",
     )
 }  # fmt: skip
-WORDS: dict[str, str] = {}  # today's event names, kinds and notes, by the word at the time of the digests
-METRICS = {  # today's names of renamed metrics, by the name at the time of the digests; percentiles are flattened
+WORDS: dict[str, str] = {}  # word in the digests: word today, of events, kinds and notes
+METRICS = {  # name in the digests: name today; percentiles are flattened
     "ttft_mean_s": "ttft_s", "tpot_mean_s": "tpot_s", "latency_mean_s": "latency_s",
 }  # fmt: skip
-GONE = {  # metrics at the time of the digests that runs no longer have
-    "accepted_throughput", "iteration_idle_s", "iteration_s", "in_time", "draft_cache_peak_bytes",
+GONE = {  # metrics in the digests that were removed
+    "in_time", "draft_cache_peak_bytes",
     "energy_kwh_per_million_tokens", "alone_token_share", "blocked_share", "rows_per_step", "utility_gap",
 }  # fmt: skip
-VARIANTS: dict[str, dict[str, Any]] = {  # of the star: what no shipped scenario runs
+VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scenarios
     "star, time-sliced": {"devices.host": {}, "drafters.device": "host", "verifiers.device": "host"},
     "star, in one process": {
         "devices.host": {"sharing": "one-process"}, "drafters.device": "host", "verifiers.device": "host"
@@ -59,14 +58,14 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of the star: what no shipped scenario
 
 
 def scenarios() -> dict[str, Scenario]:
-    """Every shipped scenario, and the variants of the star, by name."""
+    """Shipped scenarios and variants of the star, by name."""
     shipped = {name: read_scenario(path) for name, path in shipped_scenarios().items()}
     variants = {name: change_scenario(shipped["star"], changes) for name, changes in VARIANTS.items()}
     return shipped | variants
 
 
 def digest(run: Run) -> str:
-    """Fingerprint of the rows over the columns above."""
+    """Digest of the rows over COLUMNS."""
     sha = hashlib.sha256()
     old_word = {new: old for old, new in WORDS.items()}
     for old, new in COLUMNS.items():
@@ -81,8 +80,8 @@ def digest(run: Run) -> str:
     return sha.hexdigest()[:16]
 
 
-def found(scenario: Scenario) -> dict[str, Any]:
-    """What is held: how many rows, their digest, and every metric and percentile."""
+def fingerprint(scenario: Scenario) -> dict[str, Any]:
+    """Number of rows, their digest, and all metrics and percentiles."""
     run = simulate(scenario)
     measured = with_percentiles(measure(run))
     metrics = {name: float(f"{metric.value:.{DIGITS - 1}e}") for name, metric in measured.items()}
@@ -90,13 +89,13 @@ def found(scenario: Scenario) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def kept() -> dict[str, Any]:
+def digests() -> dict[str, Any]:
     return dict(json.loads(FILE.read_text()))
 
 
 @pytest.mark.parametrize("name", scenarios())
-def test_a_simulated_run_is_what_it_was(name: str, kept: dict[str, Any]) -> None:
-    now, before = found(scenarios()[name]), kept[name]
+def test_simulated_runs_equal_their_digests(name: str, digests: dict[str, Any]) -> None:
+    now, before = fingerprint(scenarios()[name]), digests[name]
     assert (now["rows"], now["digest"]) == (before["rows"], before["digest"])
     moved = {
         old: (value, now["metrics"].get(METRICS.get(old, old)))
@@ -109,4 +108,4 @@ def test_a_simulated_run_is_what_it_was(name: str, kept: dict[str, Any]) -> None
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name: found(each) for name, each in scenarios().items()}, indent=1) + "\n")
+    FILE.write_text(json.dumps({name: fingerprint(each) for name, each in scenarios().items()}, indent=1) + "\n")

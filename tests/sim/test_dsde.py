@@ -1,4 +1,4 @@
-"""DSDE, AdaEDL and the signals that drive them: equations by hand, the process by statistics, the batch by theory."""
+"""DSDE, AdaEDL and their signals: equations, statistics of the process, and batches."""
 
 import itertools
 import math
@@ -27,7 +27,6 @@ from fleet.policies.dsde import (
     Stability,
     scale_factor,
     sl_max,
-    weighted_variance,
     wvir,
 )
 from fleet.policies.outcome import Outcome
@@ -46,26 +45,12 @@ def test_the_longest_length_is_equation_1() -> None:
     assert sl_max(Stability(longest=5)) == 5
 
 
-def test_weighted_variance_is_equations_5_to_7() -> None:
-    weights, values = [0.5, 1.0], [1.0, 3.0]  # the newest weighs most
-    mean = np.average(values, weights=weights)
-    assert weighted_variance(values, 0.5) == pytest.approx(np.average((np.array(values) - mean) ** 2, weights=weights))
-
-
-def test_the_length_is_equations_2_and_3_when_nothing_varies() -> None:
-    """Var 0 / Var 0 counts as 1: the scale factor alone decides."""
+def test_constant_divergence_gives_equations_2_and_3() -> None:
+    """0 / 0 counts as 1: the scale factor alone decides."""
     rule = Dsde(cap=False)
     longest = sl_max(STEADY)
     assert wvir(STEADY.klds) == 1
     assert rule.predicted(STEADY) == pytest.approx((1 - math.expm1(0.2)) * (longest - 2) + 2)
-
-
-def test_great_disagreement_falls_back_to_the_least_length() -> None:
-    """Equation (8)."""
-    rule = Dsde(cap=False)
-    wild = Stability((*STEADY.klds[1:], 2.0), 30, 8, 20, 2.0, 0.4)
-    assert scale_factor(2.0) > 1
-    assert rule.lengths([wild], RNG) == [2]
 
 
 def test_the_cap_is_the_mean_of_the_batch() -> None:
@@ -77,7 +62,7 @@ def test_the_cap_is_the_mean_of_the_batch() -> None:
     assert capped[0] == round((Dsde().predicted(calm) + 2) / 2) < free[0]
 
 
-def test_calibration_uses_its_own_length_and_then_stops_learning_the_maximum() -> None:
+def test_dsde_stops_learning_the_maximum_after_calibration() -> None:
     rule = Dsde()
     state = rule.start()
     for accepted in (3, 5, 2, 0, 8):
@@ -88,7 +73,7 @@ def test_calibration_uses_its_own_length_and_then_stops_learning_the_maximum() -
 
 @repeatable
 @given(st.lists(st.tuples(st.integers(0, 16), st.floats(0, 5)), min_size=1, max_size=40))
-def test_lengths_stay_within_their_bounds_whatever_happens(steps: list[tuple[int, float]]) -> None:
+def test_dsde_lengths_stay_within_their_bounds(steps: list[tuple[int, float]]) -> None:
     rule = Dsde()
     state = rule.start()
     for accepted, kld in steps:
@@ -121,8 +106,8 @@ def test_a_rule_that_watches_tokens_is_refused_outside_a_batch() -> None:
 # Signals.
 
 
-def test_synthetic_signals_have_the_mean_and_the_signs_that_they_were_asked_for() -> None:
-    """20 000 tokens; regions of 20 tokens leave some 1 000 independent ones: 5 standard errors of the mean."""
+def test_synthetic_signals_have_their_mean_and_correlations() -> None:
+    """20,000 tokens in regions of 20 are about 1,000 independent ones. The mean is within 5 standard errors."""
     model = Regional(0.7, gap=0.1, coupling=0.6)
     ratio, kld, entropy = np.array(list(itertools.islice(synthetic(model, np.random.default_rng(0)), 20_000))).T
     assert ratio.mean() == pytest.approx(0.7, abs=5 * 0.32 / math.sqrt(1_000))
@@ -132,7 +117,7 @@ def test_synthetic_signals_have_the_mean_and_the_signs_that_they_were_asked_for(
     assert entropy.min() > 0
 
 
-def test_recorded_signals_play_back_what_was_written(tmp_path: Path) -> None:
+def test_recorded_signals_are_played_back(tmp_path: Path) -> None:
     file = tmp_path / "signals.parquet"
     sessions = [[Token(1.0, 0.1, 0.2), Token(0.0, 0.3, 0.4)], [Token(0.5, 0.6, 0.7)]]
     write_signals(sessions, file)
@@ -160,7 +145,7 @@ def test_bad_signals_are_refused_in_one_line(tmp_path: Path, sessions: list[list
         read_signals(tmp_path / "bad.parquet")
 
 
-def test_a_place_that_is_looked_at_again_is_the_same() -> None:
+def test_a_place_keeps_its_signals() -> None:
     sampler = TokenSampler(Regional(0.5), np.random.default_rng(0))
     sampler.begin_session(0, first=10)
     first = sampler.verify(0, 11, 5)
@@ -200,16 +185,16 @@ def scenario_content(scenario: Any) -> dict[str, Any]:
 
 
 def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AdaEDL with a fixed lambda on independent entropies stops each row geometrically: E[max of N] tokens.
+    """With fixed lambda and independent entropies, a row gets min(G, base) tokens, P(G > k) = (1 - p)^k.
 
-    A row gets min(G, base) of them, P(G > k) = (1 - p)^k. Batch means at 99.9 %.
+    A step takes E[max of N] tokens. Batch means at 99.9 %.
     """
     monkeypatch.setattr(adaedl, "STEP", 0.0)
     monkeypatch.setattr(adaedl, "BASE", 6)
     base, N = 6, 4
     flat = {"gap": 0.0, "coupling": 0.0, "entropy": 1.8}  # median at the threshold: p = 1/2
     metric = measure(simulate(batch("adaedl", N, flat)))["draft_share"]
-    beyond = [0.5**k for k in range(base)]  # P(a row gets more than k), k = 0 .. base - 1
+    beyond = [0.5**k for k in range(base)]  # P(a row gets more than k)
     longest = sum(1 - (1 - chance) ** N for chance in beyond)
     expected = longest / (longest + 5.0)
     assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
@@ -217,7 +202,7 @@ def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_the_cap_speeds_a_large_batch_up() -> None:
-    """By a fifth, however long the texts are."""
+    """By a fifth, for texts of any length."""
     costs = {"verify": {"base_s": 5.0, "per_row_token_s": 0.1}}
     uneven = {"gap": 0.15}
     capped, free = (
@@ -227,13 +212,13 @@ def test_the_cap_speeds_a_large_batch_up() -> None:
     assert capped > free
 
 
-# The two windows of equation (4), whose ratio the examples above leave at 1.
+# The two windows of equation (4).
 
 
 @repeatable
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40))
 def test_the_ratio_of_variances_is_equation_4(klds: list[float]) -> None:
-    """Written out with numpy: the 10 newest steps over the 30 newest ones, each weighed by its age."""
+    """With numpy: the 10 newest steps over the 30 newest ones, weighted by age."""
 
     def variance(window: int) -> float:
         newest = np.array(klds[-window:])
@@ -253,14 +238,14 @@ def test_the_ratio_of_variances_is_equation_4(klds: list[float]) -> None:
 
 @pytest.mark.parametrize("kld", [0.0, 1e-9, 0.1, 0.35, 0.7, 3.3])
 @pytest.mark.parametrize("steps", [1, 7, 30])
-def test_a_divergence_that_never_varies_leaves_the_ratio_at_one_to_the_last_digit(kld: float, steps: int) -> None:
-    """30 times 0.35 have a mean beside 0.35 in floating point: noise over noise, which once gave the longest draft."""
+def test_constant_divergence_has_a_variance_ratio_of_one(kld: float, steps: int) -> None:
+    """The mean of 30 times 0.35 is not 0.35 in floating point: noise over noise once gave the longest draft."""
     assert wvir((kld,) * steps) == 1.0
     assert wvir((*(kld,) * steps, kld + 0.01)) != 1.0 or steps < SHORT_STEPS
     assert wvir(()) == 1.0
 
 
-def test_the_history_keeps_the_long_window_and_calibration_the_sums() -> None:
+def test_dsde_keeps_the_long_window_and_calibration_sums() -> None:
     rule = Dsde()
     state = rule.start()
     steps = [(4, 1), (2, 2), (6, 0), (5, 1), *[(7, 7)] * 28]
@@ -271,8 +256,8 @@ def test_the_history_keeps_the_long_window_and_calibration_the_sums() -> None:
     assert (state.kld_sum, state.kld_peak) == pytest.approx((0.1 * 4 + 0.2 * 2 + 0.3 * 6 + 0.4 * 5, 1.2))
 
 
-def test_a_scale_factor_of_one_is_the_last_that_shortens_a_draft() -> None:
-    """Equation (8): beyond it the least length."""
+def test_scale_factors_beyond_one_give_the_minimum_length() -> None:
+    """Equation (8)."""
     rule = Dsde(cap=False)
     assert scale_factor(math.log(2) / 2) == pytest.approx(1)
     just_below = msgspec.structs.replace(STEADY, klds=(0.34,) * 30)
@@ -280,8 +265,8 @@ def test_a_scale_factor_of_one_is_the_last_that_shortens_a_draft() -> None:
     assert rule.predicted(msgspec.structs.replace(STEADY, klds=(0.35,) * 30)) == SL_MIN
 
 
-def test_adaedl_smooths_the_share_of_accepted_tokens_and_its_threshold() -> None:
-    """By hand: half of the past share, nine tenths of the past threshold; the share meets its target from below."""
+def test_adaedl_smooths_acceptance_and_threshold() -> None:
+    """By hand: half of the past share, nine tenths of the past threshold."""
     rule = AdaEdl()
     assert rule.start() == Threshold(0.4, 0.9)
     below = rule.learn(Threshold(0.4, 0.9), 4, Outcome(2))
@@ -290,4 +275,4 @@ def test_adaedl_smooths_the_share_of_accepted_tokens_and_its_threshold() -> None
     assert (at.threshold, at.accepted_share) == pytest.approx((0.9 * 0.4 + 0.1 * 0.39, 0.925))
     assert rule.learn(Threshold(0.0, 1.0), 4, Outcome(4)).threshold == 0.0
     assert rule.learn(Threshold(1.0, 0.0), 4, Outcome(0)).threshold == 1.0
-    assert not rule.stops(Threshold(0.0, 1.0), 5.0 - 1e-9)  # the bound 1 - sqrt(0.2 * 5) = 0 does not lie below 0
+    assert not rule.stops(Threshold(0.0, 1.0), 5.0 - 1e-9)  # the bound 1 - sqrt(0.2 * 5) = 0 is not below 0

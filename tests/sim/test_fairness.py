@@ -1,4 +1,4 @@
-"""Fairness and service levels at the drafter: weights, deadlines, rate limits, and how they show in the metrics."""
+"""Fairness at the drafter: weights, deadlines, rate limits, and their metrics."""
 
 from typing import Any
 
@@ -31,19 +31,19 @@ def test_the_last_weight_holds_for_the_rest() -> None:
 
 
 def crowded(**tables: Any) -> Scenario:
-    """Twelve targets on a drafter that has time for five: they queue."""
+    """Twelve targets, where N_full is five: they queue."""
     drafters = {"depth": 5} | tables.pop("drafters", {})
     return star(verifiers={"count": 12}, drafters=drafters, workload={"requests": 12, "new_tokens": 600}, **tables)
 
 
-def test_weighted_targets_get_rounds_in_proportion_as_far_as_they_can_use_them() -> None:
+def test_weighted_targets_get_rounds_in_proportion() -> None:
     rounds = measure_targets(simulate(crowded(drafters={"order": {"policy": "weighted", "weights": [2, 1]}})))
     rates = rounds.rounds_per_s
     assert rates[0] == pytest.approx(2 * rates[1:].mean(), rel=0.1)
     assert rates[1:].max() == pytest.approx(rates[1:].min(), rel=0.1)
 
 
-def test_a_limited_target_stays_at_its_limit_and_leaves_the_rest_to_others() -> None:
+def test_a_limited_target_stays_at_its_limit() -> None:
     run = simulate(crowded(drafters={"limits_per_s": [0.05, 0]}))
     rates = measure_targets(run).rounds_per_s
     assert rates[0] == pytest.approx(0.05, rel=0.05)
@@ -52,13 +52,13 @@ def test_a_limited_target_stays_at_its_limit_and_leaves_the_rest_to_others() -> 
 
 
 def share_in_time(scenario: Scenario, within_s: list[float]) -> float:
-    """Share of rounds whose draft was there within its target's deadline."""
+    """Share of rounds with a draft within the deadline of its target."""
     rounds = rounds_of(simulate(scenario).columns()).frame().dropna(subset=["asked_s", "drafted_s"])
     limits_s = np.asarray(within_s)[np.minimum(rounds.tag, len(within_s) - 1)]
     return float((rounds.drafted_s - rounds.asked_s <= limits_s).mean())
 
 
-def test_deadline_order_keeps_more_rounds_in_time_than_first_come_first_served() -> None:
+def test_deadline_order_keeps_more_deadlines_than_fifo() -> None:
     within_s = [3.0, 3.0, 20.0]
     orders = ({"policy": "fifo"}, {"policy": "deadline", "within_s": within_s})
     fifo, deadline = (share_in_time(crowded(drafters={"order": order}), within_s) for order in orders)

@@ -1,4 +1,4 @@
-"""Fleets under random fault scripts: every request finishes, nothing is committed twice, nobody waits for ever."""
+"""Fleets under random fault scripts: every request finishes, and nothing is committed twice."""
 
 from collections import Counter
 
@@ -17,13 +17,13 @@ from sim.run import simulate
 from tests.helpers.faulty import FLEETS, NEW_TOKENS, faulty, plain_fleet
 from tests.helpers.marks import slow
 
-FEW, ALL = range(16), range(77)  # scripts of each fleet; all of them are more than 1,000
-END_S = 1000.0  # of simulated time: a hundred times what a fleet needs
-STEPS = 200_000  # of the simulation: a hundred times what a fleet needs
+FEW, ALL = range(16), range(77)  # scripts of each fleet; more than 1,000 in all
+END_S = 1000.0  # simulated time, a hundred times what a fleet needs
+STEPS = 200_000  # events, a hundred times what a fleet needs
 
 
 def played(name: str, seed: int) -> tuple[Run, Network]:
-    """The run of a fleet under the script of that seed; an error where it does not come to its end."""
+    """Simulate a fleet under the script of that seed to its end."""
     scenario = faulty(name, seed)
     fleet, env = resolve(scenario), Environment()
     network = Network(env, fleet)
@@ -33,11 +33,11 @@ def played(name: str, seed: int) -> tuple[Run, Network]:
             return make_run(scenario, "sim", network.log, fleet), network
         assert env.peek() < END_S
         env.step()
-    raise AssertionError(f"{name}, seed {seed}: goes on for ever")
+    raise AssertionError(f"{name}, seed {seed}: does not end")
 
 
 def committed(run: Run) -> Counter[tuple[int, int]]:
-    """Tokens of each request that its target committed, without those that were lost with its process."""
+    """Committed tokens of each request, without those of killed targets."""
     names = ("station", "event", "kind", "tag", "request", "epoch", "base", "tokens", "accepted", "goal")
     goals: dict[tuple[int, int], int] = {}
     tokens: Counter[tuple[int, int, int]] = Counter()
@@ -53,7 +53,7 @@ def committed(run: Run) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("name", "seeds"), [case for name in FLEETS for case in ((name, FEW), slow(name, ALL))])
-def test_under_any_script_every_request_finishes_every_log_replays_and_nothing_is_left(name: str, seeds: range) -> None:
+def test_every_request_finishes_under_any_faults(name: str, seeds: range) -> None:
     events: Counter[str] = Counter()
     for seed in seeds:
         run, network = played(name, seed)
@@ -67,17 +67,17 @@ def test_under_any_script_every_request_finishes_every_log_replays_and_nothing_i
         events.update(run.table["event"].to_pylist())
         rows = zip(run.table["kind"].to_pylist(), run.table["epoch"].to_pylist(), strict=True)
         events["back"] += sum(kind == "verify" and epoch % INCARNATION >= ERA for kind, epoch in rows)
-    # The scripts did what they are for.
+    # All kinds of faults happened.
     assert min(events[event] for event in ("overdue", "retry", "killed", "restart", "back")) >= 2
 
 
 @pytest.mark.parametrize("name", FLEETS)
-def test_patience_and_leases_change_nothing_where_nothing_goes_wrong(name: str) -> None:
+def test_timeouts_change_nothing_without_faults(name: str) -> None:
     watched, unwatched = (plain_fleet(name, 1, wait_s, lease_s=wait_s) for wait_s in (900.0, 0.0))
     assert simulate(watched).digest() == simulate(unwatched).digest()
 
 
-def test_equal_seeds_give_equal_faults_and_others_do_not() -> None:
+def test_equal_seeds_give_equal_faults() -> None:
     digests = [simulate(faulty("star", seed)).digest() for seed in (3, 3, 8)]
     assert digests[0] == digests[1] != digests[2]
 

@@ -1,4 +1,4 @@
-"""Without records the compiled loop tells what its rows would: the same tables, so that metrics are the same, too."""
+"""The compiled loop gives the same tables and metrics with and without its rows."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ from fleet.records.metrics.measure import measure
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.fast import run
+from sim.fast.findings import allocate_log
 from sim.fast.kernel import run_star
-from sim.fast.run import told_by
-from sim.fast.told import room_for
+from sim.fast.run import simulate_findings
 from sim.run import observe, simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
@@ -28,7 +28,7 @@ from tests.sim.test_keys import CORNERS, corner
 
 
 def measured(found: Findings) -> str:
-    """All metrics, or why there are none, as text: NaN is NaN."""
+    """All metrics, or the error, as text, so that NaN equals NaN."""
     try:
         return str(measure(found))
     except InputError as error:
@@ -39,35 +39,35 @@ def in_words(column: Any) -> list[Any]:
     return column.to_numpy().tolist() if isinstance(column, Words) else np.asarray(column, dtype=float).tolist()
 
 
-def check_tables(told: Table | None, expected: Table | None) -> None:
-    """All columns that are told hold the same, bit for bit."""
-    assert (told is None) == (expected is None)
-    if told is not None and expected is not None:
-        assert len(told) == len(expected)
-        for name in told.names:
-            assert str(in_words(getattr(told, name))) == str(in_words(getattr(expected, name))), name
+def check_tables(table: Table | None, expected: Table | None) -> None:
+    """Columns of the table are equal, bit for bit."""
+    assert (table is None) == (expected is None)
+    if table is not None and expected is not None:
+        assert len(table) == len(expected)
+        for name in table.names:
+            assert str(in_words(getattr(table, name))) == str(in_words(getattr(expected, name))), name
 
 
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     recorded = simulate(scenario, path="fast")
-    expected, told = findings_of(recorded), told_by(fleet)
+    expected, findings = findings_of(recorded), simulate_findings(fleet)
     for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
-        check_tables(getattr(told, table), getattr(expected, table))
-    assert told.drafters == expected.drafters
+        check_tables(getattr(findings, table), getattr(expected, table))
+    assert findings.drafters == expected.drafters
     if not needs_rows(fleet):
-        assert measured(told) == measured(expected)
+        assert measured(findings) == measured(expected)
 
 
-@settings(repeatable, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
-def test_without_records_the_loop_makes_the_same_tables_and_metrics(scenario: Scenario) -> None:
+def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
     check(scenario)
 
 
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
-def test_what_is_observed_has_the_metrics_of_the_run_with_or_without_its_rows(name: str) -> None:
-    """Where rows are not needed, none are used; where they are, they are there."""
+def test_observed_metrics_equal_those_of_the_run(name: str) -> None:
+    """Rows are used only if they are needed."""
     scenario = corner(name)
     found = findings_of(simulate(scenario))
     assert measured(observe(scenario)) == measured(found)
@@ -75,23 +75,23 @@ def test_what_is_observed_has_the_metrics_of_the_run_with_or_without_its_rows(na
         assert measured(msgspec.structs.replace(found, rows=None)) == measured(found)
 
 
-def test_rounds_beyond_the_room_that_was_reserved_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = measured(told_by(resolve(star())))
-    monkeypatch.setattr(run, "room_for", lambda _rounds, requests: room_for(1, requests))
-    assert measured(told_by(resolve(star()))) == expected
+def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = measured(simulate_findings(resolve(star())))
+    monkeypatch.setattr(run, "allocate_log", lambda _rounds, requests: allocate_log(1, requests))
+    assert measured(simulate_findings(resolve(star()))) == expected
 
 
 def test_the_loop_is_compiled_for_one_set_of_types() -> None:
-    """It looks at the types of its arguments before its first call only."""
-    told_by(resolve(star()))
+    """Types are checked before the first call only."""
+    simulate_findings(resolve(star()))
     simulate(star(drafters={"count": 0}), path="fast")
     assert len(run_star.overloads) == 1  # type: ignore[attr-defined]
 
 
-def test_a_cell_of_a_sweep_by_the_loop_keeps_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def recorded(_fleet: object) -> None:
         raise AssertionError("it recorded")
 
     by_simpy = run_cell({}, star(), "sim", 2, path="simpy")
-    monkeypatch.setattr(run, "records_of", recorded)
+    monkeypatch.setattr(run, "simulate_records", recorded)
     assert str(run_cell({}, star(), "sim", 2, path="fast")) == str(by_simpy)

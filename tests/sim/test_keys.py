@@ -1,4 +1,4 @@
-"""No key is silently ignored: another valid value changes what is simulated, is refused, or a reason says why not."""
+"""No key is silently ignored: another value changes the simulation, is refused, or has a listed reason."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ PROFILE: dict[str, Any] = {
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
     "overhead": {
-        "own": {"drafter": {"queued": {"mean_s": 0.1}}},
+        "own": {"drafter": {"queued": {"mean_s": 0.01}}},
         "time_sliced": {"drafter": {"woken": {"mean_s": 0.2}}},
     },
     "contention": [1.0, 1.5],
@@ -78,27 +78,27 @@ CORNERS: dict[str, dict[str, Any]] = {
         },
     },
 }  # fmt: skip
-EXAMPLES: dict[str, list[Any]] = {  # where a type alone does not make a value that can matter here
+EXAMPLES: dict[str, list[Any]] = {  # keys whose type alone gives no relevant value
     "drafters.device": ["", "host"],
     "verifiers.device": ["", "host"],
     "drafters.tiers": [[{"first": 1, "step": {"base_s": 0.7}}]],
     "verifiers.tiers": [[{"first": 1, "step": {"base_s": 0.7}}], [{"first": 1, "link": {"latency_s": 0.3}}]],
     "drafters.limits_per_s": [[0.01]],
+    "drafters.admit": [{"policy": "at-most", "sessions": 1}],
     "drafters.order": [{"policy": "weighted", "weights": [1, 9]}],
     "faults": [[], [{"what": "kill", "node": "drafter", "at_s": 5.0, "for_s": 9.0}]],
     "drafters.warm_up": [{"policy": "after-idle", "idle_gap_s": 0.01, "tokens": 2}],
 }
 
-# Why another value may change nothing that is simulated, and in which corners; () is all of them.
-REAL = "the real world's: it must reach the engine, and the simulated one knows neither models nor texts"
-FACT = "a fact about what is there, at which rules may look or not"
-BASELINE = "describes what the baseline leaves out, so that it is one `--set drafters.count=0` away"
-FALLBACK = "holds where no rule decides, and another key says that one does"
-ONE_DRAFTER = "to one drafter every route leads, so that drafters.count can be varied down to 1"
-ONE_TARGET = "orders tell targets apart, and there is one"
-ONE_SESSION = "steps are shared by sessions, and each target has one at a time"
-ALIKE = "requests are alike, and nobody draws when they come"
-EQUATIONS = "a question of the equations, which know one star"
+# Why another value changes nothing in the simulation, and in which corners; () is all.
+REAL = "for the engine only; the simulator has no models or texts"
+FACT = "a fact that rules may use"
+BASELINE = "about drafters, which the baseline does not have"
+FALLBACK = "another key has a rule that decides instead"
+ONE_DRAFTER = "all routes lead to the one drafter"
+ONE_TARGET = "there is one target to order"
+ONE_SESSION = "each target has one session, so steps have one member"
+ALIKE = "requests are equal, and arrivals are not drawn"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": (REAL, ()),
     "precision": (REAL, ()),
@@ -137,8 +137,8 @@ def reason_of(key: str, name: str) -> str:
     return reason if not corners or name in corners else ""
 
 
-def seen(scenario: Scenario) -> Iterator[str]:
-    """Yield what a user may see of a scenario: the rows, the metrics, the equations."""
+def outputs(scenario: Scenario) -> Iterator[str]:
+    """Yield the rows, the metrics and the prediction of a scenario."""
     run = simulate(scenario)
     yield run.digest()
     yield repr(measure(run))
@@ -149,9 +149,9 @@ def seen(scenario: Scenario) -> Iterator[str]:
 
 
 def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any]) -> str:
-    """What becomes of other values of a key: "changes" if one does, "nothing" if none that is taken, else "refused".
+    """Return "changes" if one value changes an output, "refused" if all are refused, else "nothing".
 
-    What the engine reads must change the resolved fleet at least.
+    A key of the engine must change the resolved fleet.
     """
     outcome = "refused"
     for value in values:
@@ -159,7 +159,7 @@ def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any
             changed = change_scenario(scenario, {key: value})
             if changed == scenario:
                 continue
-            if any(now != then for now, then in zip(seen(changed), before, strict=True)):
+            if any(now != then for now, then in zip(outputs(changed), before, strict=True)):
                 return "changes"
         except InputError:
             continue
@@ -172,17 +172,17 @@ def outcome_of(scenario: Scenario, before: list[str], key: str, values: list[Any
 @pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
 def test_no_key_is_silently_ignored(name: str) -> None:
     scenario = corner(name)
-    before, silent = list(seen(scenario)), []
+    before, silent = list(outputs(scenario)), []
     for key, kind in keys_below(scenario):
         if key.partition(".")[0] == "profile":
-            continue  # a profile tells of a machine, whatever is asked of it
+            continue  # a profile describes a machine
         outcome = outcome_of(scenario, before, key, EXAMPLES.get(key) or list(values_of(kind)))
         if (outcome == "nothing") and not reason_of(key, name):
             silent.append(key)
     assert silent == []
 
 
-def test_the_list_of_reasons_names_keys_that_exist_and_is_short() -> None:
+def test_listed_keys_exist_and_are_few() -> None:
     keys = {key for name in CORNERS for key, _ in keys_below(corner(name))}
     assert {*LISTED, *WITHOUT_A_DRAFTER} <= keys
     assert len(LISTED) + len(WITHOUT_A_DRAFTER) < len(keys) / 2

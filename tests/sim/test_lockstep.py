@@ -1,4 +1,4 @@
-"""Identical rows in lockstep: what one walk is priced at is what the simulator takes for all rows."""
+"""Identical rows in lockstep: the computed time equals the simulated time of all rows."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import AttentionTime, Roofline
 from fleet.times.step_time import StepTime
-from sim.lockstep import prefills_s, rounds_s, walks_of
+from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 from tests.helpers.copies import copies, taken_s
 from tests.helpers.places import repeatable
 
@@ -34,6 +34,12 @@ BY_ROOFLINE = HardwareProfile(
 text_of_places = st.lists(st.integers(0, DEPTH), min_size=1, max_size=12)
 
 
+def computed_s(profile: HardwareProfile, walks: Walks, drafted: Floats, rows: int) -> float:
+    """Time of the first request by `sim.lockstep`."""
+    rounds = walks.of_requests(rounds_s(profile, walks.context, drafted, rows))
+    return float((prefills_s(profile, walks.prompts, rows) + rounds)[0])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lockstep")
@@ -42,23 +48,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("profile", [LINEAR, BY_ROOFLINE], ids=["linear times", "a roofline"])
 @repeatable
 @given(text=text_of_places, depth=st.integers(1, DEPTH), rows=st.integers(2, 5), prompt=st.integers(2, 40))
-def test_copies_of_a_request_take_what_its_walk_is_priced_at(
+def test_copies_take_the_computed_time(
     folder: Path, profile: HardwareProfile, text: list[int], depth: int, rows: int, prompt: int
 ) -> None:
     walks = walks_of([text], [prompt], depth)
     drafted = np.full(len(walks.context), float(depth))
-    priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
-        rounds_s(profile, walks.context, drafted, rows)
-    )
-    assert priced_s[0] == pytest.approx(taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH)), rel=1e-9)
+    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH))
+    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
 
 
 @repeatable
 @given(text=text_of_places, depth=st.integers(1, DEPTH), finding=st.integers(0, 4), prompt=st.integers(2, 40))
-def test_copies_of_which_some_draft_nothing_take_what_the_mean_draft_is_priced_at(
+def test_copies_with_empty_drafts_take_the_mean_time(
     folder: Path, text: list[int], depth: int, finding: int, prompt: int
 ) -> None:
-    """Prompt lookup: where nothing is accepted, `finding` of four rows had a draft; times linear in tokens."""
+    """Prompt lookup: if nothing is accepted, `finding` of four rows have a draft. Times are linear in tokens."""
     rows = 4
     drafts = [[DEPTH if accepted or row < finding else 0 for accepted in text] for row in range(rows)]
     profile = HardwareProfile(
@@ -69,19 +73,13 @@ def test_copies_of_which_some_draft_nothing_take_what_the_mean_draft_is_priced_a
     )
     walks = walks_of([text], [prompt], depth)
     drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
-    priced_s = prefills_s(profile, walks.prompts, rows) + walks.of_requests(
-        rounds_s(profile, walks.context, drafted, rows)
-    )
-    simulated = copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts)
-    assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
+    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts))
+    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
 
 
 @repeatable
 @given(text=text_of_places, rows=st.integers(2, 4))
-def test_an_oracles_drafts_end_where_the_target_would_refuse(folder: Path, text: list[int], rows: int) -> None:
+def test_oracle_drafts_are_as_long_as_their_acceptance(folder: Path, text: list[int], rows: int) -> None:
     walks = walks_of([text], [9], DEPTH)
-    priced_s = prefills_s(LINEAR, walks.prompts, rows) + walks.of_requests(
-        rounds_s(LINEAR, walks.context, walks.accepted, rows)
-    )
-    simulated = copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows)
-    assert priced_s[0] == pytest.approx(taken_s(simulated), rel=1e-9)
+    simulated_s = taken_s(copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows))
+    assert computed_s(LINEAR, walks, walks.accepted, rows) == pytest.approx(simulated_s, rel=1e-9)

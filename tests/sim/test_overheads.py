@@ -1,4 +1,4 @@
-"""Overhead around steps: what a profile states is what is read back from the simulated log, and its effects add up."""
+"""Overhead around steps: the simulated log has the delays of the profile."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def run_with(overhead: dict[str, Any], **tables: Any) -> Run:
 
 @pytest.mark.parametrize("tables", [{}, SHARED], ids=["own devices", "time-sliced"])
 def test_drawn_delays_are_read_back_from_the_log(tables: dict[str, Any]) -> None:
-    """Mean and quartiles of exponential delays; the mean within five standard errors."""
+    """The mean is within five standard errors, the quartiles within a half."""
     delays = delays_in(run_with({"own": OVERHEAD, "time_sliced": OVERHEAD}, **tables))
     drafter, target = delays[DRAFTER], delays[verifier_name(0)]
     for times_s, mean_s in ((drafter.queued_s, 0.07), (drafter.woken_s, 0.03), (drafter.after_s, 0.02)):
@@ -72,7 +72,7 @@ def test_each_way_of_sharing_has_its_own_overhead(sharing: str, key: str) -> Non
 
 
 def measured(count: int, **overhead: Any) -> dict[str, Metric]:
-    """A star that accepts all of every draft, of one long request a target."""
+    """Metrics of a star with full acceptance and one long request per target."""
     times = {"draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}}
     scenario = star(
         profile=times | {"overhead": {"own": overhead}}, acceptance={"model": "geometric", "beta": 1.0},
@@ -89,14 +89,8 @@ def test_the_delay_after_a_step_keeps_its_station() -> None:
     assert busy["service_s"].value == pytest.approx(1.0)
 
 
-def test_delays_that_spread_keep_their_mean() -> None:
-    spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.2, 1.8]}
-    busy = measured(8, drafter={"queued": {"mean_s": 0.25, "spread": spread}})
-    assert busy["rounds_per_s"].value == pytest.approx(1 / 1.25, rel=0.01)
-
-
-def test_late_starts_are_those_far_beyond_the_median() -> None:
-    """A tenth of the drafter's steps starts 0.3 s later; the limit is 5 times the median, 0.1 s."""
+def test_late_starts_are_far_beyond_the_median() -> None:
+    """A tenth of the drafter's steps start 0.3 s later. The limit is 5 times the median, 0.1 s."""
     run = run_with({"own": {"drafter": {"woken": {"mean_s": 0.02}, "queued": {"mean_s": 0.02}}}})
     assert late_starts(run) == 0.0
     rows = run.frame()

@@ -1,4 +1,4 @@
-"""A run that is played back whole is that run again; parts of it are what they were."""
+"""Playback of whole runs and of parts of them."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 
 from experiments.worlds import with_seed
 from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
+from fleet.records.replay import replay
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
@@ -47,6 +47,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "work-conserving": {"drafters": {"count": 3}, "verifiers": {"count": 1, "group": "batch"} | ALLOCATED},
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
     "slots": {"batch": {"rule": {"policy": "slots", "size": 4}}, "verifiers": {"count": 1}},
+    "rollback": {"batch": {"rule": {"policy": "rollback", "size": 4}}, "verifiers": {"count": 1}},
     "eqspec": {"batch": {"rule": {"policy": "realign", "size": 4}}, "verifiers": {"count": 1}},
     "exspec": {"batch": {"rule": {"policy": "same-length", "size": 4, "window": 8}}, "verifiers": {"count": 1}},
 }  # fmt: skip
@@ -61,9 +62,10 @@ def by_station(run: Run) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_run_that_is_played_back_whole_is_that_run_again(name: str) -> None:
-    """Whatever another seed would draw; times add up from differences, so they may be off by rounding."""
+def test_a_run_played_back_whole_is_equal(name: str) -> None:
+    """The scenario has another seed. Times are sums of differences, so they are equal up to rounding."""
     run = simulate(scenario_of(name))
+    assert replay(run) == []
     other = with_seed(run.header.scenario, run.header.scenario.seed + 1)
     assert simulate(other).digest() != run.digest()
     again = simulate(other, playback=playback_of(run, PARTS))
@@ -71,8 +73,8 @@ def test_a_run_that_is_played_back_whole_is_that_run_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["shortest queue", "central"])
-def test_a_router_s_news_is_played_back_with_the_links(name: str) -> None:
-    """How late it was decides where requests go."""
+def test_router_views_are_played_back_with_the_links(name: str) -> None:
+    """The delay of views decides the routes."""
     scenario = scenario_of(name)
     late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
     run = simulate(late)
@@ -82,17 +84,17 @@ def test_a_router_s_news_is_played_back_with_the_links(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["shortest queue", "central"])
-def test_what_a_station_read_late_is_played_back_after_what_it_read_before(name: str) -> None:
-    """News that came while a real router was busy with a request: it had sent that on by then."""
+def test_played_messages_keep_the_order_of_reading(name: str) -> None:
+    """A view that arrives while a real router handles a request is read after that request."""
     scenario = scenario_of(name)
     late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
     run = simulate(late)
     rows = run.frame().sort_values("seq", kind="stable")
     of_station = rows.groupby("station")
-    before_s, moves = of_station.time_s.shift(), of_station.event.shift(-1) == "start"  # that nothing waited for
+    before_s, moves = of_station.time_s.shift(), of_station.event.shift(-1) == "start"  # that no request waited for
     close = (rows.station == "router") & (rows.event == "view") & (rows.time_s - before_s < 0.3) & ~moves
     assert close.sum() > 10
-    times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # when it came, before what was read before it
+    times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # arrival before the message that was read first
     column = run.table.schema.get_field_index("time_s")
     read_late = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(times_s)))
     again = by_station(simulate(late, playback=playback_of(read_late, PARTS)))
@@ -103,7 +105,7 @@ def test_what_a_station_read_late_is_played_back_after_what_it_read_before(name:
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    """Two targets that share a device contended, a drafter with times of its own, links that differ."""
+    """Targets on one device, concurrent, and a drafter on another."""
     return simulate(scenario_of("contended"))
 
 
@@ -122,8 +124,8 @@ def accepted(rows: pd.DataFrame) -> dict[Any, list[int]]:
     return {place: group.accepted.tolist() for place, group in verified.groupby(["tag", "request"])}
 
 
-def test_steps_that_are_played_back_take_what_they_took(run: Run) -> None:
-    """With as many of them, too, only if what they yield is played back: else the first ones come again."""
+def test_played_steps_take_their_measured_times(run: Run) -> None:
+    """Their number is equal only if acceptance is played back; otherwise the first steps repeat."""
     theirs = durations_s(by_station(run))
     for parts in (("steps",), ("steps", "acceptance")):
         ours = durations_s(played(run, *parts))
@@ -135,13 +137,13 @@ def test_steps_that_are_played_back_take_what_they_took(run: Run) -> None:
     }
 
 
-def test_what_idleness_did_to_a_draft_is_not_played_back_but_what_it_does_to_it_now() -> None:
-    """Who comes first after a gap is slow and who comes next is not, whoever that is in the simulation."""
-    known = star(
+def test_played_drafts_get_the_slowdown_of_simulated_gaps() -> None:
+    """Only the first draft after a simulated gap is slow."""
+    scenario = star(
         profile=PROFILE | {"draft": {"base_s": 1.0}, "idle": {"gaps_s": [0.2, 0.3], "slowdowns": [1.0, 1.5]}},
         verifiers={"count": 3, "kind": "replayed"}, workload={"requests": 60},
     )  # fmt: skip
-    steps = by_station(simulate(msgspec.structs.replace(known, seed=4), playback=playback_of(simulate(known))))
+    steps = by_station(simulate(msgspec.structs.replace(scenario, seed=4), playback=playback_of(simulate(scenario))))
     drafts = steps[(steps.kind == "draft") & (steps.station == "drafter")]
     starts, done = (drafts[drafts.event == event].set_index("step") for event in ("start", "done"))
     durations_s = done.duration_s.reindex(starts.index)
@@ -150,13 +152,13 @@ def test_what_idleness_did_to_a_draft_is_not_played_back_but_what_it_does_to_it_
         np.testing.assert_allclose(durations_s[place], expected_s)
 
 
-def test_acceptance_that_is_played_back_is_that_of_each_request(run: Run) -> None:
+def test_played_acceptance_is_that_of_each_request(run: Run) -> None:
     theirs = accepted(by_station(run))
     assert accepted(played(run, "acceptance")) == theirs
     assert accepted(played(run, "steps", "links", "overhead")) != theirs
 
 
-def test_messages_that_are_played_back_are_as_long_on_their_way(run: Run) -> None:
+def test_played_messages_have_their_measured_delays(run: Run) -> None:
     ours = playback_of(simulate(run.header.scenario, playback=playback_of(run, ("acceptance", "links"))))
     theirs = playback_of(run)
     assert ours.ways_s.keys() == theirs.ways_s.keys()
@@ -164,7 +166,7 @@ def test_messages_that_are_played_back_are_as_long_on_their_way(run: Run) -> Non
         assert ours.ways_s[sent] == pytest.approx(ways_s)
 
 
-def test_overhead_that_is_played_back_is_around_the_same_steps(run: Run) -> None:
+def test_played_overhead_belongs_to_the_same_steps(run: Run) -> None:
     theirs = playback_of(run)
     ours = playback_of(simulate(run.header.scenario, playback=playback_of(run, ("acceptance", "overhead"))))
     assert ours.starts_s["drafter"] == pytest.approx(theirs.starts_s["drafter"])
@@ -172,19 +174,19 @@ def test_overhead_that_is_played_back_is_around_the_same_steps(run: Run) -> None
     assert any(theirs.queued["drafter"])
 
 
-def test_what_is_not_played_back_is_drawn_as_without(run: Run) -> None:
-    """Each cause of randomness has a stream of its own."""
+def test_other_draws_do_not_depend_on_playback(run: Run) -> None:
+    """Each kind of draw has its own random stream."""
     same = simulate(run.header.scenario, playback=playback_of(run, ("links",)))
     assert accepted(by_station(same)) == accepted(by_station(run))
 
 
-def test_a_run_says_what_was_played_back_of_which_run(run: Run) -> None:
+def test_headers_name_the_played_run(run: Run) -> None:
     header = simulate(run.header.scenario, playback=playback_of(run)).header
     assert (header.played_of, header.played) == (run.digest(), ("steps", "acceptance"))
     assert run.header.played_of == ""
 
 
-def test_a_log_that_is_not_of_its_scenario_cannot_be_played_back(run: Run) -> None:
+def test_logs_of_other_scenarios_are_refused(run: Run) -> None:
     other = scenario_of("no drafter")
     header = msgspec.structs.replace(run.header, fleet=simulate(other).header.fleet)
     with pytest.raises(InputError, match="the run to play back is not one of its scenario"):
@@ -204,12 +206,6 @@ def test_parts_are_named_in_any_order(texts: list[str], parts: tuple[Part, ...])
 
 
 @pytest.mark.parametrize("texts", [[], ["step"], ["steps,,links"]])
-def test_unknown_parts_are_refused_with_those_that_are_known(texts: list[str]) -> None:
+def test_unknown_parts_are_refused(texts: list[str]) -> None:
     with pytest.raises(InputError, match="allowed are all, steps, acceptance, overhead, links"):
         parse_parts(texts)
-
-
-def test_the_metrics_of_a_run_that_is_played_back_whole_are_its_own(run: Run) -> None:
-    again = simulate(run.header.scenario, playback=playback_of(run, PARTS))
-    for name, metric in measure(run).items():
-        assert measure(again)[name].value == pytest.approx(metric.value)

@@ -1,4 +1,4 @@
-"""The equations answer for every fleet that is a star, as simulation does, and refuse every other one by its key."""
+"""The equations equal the simulation of every star, and refuse every other fleet by its key."""
 
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ some_verifiers = st.fixed_dictionaries(
 
 
 def of_tables(tables: dict[str, Any]) -> Scenario:
-    """The star of the helpers with these tables; another acceptance model takes the place of its own."""
+    """The star of the helpers with these tables; an acceptance model replaces its own."""
     merged = {name: TABLES.get(name, {}) | table for name, table in tables.items() if name != "acceptance"}
     return make_scenario(TABLES | merged | {name: tables[name] for name in tables if name == "acceptance"})
 
 
 def rounds_per_s(scenario: Scenario) -> float:
-    """Rounds a second of a deterministic star: over whole iterations, away from both ends of its one request each."""
+    """Rounds a second of a deterministic star, over 20 iterations in the middle."""
     frame = simulate(scenario).frame()
     drafted_s = frame[(frame.event == "done") & (frame.kind == "draft")].time_s.to_numpy()
     N = scenario.verifiers.count
@@ -63,7 +63,7 @@ def rounds_per_s(scenario: Scenario) -> float:
     some_drafters, some_verifiers, st.sampled_from([0.0, 1.0]), st.sampled_from([0.5, 1.0, 2.0]),
     st.tuples(times_s, times_s, times_s, times_s),
 )  # fmt: skip
-def test_what_the_equations_answer_for_is_what_simulation_says(
+def test_equations_equal_simulation_or_refuse(
     drafters: dict[str, Any], verifiers: dict[str, Any], beta: float, draft_s: float, times: tuple[float, ...]
 ) -> None:
     verify_s, latency_s, catch_up_s, pause_s = times
@@ -74,7 +74,7 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
         "overhead": {"own": {"drafter": {"queued": {"mean_s": pause_s}, "woken": {"mean_s": pause_s}}}},
     }  # fmt: skip
     rounds = 60
-    if drafters.get("count") == 0:  # the other keys would not count
+    if drafters.get("count") == 0:  # the other keys have no effect
         drafters = {"count": 0}
     for tier in verifiers.get("tiers", []):
         assume(tier["first"] <= verifiers["count"])
@@ -90,7 +90,7 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
     )  # fmt: skip
     try:
         scenario = make_scenario(content)
-    except InputError:  # keys that do not go together; those are another test's
+    except InputError:  # keys that exclude each other
         reject()
     if not analytic_values(scenario):
         keys = "|".join(drafters | verifiers)
@@ -100,7 +100,7 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
             predict(scenario)
         return
     prediction = predict(scenario)
-    if drafters.get("order") == "priority":  # more urgent requests come in the delay: others are served last, and alone
+    if drafters.get("order") == "priority":  # urgent requests arrive in the delay, and others wait
         assume(pause_s == 0)
     assert rounds_per_s(scenario) == pytest.approx(prediction.rounds_per_s, rel=1e-9)
 
@@ -130,13 +130,13 @@ def test_what_the_equations_answer_for_is_what_simulation_says(
         ("acceptance.model", {"acceptance": AGREEMENT}),
     ],
 )
-def test_a_fleet_that_is_no_star_is_refused_by_its_key(key: str, tables: dict[str, Any]) -> None:
+def test_other_fleets_are_refused_by_their_key(key: str, tables: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"one star of plain rounds, and {key} makes this another fleet; simulate it"):
         predict(of_tables(tables))
     assert analytic_values(of_tables(tables)) == {}
 
 
-def test_conversations_whose_texts_grow_are_no_star_of_equal_rounds(tmp_path: Path) -> None:
+def test_growing_conversations_are_no_star(tmp_path: Path) -> None:
     (tmp_path / "some.jsonl").write_text('{"turns": ["one", "two"]}\n')
     workload = {"requests": 6, "new_tokens": 20, "conversations": str(tmp_path / "some.jsonl")}
     with pytest.raises(InputError, match=r"and workload\.conversations makes this another fleet"):
@@ -153,17 +153,17 @@ def test_conversations_whose_texts_grow_are_no_star_of_equal_rounds(tmp_path: Pa
         {"memory": MEMORY, "drafters": {"admit": "within-memory"}},
     ],
 )
-def test_keys_that_change_nothing_here_leave_it_a_star(tables: dict[str, Any]) -> None:
+def test_keys_without_effect_leave_a_star(tables: dict[str, Any]) -> None:
     scenario = of_tables(tables)
     assert predict(scenario).N == 3
     assert analytic_values(scenario)
 
 
-def test_a_sweep_of_scenarios_without_times_has_no_equations_and_is_no_error() -> None:
+def test_scenarios_without_times_have_no_equations() -> None:
     assert analytic_values(make_scenario({"name": "for the engine", "drafters": {"depth": 3}})) == {}
 
 
-def test_a_prediction_tells_the_acceptance_length_in_both_counts() -> None:
+def test_predictions_have_both_acceptance_lengths() -> None:
     vllm_prints = {"model": "per-position", "survival": [0.82, 0.68, 0.55, 0.43, 0.36]}
     prediction = predict(of_tables({"acceptance": vllm_prints}))
     assert prediction.mean_acceptance_length == pytest.approx(3.84)

@@ -1,4 +1,4 @@
-"""No stream takes more places in a cache than its fleet was resolved to have, whatever its workload and its speeds."""
+"""No stream takes more cache places than its fleet resolved, for any workload and speeds."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.helpers.stars import repeatable, star
 lengths = st.integers(1, 60)
 ranges = st.tuples(lengths, lengths).map(lambda two: {"low": min(two), "high": max(two)})
 texts = st.lists(st.integers(0, 1600).map(lambda size: "a" * size), min_size=1, max_size=4)
-long = st.integers(1, 600)  # longer than what the keys of [workload] say
+long = st.integers(1, 600)  # longer than by the keys of [workload]
 arrivals = st.lists(st.tuples(st.floats(0, 50), long, long), min_size=1, max_size=8)
 POISSON = {"process": "poisson", "per_s": 0.2}
 HEADER = "arrived_at,num_prefill_tokens,num_decode_tokens"
@@ -26,7 +26,7 @@ HEADER = "arrived_at,num_prefill_tokens,num_decode_tokens"
 
 @st.composite
 def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
-    """A workload, and the files that it names with their content."""
+    """A workload, and the content of its files by name."""
     plain = {"requests": 12, "prompt_tokens": draw(lengths | ranges), "new_tokens": draw(lengths | ranges)}
     match draw(st.sampled_from(["closed", "poisson", "trace", "conversations", "conversations arrive"])):
         case "closed":
@@ -40,20 +40,20 @@ def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
             return {"requests": len(rows), "arrivals": file}, {"trace.csv": content}
         case kind:
             content = "\n".join(json.dumps({"turns": turns}) for turns in draw(st.lists(texts, min_size=1, max_size=4)))
-            come = {"arrivals": POISSON} if kind.endswith("arrive") else {}
+            arriving = {"arrivals": POISSON} if kind.endswith("arrive") else {}
             del plain["prompt_tokens"]
-            return plain | {"conversations": "talk.jsonl"} | come, {"talk.jsonl": content}
+            return plain | {"conversations": "talk.jsonl"} | arriving, {"talk.jsonl": content}
 
 
 def places_of(run: Run) -> int:
-    """The most places that a stream took at a station: what is committed and what is drafted or verified beyond it."""
+    """Largest number of cache places of a stream: committed tokens and draft tokens beyond them."""
     done = run.frame().query("event == 'done' and kind in ('draft', 'verify')")
     return int((done.base + done.tokens).max()) if len(done) else 0
 
 
 @settings(repeatable, max_examples=60)
 @given(workloads(), st.integers(1, 3), st.integers(100, 20_000))
-def test_admission_by_memory_keeps_the_drafters_caches_within_it(
+def test_admission_by_memory_keeps_caches_within_it(
     drawn: tuple[dict[str, Any], dict[str, str]], N: int, cache_bytes: int
 ) -> None:
     workload, files = drawn
@@ -74,8 +74,8 @@ def test_admission_by_memory_keeps_the_drafters_caches_within_it(
                 base=Path(folder),
             )
         )
-    held = cache_bytes_of(run.columns(), 10).bytes
-    assert held.max(initial=0) <= cache_bytes
+    bytes_of_caches = cache_bytes_of(run.columns(), 10).bytes
+    assert bytes_of_caches.max(initial=0) <= cache_bytes
     assert places_of(run) <= run.header.fleet.room.longest_row
     assert replay(run) == []
 
@@ -83,9 +83,9 @@ def test_admission_by_memory_keeps_the_drafters_caches_within_it(
 speeds = st.floats(0.001, 2.0)
 
 
-@settings(repeatable, max_examples=60)
+@settings(repeatable, max_examples=25)
 @given(speeds, speeds, st.floats(0, 5), st.floats(0.01, 1), st.integers(1, 4), st.booleans(), st.integers(1, 3))
-def test_drafting_ahead_ends_with_the_request_and_takes_no_more_places_than_its_room(
+def test_drafting_ahead_stays_within_its_room(
     draft_s: float, verify_s: float, latency_s: float, beta: float, least: int, busy: bool, N: int
 ) -> None:
     run = simulate(

@@ -1,4 +1,4 @@
-"""Devices by hand: which server runs when, on a device of its own, by turns, and contended."""
+"""Devices: which server runs when, alone, time-sliced and concurrent."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import pytest
 from simpy import Environment
 
 from fleet.times.step import Step
-from sim.servers import ContendedDevice, Device, OwnDevice, TurnsDevice
+from sim.servers import ContendedDevice, Device, OwnDevice, TimeSlicedDevice
 
 
-class Asking:
-    """A server with steps of given lengths, one after the other; notes when each begins and ends."""
+class FakeServer:
+    """A server with steps of these durations. It records their starts and ends."""
 
     def __init__(self, env: Environment, device: Device, *lengths_s: float, delay_s: float = 0.0) -> None:
         self.env = env
@@ -39,31 +39,31 @@ class Asking:
             self.device.offer(self)  # type: ignore[arg-type]
 
 
-def ask(env: Environment, server: Any, *at_s: float) -> None:
-    """Let a server offer itself at these times."""
+def offer_at(env: Environment, server: Any, *at_s: float) -> None:
+    """Schedule offers of a server at these times."""
     for time_s in at_s:
         env.timeout(time_s).callbacks.append(lambda _: server.device.offer(server))
 
 
-def test_on_a_device_of_its_own_every_step_starts_at_once() -> None:
+def test_steps_on_an_own_device_start_at_once() -> None:
     env = Environment()
-    server = Asking(env, OwnDevice(), 1.0, 2.0)
-    ask(env, server, 3.0)
+    server = FakeServer(env, OwnDevice(), 1.0, 2.0)
+    offer_at(env, server, 3.0)
     env.run()
     assert server.begun == [3.0, 4.0]
     assert server.ended == [(4.0, 1.0), (6.0, 2.0)]
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.25])
-def test_turns_go_in_the_order_of_asking(delay_s: float) -> None:
-    """A server that ends a step asks again behind the others; the device is held while a delay passes."""
+def test_time_slices_go_in_order_of_arrival(delay_s: float) -> None:
+    """A server that ends a step joins the end of the queue. A delay holds the device."""
     env = Environment()
-    device = TurnsDevice()
-    first = Asking(env, device, 1.0, 1.0, delay_s=delay_s)
-    second, idle = Asking(env, device, 2.0, delay_s=delay_s), Asking(env, device)
-    ask(env, first, 0.0)
-    ask(env, idle, 0.3)
-    ask(env, second, 0.4, 0.5)  # asking twice is asking once
+    device = TimeSlicedDevice()
+    first = FakeServer(env, device, 1.0, 1.0, delay_s=delay_s)
+    second, idle = FakeServer(env, device, 2.0, delay_s=delay_s), FakeServer(env, device)
+    offer_at(env, first, 0.0)
+    offer_at(env, idle, 0.3)
+    offer_at(env, second, 0.4, 0.5)  # the second offer has no effect
     env.run()
     assert first.begun == [delay_s, 3.0 + 3 * delay_s]
     assert second.begun == [1.0 + 2 * delay_s]
@@ -72,35 +72,29 @@ def test_turns_go_in_the_order_of_asking(delay_s: float) -> None:
     assert idle.begun == []
 
 
-def test_contended_steps_share_the_device_by_their_number() -> None:
-    """Alone 1, two at 1/2 each, three and more at 1/4: works of 2, 1 and 1 s that begin at 0, 1 and 2 s.
+def test_concurrent_steps_share_the_device() -> None:
+    """Steps of 2, 1 and 1 s start at 0, 1 and 2 s. Two run at 1/2 of their speed, three at 1/4.
 
-    The first has 1 s left at 1, the second 1 s; at 2 both have 1/2. Three run at 1/4: both are through at 4, and the
-    third, with 1/2 left, at 4.5.
+    At 2 s the first two have 1/2 s left and end at 4 s. The third then has 1/2 s left and ends at 4.5 s.
     """
     env = Environment()
     device = ContendedDevice((1.0, 2.0, 4.0))
-    servers = [Asking(env, device, 2.0), Asking(env, device, 1.0), Asking(env, device, 1.0)]
+    servers = [FakeServer(env, device, 2.0), FakeServer(env, device, 1.0), FakeServer(env, device, 1.0)]
     for start_s, server in enumerate(servers):
-        ask(env, server, float(start_s))
+        offer_at(env, server, float(start_s))
     env.run()
     assert [server.ended for server in servers] == [[(4.0, 4.0)], [(4.0, 3.0)], [(4.5, 2.5)]]
     assert device.active == {}
 
 
-def test_the_last_factor_holds_for_all_steps_beyond_it() -> None:
-    """A server without a step does not count."""
+def test_the_last_factor_holds_beyond_the_list() -> None:
+    """A server without a step is not active."""
     env = Environment()
     device = ContendedDevice((1.0, 2.0))
-    servers = [Asking(env, device, 1.0) for _ in range(3)]
-    idle = Asking(env, device)
+    servers = [FakeServer(env, device, 1.0) for _ in range(3)]
+    idle = FakeServer(env, device)
     for server in (*servers, idle):
-        ask(env, server, 0.0)
+        offer_at(env, server, 0.0)
     env.run()
     assert [server.ended for server in servers] == [[(2.0, 2.0)]] * 3
     assert idle.ended == []
-
-
-def test_a_device_decides_for_itself_which_server_starts() -> None:
-    with pytest.raises(NotImplementedError):
-        Device().start(Asking(Environment(), OwnDevice()))  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("key", "value"), BAD)
-def test_a_bad_change_is_the_same_line_in_python_and_on_the_command_line(
+def test_python_and_command_line_give_the_same_error(
     key: str, value: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(shipped_scenarios()["star"])
@@ -136,7 +136,7 @@ def test_python_and_the_command_line_give_the_same_numbers(
     assert msgspec.json.decode(msgspec.json.encode(ours.metrics if command == "simulate" else ours)) == expected
 
 
-def test_sweeps_in_python_and_on_the_command_line_leave_the_same_table(
+def test_python_and_command_line_sweeps_give_the_same_table(
     swept: specfleet.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
@@ -175,7 +175,7 @@ def test_rounds_are_told_of_other_systems_too(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["star", "tree", "amusd", "slots"])
 def test_the_rounds_of_the_targets_are_those_of_the_run(name: str) -> None:
-    """Ahead of a target a round is a verification; there, and in a batch, nobody waits."""
+    """Ahead of a target a round is a verification; there, and in a batch, no station waits."""
     result = specfleet.simulate(name, {"workload.requests": 24})
     targets, metrics = result.targets(), result.metrics
     assert targets.rounds_per_s.mean() == pytest.approx(metrics["rounds_per_s_per_target"].value)
@@ -213,7 +213,7 @@ def test_a_failed_cell_is_told_and_loses_no_other() -> None:
     assert "1 of them failed" in repr(swept)
 
 
-def test_a_comparison_is_of_the_measured_run_and_takes_files_too(result: specfleet.Result, tmp_path: Path) -> None:
+def test_a_comparison_takes_runs_and_files(result: specfleet.Result, tmp_path: Path) -> None:
     slower = specfleet.simulate("star", SMALL, link={"latency_s": 0.02})
     slower.save(tmp_path / "slower.parquet")
     comparison = specfleet.compare(result, tmp_path / "slower.parquet")
@@ -232,7 +232,7 @@ def test_a_comparison_puts_the_simulated_run_first(result: specfleet.Result) -> 
     assert one.differences == other.differences
 
 
-def test_a_reproduction_becomes_a_frame_and_an_unknown_one_lists_the_names() -> None:
+def test_a_reproduction_becomes_a_frame() -> None:
     reproduction = specfleet.reproduce("starsd-fig6")
     frame = reproduction.frame()
     assert len(frame) == len(reproduction.rows)
@@ -241,7 +241,7 @@ def test_a_reproduction_becomes_a_frame_and_an_unknown_one_lists_the_names() -> 
         specfleet.reproduce("none")
 
 
-def test_a_settled_fleet_is_shown_with_what_changes_made_of_it() -> None:
+def test_a_resolved_fleet_shows_its_changes() -> None:
     shared = {"devices": {"gpu": {"sharing": "turns"}}, "drafters.device": "gpu", "verifiers.device": "gpu"}
     shown = specfleet.show("star", shared, verifiers={"count": 2, "verify": {"base_s": 0.5}})
     frame = shown.frame()

@@ -52,7 +52,7 @@ def namespaces() -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained pair with its prompts; keys of all nodes, and whom each of them lets in."""
+    """An untrained pair with its prompts; keys of all nodes, and the clients that each admits."""
     folder = write_pair(tmp_path_factory.mktemp("pair"))
     for name in ("drafter-1", "drafter-2", "router", "target-1", "target-2"):
         new_pair(name, folder / "keys")
@@ -97,13 +97,13 @@ def test_nodes_by_hand_decode_as_plain_decoding(
             if name in ALLOWED:
                 at, _, port = addresses[host - 1].rpartition(":")
                 own += ["--allowed", folder / f"allowed-{name}", "--host", at, "--port", port]
-            return start("-m", "tests.helpers.told_texts", command, scenario, *words, *own, before=on(host))
+            return start("-m", "tests.helpers.printed_texts", command, scenario, *words, *own, before=on(host))
 
         both = f"{keys / 'drafter-1.public'},{keys / 'drafter-2.public'}"
-        whom = (drafters, both) if route == "affinity" else (addresses[2], keys / "router.public")
+        server = (drafters, both) if route == "affinity" else (addresses[2], keys / "router.public")
         targets = [
             node(f"target-{number}", number + 2, "verifier", "--target", str(number),
-                 "--connect", whom[0], "--server-key", whom[1])
+                 "--connect", server[0], "--server-key", server[1])
             for number in (1, 2)
         ]  # fmt: skip
         awaited = f"drafters at {drafters.replace(',', ', ')}"
@@ -121,9 +121,9 @@ def test_nodes_by_hand_decode_as_plain_decoding(
         servers += [node(f"drafter-{number}", number, "drafter", "--number", str(number)) for number in (2, 1)]
         outputs: dict[int, list[int]] = {}
         for target in targets:
-            status, told, err = ended(target)
+            status, printed, err = ended(target)
             assert status == 0, err
-            outputs |= {int(request): text for request, text in json.loads(told).items()}
+            outputs |= {int(request): text for request, text in json.loads(printed).items()}
         for server in servers:
             server.send_signal(signal.SIGTERM)
             assert ended(server)[0] == 128 + signal.SIGTERM

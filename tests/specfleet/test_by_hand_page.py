@@ -104,10 +104,10 @@ def test_the_commands_of_a_section_form_its_fleet(title: str, hosts: Path, tmp_p
     runs = [read_run(record) for record in records]
     assert [replay(run) for run in runs] == [[]] * len(runs)
     frames = [run.frame() for run in runs]
-    seen, drafters = {station for frame in frames for station in frame.station}, fleet.drafter_names
-    assert seen <= set(stations(fleet))
-    assert set(stations(fleet)) - seen <= set(drafters if fleet.routed else ())  # where the other one was always free
-    assert seen & set(drafters)
+    busy, drafters = {station for frame in frames for station in frame.station}, fleet.drafter_names
+    assert busy <= set(stations(fleet))
+    assert set(stations(fleet)) - busy <= set(drafters if fleet.routed else ())  # where the other one was always free
+    assert busy & set(drafters)
     assert not any((frame.event == "refusal").any() for frame in frames)
     complete = {request for frame in frames for request in frame.query("event == 'join'").request}
     assert complete == set(range(fleet.workload.requests))

@@ -55,7 +55,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_ends_with_status_2_and_one_line_that_helps(
+def test_wrong_input_is_one_line_with_status_2(
     case: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change, expected = WRONG[case]
@@ -130,7 +130,7 @@ def test_shipped_scenarios_run_in_the_simulator(
     assert msgspec.json.decode(capsys.readouterr().out)["metrics"]["throughput"]["value"] > 0
 
 
-def test_a_failed_cell_is_reported_loses_no_other_and_leaves_status_1(
+def test_a_failed_cell_loses_no_other_cell(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -158,7 +158,7 @@ def test_compare_ends_with_status_1_beyond_its_tolerance(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_played_back_whole_prints_what_was_measured(
+def test_a_complete_playback_prints_the_measured_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(simulate(star()), tmp_path / "run.parquet")

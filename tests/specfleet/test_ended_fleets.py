@@ -1,4 +1,4 @@
-"""Fleets of real processes that end early: by a signal, or by a node that is killed; nobody and nothing is left."""
+"""Fleets of real processes that end early, by a signal or by a killed node, leave no process and no file."""
 
 import os
 import re
@@ -75,9 +75,7 @@ def nodes_of(launcher: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.parametrize(
     ("kind", "victim"), [("replayed", 0), slow("replayed", 1), *(slow("models", number) for number in (0, 1, 4))]
 )
-def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_one_line(
-    kind: str, victim: int, tmp_path: Path
-) -> None:
+def test_a_killed_node_ends_the_run_in_one_line(kind: str, victim: int, tmp_path: Path) -> None:
     """Drafter or target; nothing is left: no process, no file."""
     pytest.importorskip("torch")
     temporary, out = tmp_path / "a-folder-whose-name-leaves-no-room-for-a-socket-in-it", tmp_path / "out"
@@ -90,17 +88,17 @@ def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_
     os.kill(nodes_of(process)[victim], signal.SIGKILL)
     killed_s = time.monotonic()
     assert process.stderr is not None
-    told = []
+    lines = []
     for line in process.stderr:  # behind notes on cores
-        told.append(line.strip())
+        lines.append(line.strip())
         if line.startswith("specfleet: "):
             break
     said_s = time.monotonic() - killed_s
-    line = told[-1]
+    line = lines[-1]
     status, printed, err = ended(process)
-    assert (status, printed, err) == (1, "", ""), told
+    assert (status, printed, err) == (1, "", ""), lines
     how = "was killed by SIGKILL|died while it started"
-    assert re.fullmatch(rf"specfleet: .* ({how}); the run is ended, and nothing was written", line), told
+    assert re.fullmatch(rf"specfleet: .* ({how}); the run is ended, and nothing was written", line), lines
     assert said_s < 1.0 + BUSY_S  # a second, on a host that does nothing else
     assert eventually(lambda: not alive(process.pid)), f"left behind: {alive(process.pid)}"
     assert left_in(temporary) == []
@@ -109,9 +107,7 @@ def test_a_node_that_is_killed_from_outside_ends_the_run_within_a_second_and_in_
 
 @pytest.mark.parametrize("how", [slow("Ctrl-C"), "SIGTERM"])
 @pytest.mark.parametrize("what", ["stall", slow("kill")])
-def test_a_run_that_is_ended_leaves_nothing_of_nodes_that_stand_still_or_are_dead(
-    what: str, how: str, tmp_path: Path
-) -> None:
+def test_an_ended_run_removes_stopped_and_dead_nodes(what: str, how: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     temporary, out, scenario = tmp_path / "tmp", tmp_path / "out", tmp_path / "scenario.toml"
     temporary.mkdir()
@@ -121,15 +117,15 @@ def test_a_run_that_is_ended_leaves_nothing_of_nodes_that_stand_still_or_are_dea
     )
     more = [*REPLAYED, *PATIENT, "--set", "workload.requests=5000", "-o", out]
     process = specfleet("run", scenario, *more, env={"TMPDIR": str(temporary)})
-    known: list[int] = []
+    nodes: list[int] = []
 
     def is_hit() -> bool:
-        known[:] = known if len(known) == 2 else nodes_of(process)
-        if len(known) < 2:
+        nodes[:] = nodes if len(nodes) == 2 else nodes_of(process)
+        if len(nodes) < 2:
             return False
         if what == "kill":
-            return known[0] not in alive(process.pid)
-        return state_of(Path(f"/proc/{known[0]}/stat"))[0] == "T"
+            return nodes[0] not in alive(process.pid)
+        return state_of(Path(f"/proc/{nodes[0]}/stat"))[0] == "T"
 
     assert eventually(is_hit, process)
     tell(process, how)

@@ -103,9 +103,9 @@ def test_a_command_that_cannot_be_understood_ends_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
 ) -> None:
     assert run_cli(monkeypatch, "profile", "estimate", *arguments) == 2
-    told = capsys.readouterr().err
-    assert line in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert line in printed
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize("what", ["devices", "models"])

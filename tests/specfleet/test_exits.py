@@ -57,7 +57,7 @@ main()
 
 @pytest.mark.parametrize("how", SIGNALS)
 @pytest.mark.parametrize("name", [name if name == "explain" else slow(name) for name in COMMANDS])
-def test_every_command_ends_by_a_signal_with_its_status_and_one_line(name: str, how: str) -> None:
+def test_a_signal_ends_every_command_in_one_line(name: str, how: str) -> None:
     """The command proper waits for ever; what is around it is what a user runs."""
     process = start("-c", IDLE, *name.split(), *needed(name))
     assert process.stderr is not None
@@ -83,7 +83,7 @@ def test_a_study_tries_its_place_before_it_runs(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in err
 
 
-# Where nobody reads, or nothing can be printed.
+# Where the reader is gone, or nothing can be printed.
 
 
 @pytest.mark.parametrize("command", ["scenarios", slow("--help"), slow("simulate")])
@@ -96,7 +96,7 @@ def test_output_that_nobody_reads_ends_it_quietly(command: str, tmp_path: Path) 
     os.close(writing)
     status, _, err = ended(process)
     assert (status, err.replace(f"records: {out}\n", "")) == (141, "")
-    assert out.exists() == (command == "simulate"), "what was asked for is written"
+    assert out.exists() == (command == "simulate"), "the result is written"
 
 
 @pytest.mark.parametrize("command", [["scenarios"], slow(["simulate", "star", *SMALL])])
@@ -124,7 +124,7 @@ ENDINGS = {
 }
 
 
-def test_the_statuses_that_are_documented_are_those_that_these_tests_hold() -> None:
+def test_documented_statuses_are_tested() -> None:
     signalled = {128 + number for number, _ in SIGNALS.values()}
     assert set(STATUSES) == set(ENDINGS) | signalled | {128 + signal.SIGPIPE}
 

@@ -21,12 +21,12 @@ def test_every_line_asks_for_the_mean_length_of_the_scenario(beta: float, depth:
     config = json.loads(lines["vllm"].removeprefix("--speculative-config '").removesuffix("'"))
     assert config["num_speculative_tokens"] == depth
     assert config["synthetic_acceptance_length"] == pytest.approx(mean, abs=5e-5)
-    asked = {
+    options = {
         engine: float(re.findall(r"[= ]([0-9.e-]+)(?: |$)", lines[engine])[0]) for engine in lines if engine != "vllm"
     }
-    assert asked["tensorrt-llm"] == pytest.approx(mean - 1, abs=1.1e-4)
+    assert options["tensorrt-llm"] == pytest.approx(mean - 1, abs=1.1e-4)
     for engine in ("sglang", "atom"):
-        assert asked[engine] == pytest.approx(mean, abs=1.1e-4)
+        assert options[engine] == pytest.approx(mean, abs=1.1e-4)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fleet.scenario.scenario import Scenario
 SMALL: dict[str, Any] = {"workload.requests": 8, "workload.new_tokens": 8}
 
 
-def test_a_table_by_keyword_keeps_what_a_mapping_changed_in_it() -> None:
+def test_keyword_tables_keep_changes_by_mapping() -> None:
     fleet = specfleet.show("star", {"drafters": {"depth": 3}, "drafters.count": 2}, drafters={"kind": "lookup"})
     assert (fleet.drafters.depth, fleet.drafters.count, fleet.drafters.kind) == (3, 2, "lookup")
 
@@ -34,7 +34,7 @@ def test_changes_may_be_texts_as_on_the_command_line() -> None:
     assert specfleet.scenario_of("star", ["verifiers.count=8"]) == specfleet.scenario_of("star", verifiers={"count": 8})
 
 
-def test_a_scenario_made_in_python_finds_its_profile_as_one_that_was_read() -> None:
+def test_python_scenarios_find_their_profiles() -> None:
     made = Scenario(profile="rtx-4090")
     assert specfleet.show(made).profile == "rtx-4090"
     assert specfleet.show(made, seed=0) == specfleet.show(made)
@@ -83,7 +83,7 @@ def endless() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_is_one_line_that_says_what_is_allowed(name: str) -> None:
+def test_impossible_values_are_one_line_with_those_allowed(name: str) -> None:
     act, message = WRONG[name]
     with pytest.raises(specfleet.InputError) as error:
         act()
@@ -93,7 +93,7 @@ def test_what_cannot_be_is_one_line_that_says_what_is_allowed(name: str) -> None
 
 @pytest.mark.parametrize("value", [object(), {3: 4}, b"bytes", [object()], {"depth": {1, 2}}, 10**30, float("inf")])
 @pytest.mark.parametrize("key", ["drafters", "seed", "link", "profile"])
-def test_a_value_of_a_wrong_type_is_one_line_with_its_key(key: str, value: Any) -> None:
+def test_a_wrong_type_is_one_line_with_its_key(key: str, value: Any) -> None:
     with pytest.raises(specfleet.InputError, match=key) as refusal:
         specfleet.scenario_of("star", **{key: value})
     assert "\n" not in str(refusal.value)

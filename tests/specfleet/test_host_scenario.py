@@ -54,7 +54,7 @@ def test_the_scenario_that_is_written_reads_back_as_it_fits(name: str, tmp_path:
     assert not [note for note in notes_of(fits) if "[acceptance]" in note]
 
 
-def test_a_pair_on_two_cores_takes_turns_and_leaves_acceptance_to_the_profile(tmp_path: Path) -> None:
+def test_a_pair_on_two_cores_is_time_sliced(tmp_path: Path) -> None:
     fits = written(pair(measured()), measured(), tmp_path)
     assert fits.acceptance is None
     assert fits.profile == measured()
@@ -73,14 +73,14 @@ def test_a_pair_on_two_cores_takes_turns_and_leaves_acceptance_to_the_profile(tm
         ({"cores": "16", "gpu": "one"}, (1.0, 1.0, 1.0), True),
     ],
 )
-def test_stations_share_a_device_where_they_get_in_each_others_way(
+def test_stations_share_a_device_if_they_slow_each_other(
     provenance: dict[str, str], contention: tuple[float, ...], shared: bool
 ) -> None:
     profile = measured(provenance, contention)
     assert bool(fitting(pair(profile), profile).devices) == shared
 
 
-def test_devices_that_the_scenario_names_stay_and_accelerators_elsewhere_need_none() -> None:
+def test_named_devices_stay_and_remote_accelerators_need_none() -> None:
     named = make_scenario({"devices": {"box": {"sharing": "contended"}}, "drafters": {"device": "box"}})
     assert fitting(named, measured()).devices.keys() == {"box"}
     replayed = make_scenario({"verifiers": {"kind": "replayed", "count": 8, "verify": {"base_s": 0.01}}})
@@ -88,7 +88,7 @@ def test_devices_that_the_scenario_names_stay_and_accelerators_elsewhere_need_no
     assert fitting(replayed, measured()).verifiers.verify == StepTime(base_s=0.01)
 
 
-def test_only_the_host_that_calibration_adds_is_said_to_take_one_step_at_a_time(tmp_path: Path) -> None:
+def test_only_an_added_host_is_commented_as_time_sliced(tmp_path: Path) -> None:
     """Devices of the user's are as the user says, whatever their names."""
     said = "one step at a time"
     added = tmp_path / "added.toml"
@@ -131,7 +131,7 @@ def test_a_scenario_that_is_there_stays(tmp_path: Path) -> None:
     assert path.read_text() == "# mine\n"
 
 
-def test_a_scenario_that_fits_takes_neither_the_profiles_name_nor_that_of_the_one_given(tmp_path: Path) -> None:
+def test_a_fitting_scenario_has_a_name_of_its_own(tmp_path: Path) -> None:
     profile, fits = tmp_path / "mine.json", tmp_path / "mine.toml"
     assert fitting_path(profile) == fitting_path(profile, "slots") == fitting_path(profile, tmp_path / "a.toml") == fits
     assert fitting_path(profile, fits) == fitting_path(fits) == tmp_path / "mine-fits.toml"

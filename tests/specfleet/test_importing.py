@@ -58,7 +58,7 @@ def test_what_is_imported_simulates_at_once_to_the_recorded_mean(kind: str, tmp_
     assert "stated" in tomllib.loads(text)["profile"]["sources"]["draft"]
 
 
-def test_the_times_of_a_simulated_round_are_those_that_were_stated(tmp_path: Path) -> None:
+def test_a_simulated_round_has_the_stated_times(tmp_path: Path) -> None:
     out = tmp_path / "made.toml"
     made = specfleet.import_record(
         "specdecode-bench", files_of("specdecode-bench", tmp_path), out, draft_ms=2, verify_ms=25
@@ -76,7 +76,7 @@ def test_lengths_are_played_request_by_request(tmp_path: Path) -> None:
     assert joins.goal.tolist() == [29, 24]
 
 
-def test_a_profile_gives_the_times_by_name_or_as_a_file_beside_the_scenario(tmp_path: Path) -> None:
+def test_times_come_from_a_profile_name_or_file(tmp_path: Path) -> None:
     made = specfleet.import_record("vllm", answers(tmp_path), tmp_path / "a.toml", profile="a100")
     assert made.scenario.profile == specfleet.scenario_of("star", profile="a100").profile
     (tmp_path / "mine.json").write_text(json.dumps({"name": "mine", "draft": {"base_s": 0.1}, "verify": {"base_s": 1}}))
@@ -84,7 +84,7 @@ def test_a_profile_gives_the_times_by_name_or_as_a_file_beside_the_scenario(tmp_
     assert 'profile = "mine.json"' in (tmp_path / "b.toml").read_text()
 
 
-def test_without_times_the_scenario_says_so_and_takes_a_profile_later(tmp_path: Path) -> None:
+def test_a_scenario_without_times_takes_a_profile_later(tmp_path: Path) -> None:
     made = specfleet.import_record("vllm", answers(tmp_path, "detailed"), tmp_path / "made.toml")
     assert "--draft-ms" in made.notes[-1]
     with pytest.raises(specfleet.InputError, match="profile is missing"):
@@ -92,7 +92,7 @@ def test_without_times_the_scenario_says_so_and_takes_a_profile_later(tmp_path: 
     assert specfleet.simulate(tmp_path / "made.toml", profile="a100").metrics["throughput"].value > 0
 
 
-def test_a_smaller_depth_than_recorded_is_taken_and_a_larger_one_refused(tmp_path: Path) -> None:
+def test_only_depths_up_to_the_recorded_are_accepted(tmp_path: Path) -> None:
     made = specfleet.import_record("vllm", answers(tmp_path), tmp_path / "made.toml", depth=2)
     assert made.scenario.drafters.depth == 2
     assert made.modelled == pytest.approx(1 + (2 + 1 + 0 + 2) / 4)
@@ -133,7 +133,7 @@ def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
         assert lengths.read_text() == before
 
 
-def test_the_command_prints_what_was_counted_beside_what_the_file_says(tmp_path: Path) -> None:
+def test_the_command_prints_counted_and_stated_acceptance(tmp_path: Path) -> None:
     file, out = answers(tmp_path), tmp_path / "made.toml"
     result = runner.invoke(app, ["import", "vllm", str(file), "-o", str(out), "--draft-ms", "2", "--verify-ms", "25"])
     assert result.exit_code == 0

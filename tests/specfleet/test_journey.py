@@ -1,7 +1,7 @@
 """README's own journey, line by line, with two models in folders: calibrate, run, simulate, compare, figure.
 
-What both worlds must share is held strictly, and so is the run with its steps played back. Times from the profile alone
-are held within a wide band, because tests share their host with others.
+The test is strict about what both worlds must share, and about the run with its steps played back. It allows a wide
+band for times from the profile alone, because tests share their host with others.
 """
 
 import json
@@ -36,8 +36,8 @@ class Said(NamedTuple):
 
 
 def readme_lines() -> list[str]:
-    """The commands below README's sentence on the user's own hardware and models."""
-    after = README.read_text().partition("Your hardware and your models")[2]
+    """The commands below README's sentence on the user's models and hardware."""
+    after = README.read_text().partition("Your models and hardware")[2]
     return after.split("```")[1].strip().splitlines()
 
 
@@ -78,7 +78,7 @@ def mine(home: Path, journey: dict[str, Said]) -> Path:  # noqa: ARG001  (its fi
 
 
 def test_every_command_of_the_journey_runs_without_a_note(journey: dict[str, Said]) -> None:
-    assert list(journey) == ["calibrate", "run", "simulate", "compare", "figure"]
+    assert list(journey) == ["calibrate", "run", "simulate", "compare"]
     for command, said in journey.items():
         assert said.status in ((0, 1) if command == "compare" else (0,)), said.err  # 1: beyond its tolerance
         assert "note:" not in said.err
@@ -105,7 +105,7 @@ def test_the_simulation_is_as_near_as_a_shared_host_allows(mine: Path) -> None:
     assert low < row.sim / row.engine < high
 
 
-def test_with_its_steps_and_acceptance_played_back_the_run_is_within_the_demos_error(mine: Path) -> None:
+def test_playback_of_the_run_is_within_the_demos_error(mine: Path) -> None:
     """On any host: what is left is queueing, order, links and overhead (at a load of ten 0.1 to 2.9 % in the demo)."""
     measured = specfleet.read_run(mine / "engine.parquet")
     (row,) = [
@@ -120,12 +120,12 @@ def test_another_scenario_with_that_profile_says_what_was_not_shared(home: Path,
     short = ("verifiers.count=2", "workload.requests=8", "workload.new_tokens=32", "workload.prompt_tokens=128")
     models = ("drafters.model=path/to/drafter", "verifiers.model=path/to/target")
     profile = ("profile=runs/mine/pair.json",)
-    told = []
+    results = []
     for command, settings in (("run", (*short, *models)), ("simulate", (*short, *profile))):
         words = [word for setting in settings for word in ("--set", setting)]
-        told.append(say(home, command, "mine.toml", *words, "-o", f"runs/astray/{command}.parquet"))
-        assert told[-1].status == 0, told[-1].err
-    assert "note: [acceptance] is the scenario's, geometric with beta = 0.75: 2.29 accepted tokens" in told[1].err
+        results.append(say(home, command, "mine.toml", *words, "-o", f"runs/astray/{command}.parquet"))
+        assert results[-1].status == 0, results[-1].err
+    assert "note: [acceptance] is the scenario's, geometric with beta = 0.75: 2.29 accepted tokens" in results[1].err
     compared = say(home, "compare", "runs/astray/simulate.parquet", "runs/astray/run.parquet", "--json")
     unlike = json.loads(compared.out)["differences"]
     assert any("[acceptance] in place of profile" in line for line in unlike if line.startswith("acceptance:"))

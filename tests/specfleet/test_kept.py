@@ -27,7 +27,7 @@ READERS = {  # commands that read a scenario: what they are given, and what they
 
 @pytest.mark.parametrize("how", SIGNALS)
 @pytest.mark.parametrize("name", [name if name == "simulate" else slow(name) for name in READERS])
-def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, how: str, tmp_path: Path) -> None:
+def test_a_signal_during_input_reports_that_nothing_was_written(name: str, how: str, tmp_path: Path) -> None:
     pipe, out = tmp_path / "scenario.toml", tmp_path / "out"
     os.mkfifo(pipe)
     arguments, kept = READERS[name]
@@ -37,7 +37,7 @@ def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, h
     def is_open() -> bool:
         try:
             writers.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:  # nobody has opened it to read
+        except OSError:  # no reader has opened it yet
             return False
         return True
 
@@ -56,9 +56,7 @@ def test_a_signal_while_input_is_read_says_that_nothing_was_written(name: str, h
 
 
 @pytest.mark.parametrize(("how", "jobs"), [("SIGTERM", 1), slow("SIGTERM", 2), slow("Ctrl-C", 2)])
-def test_an_interrupted_sweep_keeps_its_cells_and_its_table_and_goes_on_from_there(
-    how: str, jobs: int, tmp_path: Path
-) -> None:
+def test_an_interrupted_sweep_keeps_its_cells_and_resumes(how: str, jobs: int, tmp_path: Path) -> None:
     out = tmp_path / "out"
     endless = ["--vary", "workload.requests=12,16,200000", "--seeds", "1", "--jobs", str(jobs)]
     process = specfleet("sweep", "star", *endless, "-o", out)
@@ -76,9 +74,7 @@ def test_an_interrupted_sweep_keeps_its_cells_and_its_table_and_goes_on_from_the
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", slow("Ctrl-C")])
-def test_an_interrupted_sweep_on_a_cluster_keeps_its_cells_and_leaves_the_cluster_alone(
-    how: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_cluster_sweep_keeps_cells_and_cluster(how: str, tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     out = tmp_path / "out"
     some = ["--vary", "workload.requests=12,16,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
@@ -92,7 +88,7 @@ def test_an_interrupted_sweep_on_a_cluster_keeps_its_cells_and_leaves_the_cluste
         assert [one.poll() for one in (two.scheduler, *two.workers)] == [None, None, None]
 
 
-def test_a_cluster_that_is_lost_ends_a_sweep_in_one_line_and_says_what_was_kept(tmp_path: Path) -> None:
+def test_a_lost_cluster_says_which_cells_are_kept(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     out = tmp_path / "out"
     some = ["--vary", "workload.requests=12,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]

@@ -30,9 +30,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "told"), REFUSED)
+@pytest.mark.parametrize(("words", "line"), REFUSED)
 def test_what_keys_lack_is_said_in_one_line(
-    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "argv", ["specfleet", *words])
@@ -40,12 +40,12 @@ def test_what_keys_lack_is_said_in_one_line(
         cli.main()
     out, err = capsys.readouterr()
     assert (end.value.code, out) == (2, "")
-    assert told in err
+    assert line in err
     assert err.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_a_star_with_keys_decodes_and_says_who_joined_and_who_was_refused(tmp_path: Path) -> None:
+def test_a_star_with_keys_logs_admitted_and_refused_clients(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for name in ("drafter", "target-1", "mallory"):
         status, out, _ = ended(specfleet("keys", name, "-o", tmp_path / "keys"))

@@ -14,8 +14,8 @@ LIBRARIES = HEAVY | {"numpy", "scipy", "pyarrow", "simpy", "rich", "msgspec"}
 
 def imported(program: str, *arguments: str) -> set[str]:
     """The modules that a program has imported when it ends, by whatever way."""
-    told = "import atexit, sys; atexit.register(lambda: print('imported', *sys.modules, file=sys.stderr))\n"
-    command = [sys.executable, "-c", told + program, *arguments]
+    preamble = "import atexit, sys; atexit.register(lambda: print('imported', *sys.modules, file=sys.stderr))\n"
+    command = [sys.executable, "-c", preamble + program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.rpartition("imported ")[2].split())

@@ -1,4 +1,4 @@
-"""Notes name what a scenario's author may not mean, with the numbers that tell; where nothing is odd there are none."""
+"""Notes name what a scenario's author may not mean, with the numbers; an ordinary scenario has none."""
 
 import re
 import sys
@@ -32,21 +32,6 @@ def test_no_shipped_scenario_has_a_note(name: str) -> None:
     assert notes_of(specfleet.scenario_of(name)) == ()
 
 
-def test_turns_that_nobody_measured_are_named_in_the_simulated_world() -> None:
-    here: dict[str, Any] = {"device": "host"}
-    turns = [{"slowdowns": {"draft": 1.1, "verify": 1.2}}]
-    profile = PROFILE | {"turns": turns}
-    tables: dict[str, Any] = {"profile": profile, "devices": {"host": {}}, "verifiers": here}
-    assert notes_of(scenario(**tables, drafters=here)) == ()
-    (note,) = notes_of(scenario(**tables | {"verifiers": here | {"count": 3}}, drafters=here))
-    assert note == (
-        "devices.host: 1 drafter and 3 targets here pay what 1 drafter and 1 target were measured to pay each other"
-    )
-    (note,) = notes_of(scenario(**tables | {"verifiers": here | {"count": 2}}, drafters={"count": 0}))
-    assert "plain decoding steps are not slowed" in note
-    assert notes_of(scenario(**tables, drafters=here), world="engine") == ()
-
-
 def test_rates_that_fall_steadily_are_named_with_both_readings() -> None:
     (note,) = notes_of(positions(rates=PRINTED))
     for part in ("acceptance.rates", "2.86 tokens a round at depth 5", "acceptance.survival: 3.84", "1 + the sum"):
@@ -73,14 +58,14 @@ STATED = {"model": "geometric", "beta": 0.75}
 
 
 @pytest.mark.parametrize("world", ["sim", "engine"])
-def test_acceptance_that_replaces_a_measured_one_is_named_in_both_worlds(world: Any) -> None:
+def test_a_replaced_acceptance_is_noted_in_both_worlds(world: Any) -> None:
     (note,) = notes_of(scenario(profile=MEASURED, acceptance=STATED), world)
     assert "geometric with beta = 0.75: 2.29 accepted tokens a round" in note
     assert "profile p measured, recorded in 2 sessions: 4.40 accepted tokens a round" in note
 
 
 @pytest.mark.parametrize("model", [{"model": "agreement", "sessions": ["11"], "unknown": 0.5}, PRINTED[:3]])
-def test_a_replacement_without_a_mean_at_that_depth_is_named_all_the_same(model: Any) -> None:
+def test_a_replacement_without_a_mean_is_noted(model: Any) -> None:
     table = model if isinstance(model, dict) else {"model": "per-position", "survival": model}
     (note,) = notes_of(scenario(profile=MEASURED, acceptance=table))
     assert f"the scenario's, {table['model']}, and replaces" in note
@@ -103,12 +88,12 @@ def test_where_no_measured_acceptance_is_replaced_there_is_no_note(tables: dict[
     assert notes_of(scenario(**tables)) == ()
 
 
-def test_a_tier_with_a_verify_time_of_its_own_is_noted() -> None:
+def test_a_tier_with_its_own_verify_time_is_noted() -> None:
     (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "step": {"base_s": 0.1}}]}))
     assert "targets 2 and above have a verify time of their own" in note
 
 
-def test_a_missing_decode_time_is_named_where_N_max_is_zero_for_it() -> None:
+def test_a_missing_decode_time_is_noted() -> None:
     without = scenario(profile={name: PROFILE[name] for name in ("name", "draft", "verify")})
     assert specfleet.analytic(without).N_max == 0
     assert any("decode is not given" in note for note in notes_on_prediction(without))
@@ -123,7 +108,7 @@ def test_results_carry_their_notes() -> None:
     assert "prefill left out" in specfleet.analytic(noted).line()
 
 
-def test_the_command_line_says_what_the_equations_leave_out_and_what_to_compare_with(
+def test_the_command_says_what_the_equations_omit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     noted = ["star", "--set", f"acceptance={{model = 'per-position', rates = {PRINTED}}}"]
@@ -139,7 +124,7 @@ def test_the_command_line_says_what_the_equations_leave_out_and_what_to_compare_
         assert bool(re.search(r"prefill\W+left out", printed.out)) == (command[0] == "analytic")
 
 
-def test_the_caption_of_a_figure_with_an_analytic_curve_says_that_prefill_is_left_out() -> None:
+def test_captions_of_analytic_curves_say_prefill_is_omitted() -> None:
     for vary, drawn in (({}, True), ({"drafters.group": "batch"}, False)):
         swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | vary, seeds=1, jobs=1)
         texts = " ".join(text.get_text() for text in swept.figure().texts)
@@ -147,7 +132,7 @@ def test_the_caption_of_a_figure_with_an_analytic_curve_says_that_prefill_is_lef
 
 
 @pytest.mark.parametrize("side", ["drafters", "verifiers"])
-def test_tiers_beyond_the_last_station_are_noted_and_let_counts_be_swept(side: str) -> None:
+def test_tiers_beyond_the_last_station_are_only_noted(side: str) -> None:
     tables = {side: {"count": 3, "tiers": [{"first": 2}, {"first": 5}]}}
     noted = [note for note in notes_of(make_scenario(tables)) if "tiers" in note]
     assert noted == [f"{side}.tiers: first = 5 is beyond the last station, {side}.count = 3"]

@@ -49,7 +49,7 @@ def of_paths() -> list[tuple[str, Any]]:
 WRITERS = [(name, param) for name, param in of_paths() if not READ & set(param.opts)]
 
 
-def test_every_option_for_a_path_is_known_as_one_that_is_read_or_written() -> None:
+def test_every_path_option_is_classified_as_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "router", "verifier", "keys",
@@ -66,7 +66,7 @@ def test_every_argument_and_option_says_what_it_is(command: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "option"), [(name, param.opts[0]) for name, param in WRITERS])
-def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
+def test_an_unwritable_place_is_refused_before_anything_runs(
     name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What else the command is given is not even read: it does not exist."""
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("command", "source"), [("figure", "run.parquet"), ("init", "star")])
-def test_what_only_writes_leaves_the_old_file_on_a_full_disk(command: str, source: str, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file(command: str, source: str, tmp_path: Path) -> None:
     api.simulate("star", workload={"requests": 12}).save(tmp_path / "run.parquet")
     out = tmp_path / "picture.png"
     if command == "figure":
@@ -148,13 +148,13 @@ def test_a_calibration_that_cannot_be_written_is_printed(
 
 
 @pytest.mark.parametrize("option", ["-o", "--signals"])
-def test_a_run_of_the_engine_that_cannot_be_written_is_printed(
+def test_an_unwritable_engine_run_is_printed(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    from engine.launch.serve import Served
+    from engine.launch.serve import EngineRun
 
-    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
+    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     words = [option, "/dev/full", kept, str(tmp_path / "kept")]
     assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1
@@ -167,7 +167,7 @@ def test_a_run_of_the_engine_that_cannot_be_written_is_printed(
 # From Python.
 
 
-def test_a_result_that_cannot_be_saved_says_so_in_one_line(tmp_path: Path) -> None:
+def test_an_unsaved_result_is_one_line(tmp_path: Path) -> None:
     result = api.simulate("star", workload={"requests": 12})
     for place in (tmp_path, Path("."), "/proc/new", "/dev/full"):
         with pytest.raises(OutputError, match=f"^{place}: cannot be written") as raised:
@@ -208,12 +208,12 @@ def test_what_was_computed_comes_with_the_error(tmp_path: Path) -> None:
 def test_a_sweep_has_its_table_after_each_cell(tmp_path: Path) -> None:
     import pandas as pd
 
-    known: list[set[int]] = []
+    tables: list[set[int]] = []
     api.sweep(
         "star", {"verifiers.count": [1, 2, 4]}, {"workload.requests": 12}, out=tmp_path, seeds=1, jobs=1,
-        done=lambda _: known.append(set(pd.read_csv(tmp_path / "sweep.csv")["verifiers.count"])),
+        done=lambda _: tables.append(set(pd.read_csv(tmp_path / "sweep.csv")["verifiers.count"])),
     )  # fmt: skip
-    assert known == [{1}, {1, 2}, {1, 2, 4}]
+    assert tables == [{1}, {1, 2}, {1, 2, 4}]
 
 
 # The command as such.

@@ -22,7 +22,7 @@ def name_of(page: Path) -> str:
 
 
 def prose(text: str) -> str:
-    """The page without fenced blocks, whose paths are the reader's own."""
+    """The page without fenced blocks, which have the reader's own paths."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -152,7 +152,7 @@ def test_an_index_lists_every_file_of_its_folder(index: str) -> None:
     assert [name for name in files if not re.search(rf"\b{re.escape(name)}", text)] == []
 
 
-def test_the_wings_of_the_ground_floor_are_told_where_it_begins() -> None:
+def test_the_packages_of_the_lowest_layer_are_documented() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     wings = {room.partition(".")[2] for rooms in enforced(contracts)["fleet"] for room in rooms}
     assert wings <= set(re.findall(r"`(\w+)`", (ROOT / "fleet" / "__init__.py").read_text()))

@@ -9,7 +9,7 @@ import pytest
 import specfleet
 from experiments.plan.answer import Plan
 from experiments.plan.places import pairs_of, places_of
-from experiments.plan.question import APART, COLOCATED, PLAIN, Pair, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question
 from experiments.plan.screen import screen
 from experiments.plan_files import write_plan
 from fleet.errors import InputError
@@ -23,11 +23,11 @@ DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]
 COSTS = "h100=3,l4=0.4,rtx-4090=0.35"
 
 
-def pairs(targets: str | Sequence[str], drafts: str | Sequence[str], *costs: str) -> tuple[Pair, ...]:
+def pairs(targets: str | Sequence[str], drafts: str | Sequence[str], *costs: str) -> tuple[PlannedPair, ...]:
     return pairs_of(scenario_of("star", {}), places_of(targets, "target"), places_of(drafts, "draft"), costs)
 
 
-def drafting(pair: Pair) -> str:
+def drafting(pair: PlannedPair) -> str:
     assert isinstance(pair.base.profile, HardwareProfile)
     return pair.base.profile.sources["draft"]
 
@@ -75,7 +75,7 @@ def test_one_pair_is_not_named_however_it_is_given() -> None:
     assert not any(name.endswith("_place") for name in msgspec.to_builtins(by_text))
 
 
-def test_targets_that_draft_for_themselves_are_one_candidate_for_each_model_that_drafts() -> None:
+def test_co_located_targets_are_one_candidate_per_draft_model() -> None:
     def kinds(drafts: list[str]) -> list[str]:
         found = pairs([f"{TARGET}@h100", f"{TARGET}@l40s"], drafts)
         question = Question(found, (1,), (2,), {"drafters.depth": (4,)}, ())
@@ -86,7 +86,7 @@ def test_targets_that_draft_for_themselves_are_one_candidate_for_each_model_that
     assert [kinds(two_models).count(kind) for kind in (APART, COLOCATED, PLAIN)] == [8, 4, 2]
 
 
-def test_a_drafter_beside_a_target_takes_the_targets_precision_where_that_device_does_not_run_its_own() -> None:
+def test_a_co_located_drafter_may_take_the_targets_precision() -> None:
     (pair,) = pairs("llama-3.1-70b@a100-80gb:int4", f"{DRAFTER}@l4:fp8")
     assert pair.colocated is not None
     assert isinstance(pair.colocated.profile, HardwareProfile)
@@ -113,7 +113,7 @@ def test_candidates_that_are_none_are_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_a_scenarios_one_price_for_each_role_is_none_of_several_devices() -> None:
+def test_prices_by_role_do_not_apply_to_several_devices() -> None:
     base = msgspec.structs.replace(scenario_of("star", {}), cost=Cost(3.0, 1.0))
     target, drafts = places_of(f"{TARGET}@h100", "target"), places_of(DRAFTS, "draft")
     with pytest.raises(
@@ -123,11 +123,11 @@ def test_a_scenarios_one_price_for_each_role_is_none_of_several_devices() -> Non
     assert len(pairs_of(base, target, drafts, [COSTS])) == 3
 
 
-def test_a_plan_names_the_devices_of_its_choice_and_shows_the_best_of_each_pair(planned: Plan) -> None:
+def test_a_plan_shows_its_devices_and_each_pairs_best(planned: Plan) -> None:
     assert planned.chosen is not None
     assert f"on {planned.chosen.draft_place} for" in planned.lines[0]
     assert planned.chosen.title in planned.lines[0]
-    simulated = [row for row in planned.rows if row.known == "simulated"]
+    simulated = [row for row in planned.rows if row.method == "simulated"]
     shown = tabled(simulated)
     assert {(row.target_place, row.draft_place) for row in shown if row.kind == APART} == {
         (target, draft) for target in ("h100", "l40s") for draft in ("l4", "rtx-4090", "h100")

@@ -47,20 +47,20 @@ def assert_answers(words: list[str], folder: Path) -> Plan:
     assert lines[1:6] == list(plan.lines)
     assert plan.chosen is not None
     assert plan.rows[0].standing == "chosen"
-    assert {row.kind for row in plan.rows if row.known == "simulated"} == {APART, COLOCATED, PLAIN}
+    assert {row.kind for row in plan.rows if row.method == "simulated"} == {APART, COLOCATED, PLAIN}
     scenario = read_scenario(kept / "chosen.toml")
     assert (scenario.drafters.count, scenario.verifiers.count) == (plan.chosen.drafters, plan.chosen.targets)
     return plan
 
 
-def test_the_page_has_a_command_for_each_question_and_those_that_run_the_answer() -> None:
+def test_the_page_has_commands_for_questions_and_answers() -> None:
     assert [words[:2] for words in COMMANDS] == [
         ["specfleet", name] for name in ("plan", "run", "compare", "plan", "plan")
     ]
 
 
 @pytest.mark.slow
-def test_one_drafter_for_targets_that_decode_all_the_time_how_many_and_how_deep(tmp_path: Path) -> None:
+def test_plan_of_targets_for_one_busy_drafter(tmp_path: Path) -> None:
     """And its fleet runs on this host, with the rounds that the scenario asks for, whatever their pace."""
     plan = assert_answers(COMMANDS[0], tmp_path)
     assert plan.chosen is not None
@@ -83,7 +83,7 @@ def test_requests_that_come_by_themselves_which_fleet_is_cheapest(tmp_path: Path
     assert goal.state in ("met", "at its edge")
     assert goal.range.value <= goal.limit
     assert plan.chosen is not None
-    cheaper = [row for row in plan.rows if row.known == "simulated" and row.cost_per_hour < plan.rows[0].cost_per_hour]
+    cheaper = [row for row in plan.rows if row.method == "simulated" and row.cost_per_hour < plan.rows[0].cost_per_hour]
     assert cheaper
     assert all(row.miss is None or row.miss > 0 for row in cheaper)
 
@@ -93,7 +93,7 @@ def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -
     """And the page shows what the command prints."""
     plan = assert_answers(COMMANDS[4], tmp_path)
     places = {
-        (row.target_place, row.draft_place) for row in plan.rows if row.kind == APART and row.known == "simulated"
+        (row.target_place, row.draft_place) for row in plan.rows if row.kind == APART and row.method == "simulated"
     }
     assert len(places) == 6
     printed = " ".join(run(COMMANDS[4], tmp_path)[1].split())

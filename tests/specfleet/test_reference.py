@@ -39,7 +39,7 @@ STRUCTS = [*(table.struct for table in TABLES.values()), Row, RunHeader, SignalR
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_every_key_has_a_description_every_number_a_unit_and_no_description_is_of_nothing(struct: type) -> None:
+def test_every_key_has_a_description_and_numbers_have_units(struct: type) -> None:
     assert prose_of(struct)[0]
     assert set(described_keys(struct)) == {field.name for field in fields_of(struct)}
     for key in keys_of(struct):
@@ -51,7 +51,7 @@ def test_the_pages_are_up_to_date() -> None:
     assert outdated(PAGES_FOLDER) == [], "run python -m specfleet.reference"
 
 
-def test_a_check_fails_for_pages_that_are_missing_changed_or_too_many(tmp_path: Path) -> None:
+def test_the_check_finds_missing_changed_and_extra_pages(tmp_path: Path) -> None:
     where = ["--out", str(tmp_path / "pages")]
     assert main([*where, "--check"]) == 1
     assert main(where) == 0
@@ -80,7 +80,7 @@ def test_every_link_of_the_pages_leads_to_a_heading() -> None:
             assert not anchor or anchor in anchors[page or name], f"{name}: {page}#{anchor}"
 
 
-def test_every_command_and_every_metric_has_its_place_on_a_page() -> None:
+def test_every_command_and_metric_is_on_a_page() -> None:
     made = pages()
     for name in all_functions():
         assert f"# `specfleet {name}`\n" in made["cli.md"]

@@ -1,4 +1,4 @@
-"""The page on watching is true: it names every metric that is told, and its commands do what they say."""
+"""The page on watching is true: it names every metric, and its commands do what they say."""
 
 import json
 import re
@@ -25,8 +25,8 @@ def rows() -> dict[str, str]:
     return dict(re.findall(r"^\| `([\w:]+)` \| (gauge|counter|histogram) \|", PAGE.read_text(), flags=re.MULTILINE))
 
 
-def test_the_page_names_every_metric_with_its_kind_and_no_other() -> None:
-    assert rows() == {told.name: told.kind for told in FAMILIES}
+def test_the_page_lists_exactly_the_exported_metrics() -> None:
+    assert rows() == {family.name: family.kind for family in FAMILIES}
 
 
 def commands() -> dict[str, list[str]]:
@@ -62,7 +62,7 @@ def test_commands_of_the_page_are_found() -> None:
 
 
 @pytest.mark.slow
-def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, str], tmp_path: Path) -> None:
+def test_commands_of_the_page_show_a_running_fleet(ports: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import urllib.request
 
@@ -82,23 +82,23 @@ def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, 
             assert (status, err) == (0, "")
             return out
 
-        told: dict[str, Any] = {}
+        status: dict[str, Any] = {}
 
         def is_counted() -> bool:
-            told.update(json.loads(top("--json")))
-            return bool(told["rows"][0]["rounds"])
+            status.update(json.loads(top("--json")))
+            return bool(status["rows"][0]["rounds"])
 
         assert eventually(is_counted, drafter)
-        assert told["rows"][0]["heard_s"] is None  # it has ended
-        assert told["rows"][0]["received_bytes"] > 0
-        assert told["rounds"] == sum(row["rounds"] for row in told["rows"])
+        assert status["rows"][0]["heard_s"] is None  # it has ended
+        assert status["rows"][0]["received_bytes"] > 0
+        assert status["rounds"] == sum(row["rounds"] for row in status["rows"])
         header, _, headings, first, *_ = top().splitlines()
         assert header.startswith("drafter of star, up ")
         assert headings.split()[:4] == ["target", "sessions", "waiting", "rounds"]
         assert first.split()[0] == "1"
         with urllib.request.urlopen(f"http://127.0.0.1:{ports['9100']}/metrics") as answer:
             text = answer.read().decode()
-        assert f'specfleet_rounds_total{{target="1"}} {told["rounds"]}.0' in text
+        assert f'specfleet_rounds_total{{target="1"}} {status["rounds"]}.0' in text
     finally:
         drafter.terminate()
         _, _, err = ended(drafter)
@@ -108,7 +108,7 @@ def test_a_drafter_its_targets_top_and_the_metrics_of_the_page(ports: dict[str, 
 
 
 @pytest.mark.parametrize("number", [slow(0), slow(1)])
-def test_runs_of_the_page_end_well_and_print_no_line_of_progress_without_a_terminal(
+def test_runs_of_the_page_print_no_progress_without_terminal(
     number: int, ports: dict[str, str], tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")

@@ -109,7 +109,7 @@ def test_a_simulation_and_its_figure_work_in_an_empty_environment(empty: Path, t
     assert "svg.chart" in page
 
 
-def test_without_the_engine_a_run_says_in_one_line_what_to_install(empty: Path, tmp_path: Path) -> None:
+def test_a_run_without_the_engine_says_what_to_install(empty: Path, tmp_path: Path) -> None:
     ended = run(empty / "specfleet", "run", "star", cwd=tmp_path)
     assert ended.returncode == 2
     assert ended.stderr.strip().splitlines()[-1].endswith("the engine needs it: pip install 'specfleet[engine]'")

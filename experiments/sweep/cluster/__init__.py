@@ -1,1 +1,1 @@
-"""Cells of a sweep on other machines, by dask: `parcels.py` is what travels and the worker's part, `send.py` ours."""
+"""Cells of a sweep on other machines, by dask: `parcels.py` is the worker's part, `send.py` ours."""

@@ -24,7 +24,7 @@ def cells_on_cluster(
 ) -> Iterator[tuple[int, CellResult]]:
     """Yield number and result of each cell, as they come from the workers at an address; errors as `on_cluster`.
 
-    A cell whose files cannot be read here runs here, to say so as it does elsewhere.
+    A cell with unreadable files runs here, so that its error is the usual one.
     """
     more = (seeds, dict(precision), path)
     paths = [paths_of(scenario) for _, scenario in cells]
@@ -41,7 +41,7 @@ def cells_on_cluster(
 def run_sent(
     cell: Cell, scenario: Scenario, seeds: int, precision: Precision, path: SimPath, places: Mapping[str, str]
 ) -> CellResult:
-    """Run a cell whose files lie at `places`, by the paths that the scenario has for them; errors name those paths."""
+    """Run a cell with its files at `places`, by the paths in the scenario; errors name those paths."""
     result = run_cell(dict(cell), with_files(scenario, places.__getitem__), "sim", seeds, precision, path)
     error = result.error
     for named, place in places.items():
@@ -50,7 +50,7 @@ def run_sent(
 
 
 def lost(cell: Cell, _scenario: Scenario, seeds: int, *_more: Any) -> CellResult:
-    """Return the result of a cell that takes its worker with it."""
+    """Return the result of a cell that kills its workers."""
     return CellResult(dict(cell), "sim", seeds, "", error=LOST)
 
 
@@ -66,7 +66,7 @@ def paths_of(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _as_run_here(result: CellResult, scenario: Scenario) -> CellResult:
-    """A later sweep here looks at our files, so what names the result is ours, too."""
+    """Give the result the digest of our own files, which a later sweep here looks for."""
     return msgspec.structs.replace(result, scenario_digest=resume_digest(scenario))
 
 

@@ -1,4 +1,4 @@
-"""A dask cluster at an address: connected to, in silence, and looked at before anything runs there."""
+"""Connects to a dask cluster at an address, without dask's log, and checks it before anything runs there."""
 
 import logging
 import socket
@@ -16,14 +16,14 @@ from fleet.errors import InputError
 
 CONNECT_S = 5.0
 MOST_PARTS = 1 << 16  # of a message
-ANSWER_S = 60.0  # of all workers, who import us first
+ANSWER_S = 60.0  # of all workers; they first import this package
 START = "start one: dask scheduler, and on each machine: dask worker HOST:8786 --nworkers -1 --nthreads 1"
 TALKERS = ("distributed", "tornado", "asyncio")
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Connect to a cluster whose workers have our versions; yield dask's client.
+    """Connect to a cluster of workers with our versions; yield dask's client.
 
     Raises InputError where none answers within some seconds, none works there, or one has other versions.
     """
@@ -37,7 +37,7 @@ def connected(address: str) -> Iterator[Any]:
                 client = _within(2 * CONNECT_S, connect)
         except Exception as error:  # of many kinds
             raise _nobody(address, error) from error
-        # What a lost scheduler leaves of dask's own tasks would be told by asyncio when they are forgotten, much later.
+        # asyncio would report dask's tasks of a lost scheduler much later, when they are collected.
         client.loop.asyncio_loop.set_exception_handler(lambda _loop, _context: None)
         try:
             _check(client, address)
@@ -48,7 +48,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def failure(error: BaseException) -> str:
-    """Say in words that a worker could not run what it was sent."""
+    """Say that a worker could not run its chunk."""
     said = " ".join(str(error).split()) or type(error).__name__
     return f"cannot run us ({said}); install the same specfleet there"
 
@@ -63,9 +63,9 @@ def _dask() -> Callable[..., Any]:
 
 
 def _speaks(address: str) -> None:
-    """Raise InputError where nobody is who speaks as dask does: the listener first, with a count of parts.
+    """Raise InputError unless the listener speaks dask's protocol, which begins with a count of parts.
 
-    Dask's client would wait for ever for one who listens and says nothing, and so would each one after it.
+    Dask's client would wait for ever for a silent listener, and so would each later client.
     """
     scheme, _, place = address.rpartition("://")
     host, _, port = place.rpartition(":")
@@ -94,14 +94,14 @@ def _check(client: Any, address: str) -> None:
         ) from error
     if not there:
         raise InputError(f"--cluster {address}: has no worker; {START}")
-    for worker, told in there.items():
-        refusal = failure(told) if isinstance(told, BaseException) else unlike(versions(), told)
+    for worker, answer in there.items():
+        refusal = failure(answer) if isinstance(answer, BaseException) else unlike(versions(), answer)
         if refusal:
             raise InputError(f"--cluster {address}: worker {worker} {refusal}")
 
 
 def _within(limit_s: float, call: Callable[[], Any]) -> Any:
-    """Return what a call returns; TimeoutError where that takes longer, and nobody waits for it any more."""
+    """Return the result of a call; raise TimeoutError, and drop the call, if it takes longer."""
     came: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def work() -> None:
@@ -122,7 +122,7 @@ def _within(limit_s: float, call: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What dask would log of workers that come and go, we say in our own line, or need not."""
+    """Silence dask's log of workers that join and leave; our own line reports them if needed."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in TALKERS]
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]

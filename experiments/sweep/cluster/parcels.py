@@ -1,7 +1,7 @@
-"""What travels to a worker of a cluster, and what it does there: calls in chunks, with the files that they name.
+"""Messages to the workers of a cluster, and their work: calls in chunks, with the files that they name.
 
-A worker needs neither our folder nor our files: what a scenario names by path is sent along, and lies in the worker's
-own folder. It does need the same versions, since results are the same only then.
+A worker needs neither our folder nor our files: files that a scenario names are sent with it into the worker's
+own folder. It does need the same versions, because only then are results the same.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Parcel(NamedTuple):
     paths: tuple[str, ...] = ()
 
 
-class Answer(NamedTuple):
+class ChunkResult(NamedTuple):
     """Results of a chunk's first calls, in their order; or, in words, why a worker ran none."""
 
     results: list[Any]
@@ -43,27 +43,27 @@ class Answer(NamedTuple):
 
 def run_chunk(
     call: Callable[..., Any], chunk: Sequence[tuple[Any, ...]], wanted: Mapping[str, str], files: Files
-) -> Answer:
-    """Make the calls of a chunk, each with where its files lie as its last argument, until CHUNK_S have passed.
+) -> ChunkResult:
+    """Make the calls of a chunk until CHUNK_S have passed; the last argument of each is the paths of its files.
 
-    This is what runs on a worker, whose folder goes away with it.
+    This runs on a worker, which removes its folder at the end.
     """
     refusal = unlike(wanted, versions())
     if refusal:
-        return Answer([], refusal)
+        return ChunkResult([], refusal)
     results: list[Any] = []
     with _one_at_a_time:
         places = laid_out(files, Path(import_module("distributed").get_worker().local_directory)) if files else {}
         until_s = time.monotonic() + CHUNK_S
         while len(results) < len(chunk) and (not results or time.monotonic() < until_s):
             results.append(call(*chunk[len(results)], places))
-    return Answer(results)
+    return ChunkResult(results)
 
 
 def laid_out(files: Files, folder: Path) -> dict[str, str]:
-    """Write files below a folder, unless they lie there; return where each of them lies, by its own path.
+    """Write files below a folder, unless they are there; return their new paths by their own paths.
 
-    Each keeps its name, whose ending may say what it holds, and its place from one chunk to the next.
+    Each file keeps its name, because the suffix may say its format, and its place from one chunk to the next.
     """
     places = {}
     for path, (digest, content) in files.items():
@@ -76,7 +76,7 @@ def laid_out(files: Files, folder: Path) -> dict[str, str]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return what has to be the same on every worker: versions, and a fingerprint of the sources that a cell runs."""
+    """Return the versions that every worker must share, and a fingerprint of the sources that a cell runs."""
     return {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES} | {"sources": _sources()}
 
 
@@ -94,5 +94,5 @@ def _sources() -> str:
 def unlike(wanted: Mapping[str, str], there: Mapping[str, str]) -> str:
     """Say which versions are not the wanted ones, as "has numpy 1.26.4 (here 2.4.6)"; empty where all are."""
     other = {name: ours for name, ours in wanted.items() if there.get(name) != ours}
-    told = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
-    return told and f"has {told}"
+    lacks = ", ".join(f"{name} {there.get(name, 'missing')} (here {ours})" for name, ours in other.items())
+    return lacks and f"has {lacks}"

@@ -1,4 +1,4 @@
-"""Calls on the workers of a dask cluster, in chunks: each result once, whatever becomes of a worker."""
+"""Calls on the workers of a dask cluster, in chunks: each result comes once, even if workers fail."""
 
 import math
 import time
@@ -13,14 +13,14 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from experiments.sweep.cluster.connect import connected, failure
-from experiments.sweep.cluster.parcels import Answer, Parcel, run_chunk, versions
+from experiments.sweep.cluster.parcels import ChunkResult, Parcel, run_chunk, versions
 from fleet.errors import ClusterError
 from fleet.inputs.text import read_bytes
 
-LOOK_S = 1.0  # how often to see who is there while no result comes
+LOOK_S = 1.0  # how often to list the workers while no result comes
 ALONE_S = 30.0  # without any worker: until a nanny, or somebody, has started one again
 MOST_CALLS = 64  # of a chunk: sending one costs 26 ms
-ANSWER_S = 5.0  # until an answer is asked for again: its worker may be gone
+ANSWER_S = 5.0  # until a lost answer is requested again: its worker may be gone
 AGAIN = ("lost", "pending", "finished")  # of an answer that did not come: its worker died with it, another makes it
 AHEAD = 2  # chunks a worker: it goes on while an answer travels
 
@@ -30,10 +30,10 @@ def on_cluster(
 ) -> Iterator[tuple[int, Any]]:
     """Yield number and result of `call(*arguments, places)` for each parcel, as they come, from workers at an address.
 
-    `places` says where the files of the parcel lie, by their paths. A call whose worker is killed is made again by
-    another; one that takes worker after worker with it, also alone, gives `lost(*arguments)`. Raises InputError, before
-    anything runs, where no cluster answers at the address, or a worker has other versions; ClusterError for one that is
-    lost on the way.
+    `places`: paths of the parcel's files on the worker, by path in the scenario. A call runs again on another worker if
+    its worker is killed; one that kills worker after worker, also alone, gives `lost(*arguments)`. Raises InputError,
+    before anything runs, if no cluster answers at the address, or a worker has other versions; ClusterError if the
+    cluster is lost later.
     """
     if not parcels:
         return
@@ -45,7 +45,7 @@ def on_cluster(
 
 
 class Sending:
-    """Which calls wait, which are with workers, and the files that workers were sent."""
+    """Calls that wait, calls that workers run, and the files sent to workers."""
 
     def __init__(self, client: Any, address: str, call: Callable[..., Any], parcels: Sequence[Parcel]) -> None:
         self.client, self.address = client, address
@@ -90,7 +90,7 @@ class Sending:
                 raise ClusterError(f"cluster {self.address}: a worker {failure(error)}")
             if alone:
                 yield numbers[0], lost(*self.parcels[numbers[0]].arguments)
-            else:  # which of them it was, and whether any, will be seen when each is alone
+            else:  # running each alone shows which of them it was, if any
                 self.suspects.extend(numbers)
             return
         if answer is None:
@@ -132,10 +132,10 @@ class Sending:
                 self.files[path] = sha256(content).hexdigest()[:16], self.client.submit(bytes, content, pure=False)
         return self.files[path]
 
-    def _answer(self, future: Any) -> Answer | None:
-        """Fetch an answer; None where its worker died with it, which dask may take a while to find."""
+    def _answer(self, future: Any) -> ChunkResult | None:
+        """Fetch an answer; None if its worker died, which dask may take a while to find."""
         try:
-            answer: Answer = future.result(timeout=ANSWER_S)
+            answer: ChunkResult = future.result(timeout=ANSWER_S)
         except TimeoutError:
             return None
         except Exception as error:  # whatever dask raises for what it has lost

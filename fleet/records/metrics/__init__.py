@@ -1,7 +1,7 @@
 """Metrics of a run: pure functions of its event table, the same for both worlds. `measure.py` computes all of them.
 
 - `glossary.py`: one line on each metric. `findings.py`, `tables.py`: the tables that metrics are computed from.
-- `window.py`, `grouped.py`, `intervals.py`, `steady.py`: what part of a run counts, and its 95 % intervals.
+- `window.py`, `grouped.py`, `intervals.py`, `steady.py`: the measurement window, and its 95 % intervals.
 - `overload.py`: more arrivals than capacity. `outages.py`: faults. `goodput.py`: GoodSpeed. `service.py`: goals.
 - `devices.py`: load, energy, cost. `counters.py`, `recent.py`: counts and metrics of a running fleet.
 """

@@ -1,4 +1,4 @@
-"""Counters of a fleet since it began, from the rows of its logs as they are written; `recent.py` has what is recent."""
+"""Counters of a fleet since its start, from log rows as they are written; `recent.py` has the last minute."""
 
 import math
 import threading
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fleet.records.metrics.recent import Recent
 from fleet.records.metrics.tables import COMMITTING
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.records.samples import PowerSample
 from fleet.records.schema import WIDTH, Row
 from fleet.scenario.names import DRAFTER, ROUTER
@@ -20,7 +20,9 @@ EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 @dataclass(slots=True)
 class Histogram:
-    """How many times were at most each of EDGES_S and not the edge before; the last number counts longer ones."""
+    """Histogram of times: `counts[i]` times were at most EDGES_S[i] and above the edge before; the last entry counts
+    longer ones.
+    """
 
     numbers: list[int] = field(default_factory=lambda: [0] * (len(EDGES_S) + 1))
     sum_s: float = 0.0
@@ -33,7 +35,10 @@ class Histogram:
 
 @dataclass(slots=True)
 class TargetCounters:
-    """Counters of one target. `accepted[j]`: drafts of which j tokens were accepted; `drafted`: their tokens."""
+    """Counters of one target.
+
+    - `accepted[j]`: drafts with j accepted tokens. `drafted`: draft tokens in all.
+    """
 
     rounds: int = 0
     drafted: int = 0
@@ -67,7 +72,7 @@ class StationCounters:
     """Counters of one station.
 
     - `busy_s`: time of its finished steps by its own clock; `steps`: their number and device seconds, by kind.
-    - `step`, `since_s`: the running step and when it began; -1 if none runs.
+    - `step`, `since_s`: the running step and its start; -1 if none runs.
     - `texts`: its open requests by tag.
     """
 
@@ -78,17 +83,17 @@ class StationCounters:
     texts: dict[int, "OpenText"] = field(default_factory=dict)
 
     def busy_until_s(self, time_s: float) -> float:
-        """Return the time that it has worked, its running step included."""
+        """Return its busy time, the running step included."""
         return self.busy_s + (max(time_s - self.since_s, 0.0) if self.step >= 0 else 0.0)
 
 
 @dataclass(slots=True)
 class OpenText:
-    """A request that is open at a station.
+    """An open request of a station.
 
-    - `waits_since_s`: since when it waits there; NaN if it does not.
+    - `waits_since_s`: start of its wait there; NaN if it does not wait.
     - `queued`: whether its prefill has not begun.
-    - `tail`: tokens that a drafter has drafted for it since its last request.
+    - `tail`: tokens drafted for it since its last draft request.
     """
 
     request: int
@@ -109,13 +114,13 @@ class OpenText:
 class Counters:
     """Counters of a fleet, from reports of its processes; readers in other threads hold `lock`.
 
-    - `drafting`, `verifying`: counters by target, as its drafters recorded them and as it did itself. A drafter learns
-      what a target has committed from its next request: not the first and the last tokens of a text, and if it drafts
-      ahead, not how many of its tokens were accepted.
+    - `drafting`, `verifying`: counters by target, from drafters' logs and from targets' logs. A drafter learns a
+      target's committed tokens from its next request. Its counts therefore lack the first and last tokens of a text
+      and, if it drafts ahead, the accepted tokens.
     - `stations`: counters by station.
-    - `waits`: of requests for a draft. `first`, `latency`: from a request's arrival to its first and last token.
-    - `devices`: the newest sample of each measured device, by its name.
-    - `recent`: what happened in the last minute.
+    - `waits`: wait of draft requests. `first`, `latency`: from a request's arrival to its first and last token.
+    - `devices`: the newest sample of each measured device, by name.
+    - `recent`: events of the last minute.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -131,7 +136,7 @@ class Counters:
 
     @property
     def known(self) -> dict[int, TargetCounters]:
-        """Counters by target: of the targets themselves if there are any, else of their drafters."""
+        """Counters by target: from the targets' logs if there are any, else from the drafters'."""
         return self.verifying or self.drafting
 
     @property
@@ -146,11 +151,11 @@ class Counters:
 
     @property
     def drafters(self) -> dict[str, StationCounters]:
-        """The stations that draft for others."""
+        """Stations that draft for others."""
         return {name: station for name, station in self.stations.items() if name.startswith(DRAFTER)}
 
     def texts(self) -> dict[int, list[OpenText]]:
-        """Return the open requests of each target, at the stations that `known` is of."""
+        """Return the open requests of each target, at the stations of `known`."""
         found: defaultdict[int, list[OpenText]] = defaultdict(list)
         for name, station in self.stations.items():
             if name != ROUTER and (name.startswith(DRAFTER) != bool(self.verifying)):
@@ -158,7 +163,7 @@ class Counters:
                     found[self.fleet.target_of(tag)].append(text)
         return found
 
-    def take(self, report: Report) -> None:
+    def take(self, report: ReportedRows) -> None:
         """Count a report of new rows."""
         with self.lock:
             for begin in range(0, len(report.rows), WIDTH):
@@ -167,7 +172,7 @@ class Counters:
             self.devices |= {sample.device: sample for sample in report.devices}
 
     def recent_metrics(self, targets: Iterable[int] = ()) -> list[dict[str, float]]:
-        """Return the metrics of the last minute: of all targets, then of each of these; see `Recent.metrics`."""
+        """Return the metrics of the last minute: of all targets, then of each; see `Recent.metrics`."""
         drafters = self.drafters.values()
         running_since_s = [station.since_s for station in drafters if station.step >= 0]
         return self.recent.metrics(self.time_s, len(drafters), running_since_s, targets)
@@ -218,7 +223,7 @@ class Counters:
                 self.drafting[target].finished += not row.epoch
 
     def _asked(self, row: Row, station: StationCounters, text: OpenText | None, target: int) -> None:
-        """Count a request for a draft, which says what its target has committed since its last one."""
+        """Count a draft request, which reports its target's commits since the last one."""
         counters = self.drafting[target]
         counters.received_bytes += row.payload_bytes
         if row.flag or text is None or text.request != row.request:

@@ -1,4 +1,4 @@
-"""What devices do over a run: how busy each is, what they draw and cost, and which of them is the bottleneck."""
+"""Devices over a run: load, power, cost, and the bottleneck."""
 
 from collections.abc import Sequence
 
@@ -20,14 +20,15 @@ BUSY = "share of time"
 
 
 def busy_s(window: Window, steps: Table) -> Floats:
-    """How long these steps ran within each batch: shape (batches,)."""
+    """Return the time of these steps within each batch: shape (batches,)."""
     return window.within(steps.begun_s, steps.ended_s)
 
 
 def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metric]:
-    """Energy of all devices over the window: by the watts of `[cost]`, or else the profile's and what each device did.
+    """Energy of all devices over the window: by the watts of `[cost]`, else by the profile's power and each device's
+    steps.
 
-    `tokens`: that were committed in each batch of the window.
+    - `tokens`: committed tokens in each batch of the window.
     """
     fleet, others = findings.fleet, findings.other_steps
     devices, power = devices_of(fleet), fleet.power
@@ -50,7 +51,7 @@ def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metr
 
 
 def cost(window: Window, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
-    """What a million tokens cost by the prices of `[cost]`, whose devices are paid for whether they work or not."""
+    """Cost of a million tokens by the prices of `[cost]`, which apply to busy and idle devices alike."""
     prices = fleet.cost
     if prices is None or not prices.has_prices:
         return {}
@@ -74,7 +75,7 @@ def loads(window: Window, findings: Findings) -> dict[str, Metric]:
 
 
 def _shares(window: Window, parts: Sequence[Table], fleet: Fleet) -> dict[str, float]:
-    """Share of the window in which each station works, or each device that several stations share, by its name."""
+    """Busy share of the window of each station, or of each device that several stations share, by name."""
     alone: dict[str, float] = {}
     together: dict[str, list[tuple[Floats, Floats]]] = {device: [] for device in fleet.devices}
     for steps in parts:
@@ -100,7 +101,7 @@ def _shares(window: Window, parts: Sequence[Table], fleet: Fleet) -> dict[str, f
 
 
 def _together_s(begun_s: Floats, ended_s: Floats) -> float:
-    """How long one stretch of time at least was under way."""
+    """Time in which at least one of the intervals was active."""
     if not len(begun_s):
         return 0.0
     order = np.argsort(begun_s)
@@ -110,9 +111,9 @@ def _together_s(begun_s: Floats, ended_s: Floats) -> float:
 
 
 def measured_energy(window: Window, curves: Sequence[EnergyCurve], tokens: Floats) -> dict[str, Metric]:
-    """Return power and energy a token over the window; nothing where a device was not measured all the while.
+    """Return power and energy per token over the window; empty unless each device was measured throughout.
 
-    `tokens`: that were committed in each batch of the window.
+    - `tokens`: committed tokens in each batch of the window.
     """
     edges_s = window.edges_s
     if not curves or any(one.times_s[0] > edges_s[0] or one.times_s[-1] < edges_s[-1] for one in curves):

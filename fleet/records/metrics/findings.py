@@ -1,6 +1,6 @@
-"""What the metrics of a run are computed from: a few tables, made of its rows, or by the compiled loop without any.
+"""The input of metrics: a few tables, from a run's rows or directly from the compiled loop.
 
-The loop is held to the tables that its rows would give, value for value (`tests/sim/test_findings.py`).
+The loop's tables equal those of its rows, value for value (`tests/sim/test_findings.py`).
 """
 
 import msgspec
@@ -16,12 +16,14 @@ from fleet.scenario.workload import has_file
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """Tables of a run, in the order in which things happened.
+    """Tables of a run, in order of time.
 
-    `commits`, `rounds`, `verified`: of `tables.py`; the last two are None without a drafter. `requests`: as
-    `requests_table` tells. `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the
-    rest; both as `steps_of` tells. `drafters`: how many stations draft. `energy`: what counters of devices measured.
-    `rows`: the run's rows; None where there are none, and nothing that needs them (`needs_rows`).
+    - `commits`, `rounds`, `verified`: see `tables.py`; the last two are None without a drafter.
+    - `requests`: see `requests_table`.
+    - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
+    - `drafters`: number of drafting stations.
+    - `energy`: measured energy of devices.
+    - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
     """
 
     fleet: Fleet
@@ -37,11 +39,11 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 def findings_of(run: Run) -> Findings:
-    """Return the findings of a run, from its rows."""
+    """Return the findings of a run from its rows."""
     rows, fleet = run.columns(), run.header.fleet
     commits = commits_of(rows)
     drafting = at_drafter(rows) | rows.kind.among("draft")
-    known = Findings(
+    findings = Findings(
         fleet=fleet,
         commits=commits,
         requests=requests_table(fleet, rows, commits),
@@ -52,15 +54,15 @@ def findings_of(run: Run) -> Findings:
         rows=rows,
     )
     if not fleet.drafters.count:
-        return known
+        return findings
     rounds = rounds_table(fleet, rows)
-    if not fleet.in_turn:  # a draft that goes on has no end but its verification
+    if not fleet.in_turn:  # a draft that goes on ends with its verification
         rounds = rounds.plus(drafted_s=rounds.verified_s)
-    return msgspec.structs.replace(known, rounds=rounds, verified=verifications_of(rows))
+    return msgspec.structs.replace(findings, rounds=rounds, verified=verifications_of(rows))
 
 
 def needs_rows(fleet: Fleet) -> bool:
-    """Whether metrics of this fleet need its rows: of open arrivals, batches, drafting ahead and lost drafters."""
+    """Whether metrics of this fleet need its rows: for open arrivals, batches, drafting ahead and lost drafters."""
     return (
         fleet.workload.arrivals is not None
         or fleet.batch is not None
@@ -70,10 +72,12 @@ def needs_rows(fleet: Fleet) -> bool:
 
 
 def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
-    """Return one row for each request that committed anything, by stream and number.
+    """Return one row for each request with committed tokens, by stream and number.
 
-    Times in seconds: joined_s, first_s and last_s of its commits. Its `prompt_tokens`, and the `tokens` that were
-    committed; whether it is `finished`, and was `refused` a drafter, and whether it is the `last` of its stream.
+    - `joined_s`, `first_s`, `last_s`: arrival, first commit and last commit, in seconds.
+    - `prompt_tokens`, `tokens`: tokens of its prompt, and committed tokens.
+    - `finished`, `refused`: whether it is complete, and whether a drafter refused it.
+    - `last`: whether it is the last of its stream.
     """
     requests = requests_of(commits)
     named = commits.tag[requests.first], commits.request[requests.first]
@@ -95,14 +99,14 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
 
 
 def _last_of_streams(fleet: Fleet, tags: Integers, numbers: Integers, finished: Bools, joins: Table) -> Bools:
-    """Whether requests are the last of their streams; none is, where every request is a stream of its own.
+    """Return which requests are the last of their streams; none if every request is its own stream.
 
-    The workload's files are not read again. Where one may end before `workload.requests` do, a request is the last if
-    it is finished and none came after it in its stream, which asks for the next one at once.
+    The workload's files are not read again. If a file may end before `workload.requests`, a request is the last if it
+    is finished and its stream has no later one, because a stream opens its next request at once.
     """
     if not fleet.streams:
         return np.zeros(len(tags), dtype=bool)
-    if not has_file(fleet.workload):  # they are dealt to the streams in turn
+    if not has_file(fleet.workload):  # requests are dealt to the streams in turn
         return numbers + fleet.streams >= fleet.workload.requests
     streams = Groups(joins.tag)
     newest = joins.tag[streams.first], streams.largest(joins.request)
@@ -110,7 +114,7 @@ def _last_of_streams(fleet: Fleet, tags: Integers, numbers: Integers, finished: 
 
 
 def steps_of(rows: Table) -> Table:
-    """Return one row for each finished step, as they ended: station, kind, begun_s and ended_s in seconds."""
+    """Return one row for each finished step, in order of their ends: station, kind, begun_s and ended_s in seconds."""
     begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
     ended = done.where(np.sort(Groups(done.station, done.step).first))
     steps = Groups(begun.station, begun.step)

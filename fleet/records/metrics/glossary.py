@@ -1,24 +1,24 @@
-"""What every metric and every symbol of the papers means.
+"""Meaning of every metric and of every symbol of the papers.
 
-Metrics have the names that `metrics.py` gives them; symbols are those that are no metric. Keys of scenarios and
-profiles, and the quantities of the analytic model, are described where they are defined.
+Metrics have the names that `measure.py` gives them. Symbols are the papers' quantities that are not metrics. Keys of
+scenarios and profiles, and quantities of the analytic model, are described where they are defined.
 """
 
 import msgspec
 
-PERCENTILES = ("p50", "p90", "p99")  # of times of requests and of rounds
+PERCENTILES = ("p50", "p90", "p99")  # percentiles of request and round times
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """What a metric or a symbol means.
+    """Meaning of a metric or a symbol.
 
     Keys:
         name: Name of the metric, or the symbol itself.
-        unit: Its unit; what follows it in a run after a comma is a parameter.
-        what: What it is, in full sentences.
-        symbol: How the papers write it; empty where they do not.
-        equation: How it is computed, or what the analytic model says of it.
-        source: Where it comes from: the paper with the place in it.
+        unit: Its unit; in a run, a parameter follows after a comma.
+        what: Definition, in full sentences.
+        symbol: The papers' symbol; empty if there is none.
+        equation: How it is computed, or the analytic model's equation for it.
+        source: The paper, with the place in it.
         percentiles: Whether runs have its percentiles, too.
     """
 
@@ -41,15 +41,15 @@ def percentile_name(name: str, percentile: str) -> str:
 
 
 def meanings() -> dict[str, Meaning]:
-    """Return what all metrics and their percentiles mean, by name."""
-    known = {}
+    """Return the meaning of all metrics and their percentiles, by name."""
+    by_name = {}
     for one in METRICS:
-        known[one.name] = one
+        by_name[one.name] = one
         for percentile in PERCENTILES if one.percentiles else ():
             name = percentile_name(one.name, percentile)
             what = f"The {percentile[1:]}th percentile of the times that `{one.name}` is the mean of."
-            known[name] = Meaning(name, one.unit, what)
-    return known
+            by_name[name] = Meaning(name, one.unit, what)
+    return by_name
 
 
 METRICS = (
@@ -59,6 +59,8 @@ METRICS = (
             "O_i", "O_i = O / N", "StarSD, section 4.2"),
     Meaning("fairness", "Jain index", "How evenly targets share the committed tokens x_i: from 1 / N to 1.",
             "J", "J = (sum x_i)^2 / (N sum x_i^2)", "Jain, Chiu and Hawe 1984"),
+    Meaning("accepted_throughput", "tokens/s", "Accepted draft tokens committed in a second, without bonus tokens.",
+            "O", "O = N E[l] / T_gamma", "StarSD, equation (11)"),
     Meaning("rounds_per_s", "rounds/s", "Rounds that all drafters draft in a second; ahead, verifications.",
             "R_q", "R_q = N / T_gamma", "StarSD, appendix C.1, with one round a target and iteration"),
     Meaning("rounds_per_s_per_target", "rounds/s", "Rounds that a target verifies in a second, on average.",
@@ -66,6 +68,10 @@ METRICS = (
     Meaning("rounds", "rounds", "Rounds that were verified in the window."),
     Meaning("load", "share of time", "Share of the time in which a drafter works, the mean over drafters.",
             "load", "N S / T_gamma", "StarSD, table 1"),
+    Meaning("iteration_s", "s", "Time of an iteration, in which each target has one round.",
+            "T_gamma", "T_gamma = N S + T_idle", "StarSD, equations (8) and (10)"),
+    Meaning("iteration_idle_s", "s", "Idle time of a drafter in an iteration.",
+            "T_idle", "T_idle = max(0, Z - (N - 1) S)", "StarSD, equation (9)"),
     Meaning("service_s", "s", "Time of the draft step of a round, on the drafter's clock, without delays around it.",
             "S", "S(d) = a + b d", "StarSD, equation (5)"),
     Meaning("wait_s", "s", "Time from a target's request at the drafter, or a router, to its first step: the mean.",

@@ -1,4 +1,4 @@
-"""Fair goodput (GoodSpeed, section III-B): utilities, the best that any schedule can reach, and goodputs of a run."""
+"""Fair goodput (GoodSpeed, section III-B): utilities, the optimum over all schedules, and goodputs of a run."""
 
 import math
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ def utility(goodputs: Sequence[float] | Floats, fairness: float = 1.0) -> float:
 
 
 def mixed_goodput(acceptance: float, length: float) -> float:
-    """Tokens a round of a client whose lengths are the two integers around `length`, mixed so that they average to it.
+    """Tokens a round of a client that mixes the two integer lengths around `length` so that they average to it.
 
-    Between integers this is linear: time shares of schedules are what the convex hull in equation (2) consists of.
+    It is linear between integers: the convex hull in equation (2) consists of time shares of schedules.
     """
     whole = math.floor(length)
     below, above = expected_goodput(acceptance, whole), expected_goodput(acceptance, whole + 1)
@@ -34,9 +34,9 @@ def mixed_goodput(acceptance: float, length: float) -> float:
 def best_goodput(acceptances: Sequence[float], budget: int, fairness: float = 1.0) -> list[float]:
     """x*, the solution of problem (1): goodputs in tokens a round that maximise the utility over the region (2).
 
-    Gains are concave in the length, so every point of the hull's upper edge is a mix of neighbouring integer lengths,
-    and the problem is separable but for the budget. Its price, the multiplier of sum S_i <= C, is found by bisection;
-    at a price each client takes the length at which its marginal utility falls below it.
+    Gains are concave in the length, so every point of the hull's upper edge mixes neighbouring integer lengths, and
+    only the budget couples the clients. Bisection finds the multiplier of sum S_i <= C; at that price each client
+    takes the length at which its marginal utility falls below it.
     """
     alphas = [min(alpha, 1.0) for alpha in acceptances]
     low, high = 0.0, max(alphas, default=0.0) + 1.0
@@ -47,7 +47,7 @@ def best_goodput(acceptances: Sequence[float], budget: int, fairness: float = 1.
         else:
             high = price
     lengths = [_wanted(alpha, high, budget, fairness) for alpha in alphas]
-    # At the last price a client may be indifferent along a whole piece: what is left of the budget goes there.
+    # At the final price a client may be indifferent along a whole piece; it gets the rest of the budget.
     left = budget - sum(lengths)
     for i, more in enumerate(_wanted(alpha, low, budget, fairness) for alpha in alphas):
         extra = min(left, max(more - lengths[i], 0.0))
@@ -57,7 +57,7 @@ def best_goodput(acceptances: Sequence[float], budget: int, fairness: float = 1.
 
 
 def _wanted(alpha: float, price: float, budget: int, fairness: float) -> float:
-    """The length at which a client's marginal utility, x^-a alpha^(S + 1), falls below the price."""
+    """Length at which a client's marginal utility, x^-a alpha^(S + 1), falls below the price."""
     for whole in range(budget):
         gain = alpha ** (whole + 1)
         if gain <= 0:
@@ -65,7 +65,7 @@ def _wanted(alpha: float, price: float, budget: int, fairness: float) -> float:
         x = expected_goodput(alpha, whole)
         if x**-fairness * gain <= price:
             return whole
-        # Within the piece x grows by `gain` a token: find where x^-a gain = price, if that is inside.
+        # Within the piece x grows by `gain` a token: find the root of x^-a gain = price, if it is inside.
         if fairness > 0:
             there = (gain / price) ** (1 / fairness) if price > 0 else math.inf
             if there < x + gain:
@@ -74,20 +74,20 @@ def _wanted(alpha: float, price: float, budget: int, fairness: float) -> float:
 
 
 def goodputs_of(verifications: Table, clients: int) -> Floats:
-    """x_i(t): tokens that iteration t gave to client i, shape (iterations, clients); NaN where it took no part.
+    """x_i(t): tokens of client i in iteration t, shape (iterations, clients); NaN where the client took no part.
 
-    `verifications` as `tables.verifications_of` returns them; an iteration is a step of the verifier.
+    `verifications`: see `tables.verifications_of`. An iteration is a step of the verifier.
     """
     steps, rounds = Groups(verifications.step), Groups(verifications.step, verifications.tag)
     client = verifications.tag[rounds.first]
-    known = client < clients
+    valid = client < clients
     goodputs = np.full((len(steps), clients), np.nan)
-    goodputs[steps.of[rounds.first][known], client[known]] = verifications.acceptance_length[rounds.first][known] + 1
+    goodputs[steps.of[rounds.first][valid], client[valid]] = verifications.acceptance_length[rounds.first][valid] + 1
     return goodputs
 
 
 def smoothed(goodputs: Floats, beta: float, start: float) -> Floats:
-    """X(t) by equation (4), from the goodputs of a run: shape (iterations, clients); who took no part keeps X."""
+    """X(t) by equation (4), from the goodputs of a run: shape (iterations, clients); clients without a part keep X."""
     estimates = np.empty_like(goodputs)
     now = np.full(goodputs.shape[1], start)
     for t, x in enumerate(goodputs):

@@ -1,4 +1,4 @@
-"""Rows that agree in some keys: one sort, and what can be said of each group."""
+"""Groups of rows with equal keys: one sort, then statistics for each group."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from fleet.records.columns import Bools, Column, Integers, Words
 
 Floats = NDArray[np.float64]
-MOST = 2**62  # of a packed key, so that it is an int64
+MOST = 2**62  # limit of a packed key, so that it is an int64
 
 
 class Groups:
-    """The rows of a table in groups that agree in all of some keys; groups are in the order of their keys.
+    """The rows of a table in groups of equal keys; groups are in the order of their keys.
 
-    `first`, shape (groups,): the first row of each group, so that `key[groups.first]` are the groups' keys.
+    - `first`, shape (groups,): first row of each group; `key[groups.first]` are the groups' keys.
     """
 
     def __init__(self, *keys: Column) -> None:
@@ -52,14 +52,14 @@ class Groups:
         return group
 
     def first_of(self, mask: Bools) -> Integers:
-        """Return each group's first row for which a mask over the rows is true; -1 where there is none."""
+        """Return each group's first row for which a mask over the rows is true; -1 if none."""
         rows = np.flatnonzero(mask)[::-1]
         first = np.full(len(self), -1)
-        first[self.of[rows]] = rows  # of several values for one place the last stays
+        first[self.of[rows]] = rows  # the last of several assignments to one index stays
         return first
 
     def counts(self) -> Integers:
-        """How many rows each group has."""
+        """Number of rows of each group."""
         return np.diff(np.append(self.starts, len(self.order)))
 
     def sums(self, values: ArrayLike) -> Floats:
@@ -67,7 +67,7 @@ class Groups:
         return np.bincount(self.of, np.asarray(values, dtype=float), minlength=len(self)).astype(np.float64)
 
     def means(self, values: ArrayLike) -> Floats:
-        """Mean of each group's known values; NaN where none is known."""
+        """Mean of each group's finite values; NaN if there are none."""
         return means_of(self.of, values, len(self))
 
     def largest(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -79,21 +79,21 @@ class Groups:
         return np.minimum.reduceat(values[self.order], self.starts) if len(self) else values[:0]
 
     def before(self) -> Integers:
-        """Return the row before each row in its group, shape (rows,); -1 of a group's first."""
+        """Return the row before each row in its group, shape (rows,); -1 for a group's first."""
         rows = np.full(len(self.order), -1)
         rows[self.order[1:]] = np.where(self.begins[1:], -1, self.order[:-1])
         return rows
 
 
 def packed(*keys: Column) -> Integers:
-    """Return one number for each row: equal for rows that agree in all keys, and in the order of the keys."""
+    """Return one integer for each row that orders and compares like all its keys."""
     code, room = np.zeros(len(keys[0]), dtype=np.int64), 1
     if not len(code):
         return code
     for key in keys:
         numbers = key.codes if isinstance(key, Words) else key
         low, span = int(numbers.min()), int(numbers.max()) - int(numbers.min()) + 1
-        if room * span > MOST:  # keys with gaps: their ranks take less
+        if room * span > MOST:  # keys with gaps: ranks are smaller
             (code, room), (numbers, span), low = _ranks(code), _ranks(numbers), 0
         code = code * span + (numbers - low)
         room *= span
@@ -101,7 +101,7 @@ def packed(*keys: Column) -> Integers:
 
 
 def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integers:
-    """Return for each row of the keys `wanted` the first row of the keys `among` that agrees in all; -1 for none."""
+    """Return for each row of the keys `wanted` the first equal row of the keys `among`; -1 if none."""
     count = len(wanted[0])
     code = packed(*(np.concatenate(pair) for pair in zip(wanted, among, strict=True)))
     code, there = code[:count], code[count:]
@@ -114,19 +114,19 @@ def find(wanted: Sequence[NDArray[Any]], among: Sequence[NDArray[Any]]) -> Integ
 
 
 def means_of(group: Integers, values: ArrayLike, groups: int) -> Floats:
-    """Return the mean of the known values of each of so many groups; NaN where none is known."""
+    """Return the mean of the finite values of each of so many groups; NaN if there are none."""
     numbers = np.asarray(values, dtype=float)
-    known = ~np.isnan(numbers)
-    counts = np.bincount(group[known], minlength=groups)
-    sums = np.bincount(group[known], numbers[known], minlength=groups)
+    finite = ~np.isnan(numbers)
+    counts = np.bincount(group[finite], minlength=groups)
+    sums = np.bincount(group[finite], numbers[finite], minlength=groups)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def at(values: NDArray[Any], rows: Integers) -> Floats:
     """Return the values of these rows; NaN for row -1."""
     found = np.full(len(rows), np.nan)
-    known = rows >= 0
-    found[known] = values[rows[known]]
+    valid = rows >= 0
+    found[valid] = values[rows[valid]]
     return found
 
 

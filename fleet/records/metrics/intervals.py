@@ -1,7 +1,7 @@
 """Confidence intervals, all at 95 %, and Jain's fairness index.
 
-Values within one run depend on each other, so its intervals rest on means over consecutive batches of time, with what
-Skart (Tafazzoli, Steiger and Wilson 2011) corrects them by: the correlation between neighbouring batches, and the
+Values within one run depend on each other. Its intervals therefore use means over consecutive batches of time, with
+the corrections of Skart (Tafazzoli, Steiger and Wilson 2011) for the correlation of neighbouring batches and for the
 skewness of their means. Independent values, as over replications, have Student's interval.
 """
 
@@ -17,13 +17,13 @@ from scipy.special import betaincinv, ndtri, stdtrit
 CONFIDENCE = 0.95
 Interval = tuple[float, float]
 NO_INTERVAL: Interval = (float("nan"), float("nan"))
-LARGEST_CORRELATION = 0.9  # between neighbouring batches; beyond it the correction has nothing to rest on
-FALSE_ALARM = 0.01  # of the test for drift, where there is none
-LARGEST_STEP = 0.05  # between a run's beginning and its end where neither varies, as a share
+LARGEST_CORRELATION = 0.9  # between neighbouring batches; the correction is undefined beyond it
+FALSE_ALARM = 0.01  # false alarm rate of the test for drift
+LARGEST_STEP = 0.05  # relative change between a run's beginning and end that counts as rounding
 
 
 def student_t_interval(values: ArrayLike) -> Interval:
-    """Interval of the mean of independent values: replications. NaN for fewer than two."""
+    """Interval of the mean of independent values (replications). NaN for fewer than two."""
     sample = np.asarray(values, dtype=float)
     if len(sample) < 2:
         return NO_INTERVAL
@@ -34,14 +34,14 @@ def student_t_interval(values: ArrayLike) -> Interval:
 def batch_interval(means: ArrayLike) -> Interval:
     """Interval of the mean of one run's consecutive batch means, by Skart's corrections. NaN for fewer than two.
 
-    It does not lie evenly around the mean where the batch means are skewed, as waits are: what is rare is missed by
-    most runs, so the truth is beyond the longer side more often.
+    The interval is asymmetric if batch means are skewed, as waits are: most runs miss rare events, so the truth is
+    more often beyond the longer side.
     """
     batches = _list(means)
     if len(batches) < 2:
         return NO_INTERVAL
     mean, error = _mean(batches), math.sqrt(variance_of_mean(batches))
-    if error <= 1e-12 * max(map(abs, batches)):  # all alike, but for rounding
+    if error <= 1e-12 * max(map(abs, batches)):  # equal up to rounding
         return mean, mean
     skewness = _skewness(batches) if len(batches) > 2 else 0.0
     tail, quantile = skewness / (6 * math.sqrt(len(batches))), _student_t(len(batches))
@@ -49,9 +49,9 @@ def batch_interval(means: ArrayLike) -> Interval:
 
 
 def variance_of_mean(means: Sequence[float]) -> float:
-    """Variance of the mean of consecutive batch means, as if each depended on the one before it alone.
+    """Variance of the mean of consecutive batch means, with first-order autocorrelation.
 
-    The correlation is estimated 1 / batches too low where there is none, which is added (Kendall 1954).
+    The estimated correlation is 1 / batches too low without correlation, which is added (Kendall 1954).
     """
     deviations, count = _deviations(means), len(means)
     squares = math.fsum(deviation * deviation for deviation in deviations)
@@ -63,17 +63,18 @@ def variance_of_mean(means: Sequence[float]) -> float:
 
 
 def quantile_levels(below: ArrayLike, counts: ArrayLike, level: float) -> Interval:
-    """Between which shares of a run's ordered values the quantile at `level` in (0, 1) lies.
+    """Return the shares of a run's ordered values that enclose the quantile at `level` in (0, 1).
 
-    `below`, `counts`: of the values in each batch of time, how many are at most the estimate, and how many there are.
-    The variance of their ratio over the batches says how many independent values they are worth, at most as many as
-    there are; for those the interval is Jeffreys' of a binomial share. NaN for fewer than two batches.
+    - `below`, `counts`: for each batch of time, the number of values up to the estimate, and of all values.
+
+    The variance of their ratio over batches gives the effective number of independent values, at most their number.
+    For that number, the interval is Jeffreys' interval of a binomial share. NaN for fewer than two batches.
     """
     under, all_of = np.asarray(below, dtype=float), np.asarray(counts, dtype=float)
     if len(all_of) < 2 or all_of.sum() == 0:
         return NO_INTERVAL
     error = variance_of_mean(((under - under.sum() / all_of.sum() * all_of) / all_of.mean()).tolist())
-    # The variance itself is known from few batches, which Student's quantile over the normal one allows for.
+    # Few batches estimate the variance itself; Student's quantile over the normal quantile corrects for that.
     error *= (_student_t(len(all_of)) / ndtri((1 + CONFIDENCE) / 2)) ** 2
     worth = level * (1 - level) / max(error, level * (1 - level) / all_of.sum())
     outside = (1 - CONFIDENCE) / 2
@@ -82,9 +83,9 @@ def quantile_levels(below: ArrayLike, counts: ArrayLike, level: float) -> Interv
 
 
 def drifts(means: ArrayLike) -> bool:
-    """Whether a run's batch means tell that it was not steady: their first fifth against their second half (Geweke).
+    """Return whether a run's batch means drift: their first fifth against their second half (Geweke).
 
-    Where it was steady, it says so with probability FALSE_ALARM. With fewer than five batches it cannot tell.
+    The false alarm rate of a stationary run is FALSE_ALARM. Fewer than five batches never drift.
     """
     batches = _list(means)
     if len(batches) < 5:
@@ -94,18 +95,18 @@ def drifts(means: ArrayLike) -> bool:
     freedom = len(early) + len(late) - 2
     spread = math.sqrt(squares / freedom * (1 / len(early) + 1 / len(late)))
     change, largest = abs(_mean(early) - _mean(late)), max(map(abs, batches))
-    if spread <= 1e-12 * largest:  # two constants, but for rounding; what is counted may be off by one
+    if spread <= 1e-12 * largest:  # both constant up to rounding; counts may differ by one
         return bool(change > LARGEST_STEP * largest)
     return change > spread * _quantile_of_t(freedom, 1 - FALSE_ALARM / 2)
 
 
 def jain_index(shares: ArrayLike) -> float:
-    """Jain's fairness index of what each target gets: 1 if all get the same, 1/N if one of N gets everything."""
+    """Jain's fairness index of the targets' shares: 1 if all are equal, 1/N if one of N gets everything."""
     values = np.asarray(shares, dtype=float)
     return float(values.sum() ** 2 / (len(values) * (values**2).sum())) if values.any() else 1.0
 
 
-# Batches are few: lists of them take a fifth of the time that calls of numpy do.
+# Batches are few: Python lists take a fifth of numpy's time.
 
 
 def _list(values: ArrayLike) -> list[float]:
@@ -123,7 +124,7 @@ def _deviations(values: Sequence[float]) -> list[float]:
 
 
 def _skewness(values: Sequence[float]) -> float:
-    """Skewness of what three or more values are a sample of, with the usual correction of its bias."""
+    """Return the bias-corrected sample skewness of three or more values."""
     deviations, count = _deviations(values), len(values)
     cubes, squares = (math.fsum(deviation**power for deviation in deviations) / count for power in (3, 2))
     biased = cubes / squares**1.5

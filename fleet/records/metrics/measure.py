@@ -1,9 +1,9 @@
-"""Metrics from records alone: pure functions of the event table, the same for both worlds.
+"""Metrics from records: pure functions of the event table, the same for both worlds.
 
-A run counts from `measure.warm_up_share` of the time until its first target has nothing left to do, up to then. Steps
-count by the moment they end, requests by the moment they complete. Symbols and equations are StarSD's. Intervals are
-95 %: within one run from ten equal batches of that window, if it is long enough for them and steady
-(`window.py`, `steady.py`); over several seeds by replications (`combine`).
+The window of a run begins at `measure.warm_up_share` of the time until its first target is done, and ends there.
+Steps count at their end, requests at their completion. Symbols and equations are StarSD's. Intervals are 95 %: within
+one run from ten equal batches of the window, if it is long enough and stationary (`window.py`, `steady.py`); over
+several seeds by replications (`combine`).
 """
 
 import math
@@ -30,22 +30,22 @@ from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import GrantRule
 
-BATCHES = 10  # of equal time in the part of a run that counts; their means give the 95 % intervals
+BATCHES = 10  # equal batches of the window; their means give the 95 % intervals
 
 
 def measure(run: Run | Findings) -> dict[str, Metric]:
-    """Return all metrics of a run by name, from its records or findings; those that it does not tell are left out.
+    """Return all metrics of a run by name, from its records or findings; metrics without data are left out.
 
-    Raises InputError if the window holds no committed token.
+    Raises InputError if the window has no committed token.
     """
     return assess(run)[0]
 
 
 def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
-    """Return the metrics of a run, as `measure` does, and the verdict where it was offered more than it can carry."""
+    """Return the metrics of a run, as `measure`, and the overload verdict if arrivals exceed its capacity."""
     findings = findings_of(run) if isinstance(run, Run) else run
-    known, overload = _metrics(findings), overload_of(findings)
-    return known if overload is None else without_intervals(known, math.inf), overload
+    metrics, overload = _metrics(findings), overload_of(findings)
+    return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
 
 def _metrics(findings: Findings) -> dict[str, Metric]:
@@ -57,12 +57,12 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics = _throughput(window, commits, targets)
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
-        metrics |= _rounds(window, rounds, targets)
+        metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-        metrics["load"] = _load(window, findings)
+        metrics |= _load(window, findings, rounds, targets)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
     if fleet.batch is not None and rows is not None:
@@ -81,11 +81,11 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
 
 
 def measure_targets(run: Run) -> Table:
-    """Return one row a target: tag, throughput O_i in tokens a second, and with a drafter what its rounds are like.
+    """Return one row for each target: tag, throughput O_i in tokens a second, and with a drafter its rounds.
 
-    These are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft tokens a
-    round (NaN without a round). Ahead of a target and in a batch nobody waits, so those two are left out. Raises
-    InputError as `measure` does.
+    The round columns are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft
+    tokens a round (NaN without a round). Drafting ahead and batches have no wait_s and return_s. Raises InputError as
+    `measure`.
     """
     findings = findings_of(run)
     fleet, commits = findings.fleet, findings.commits
@@ -103,10 +103,10 @@ def measure_targets(run: Run) -> Table:
 
 
 def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
-    """Combine replications: the mean over runs, with a Student t interval over them; metrics that all of them have.
+    """Combine replications: the mean over runs, with a Student t interval, of the metrics that all runs have.
 
-    Runs that are too short for an interval begin and end alike, so more of them do not help: there is none over them
-    either, where the median run is too short.
+    Runs too short for an interval share the same bias, so more of them do not help: there is no interval over
+    replications either if the median run is too short.
     """
     return {name: _combined([run[name] for run in runs]) for name in runs[0] if all(name in run for run in runs)}
 
@@ -123,20 +123,20 @@ def _combined(metrics: Sequence[Metric]) -> Metric:
 
 
 def _unit(units: Iterable[str]) -> str:
-    """The commonest of units: what follows a comma, such as the busiest station, may differ between runs."""
+    """Most common unit: a parameter after the comma, such as the busiest station, may differ between runs."""
     return Counter(units).most_common(1)[0][0]
 
 
 def window_of(findings: Findings) -> Window:
-    """Return the part of a run that counts; InputError if no token was committed in it.
+    """Return the measurement window of a run; InputError if it has no committed token.
 
-    It ends when the first stream of a closed loop has finished its last request. Warm-up is a share of the time until
-    then, not of the whole run, so that a slow stream cannot push it beyond that end. Where every request is a stream of
-    its own, the run counts to its end.
+    In a closed loop it ends when the first stream has finished its last request. Warm-up is a share of the time until
+    then, so that a slow stream cannot push it beyond the end. If every request is its own stream, it ends with the
+    run.
     """
     fleet, commits = findings.fleet, findings.commits
     ended_s = findings.requests.last_s[findings.requests.last]
-    end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in the order of time
+    end_s = min(ended_s if len(ended_s) else commits.time_s[-1:], default=math.nan)  # rows are in order of time
     warm_up = fleet.measure.warm_up_share
     window = Window(np.linspace(warm_up * end_s, end_s, BATCHES + 1))
     if not window.inside(commits.time_s).any():
@@ -151,7 +151,7 @@ def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metri
     """O with the bonus tokens, O_i, and how evenly the targets share it."""
     tokens = window.sums(commits.time_s, commits.committed)
     counted = commits.where(window.inside(commits.time_s))
-    # A tag is a stream; where every request is a stream of its own, its target stands for it.
+    # A tag is a stream; if every request is its own stream, its target replaces it.
     shares = np.bincount(counted.tag % targets, counted.committed, minlength=targets)
     return {
         "throughput": window.rate(tokens, "tokens/s"),
@@ -160,22 +160,29 @@ def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metri
     }
 
 
-def _rounds(window: Window, rounds: Table, targets: int) -> dict[str, Metric]:
-    """The round speeds R_q and R_p (appendix C.1)."""
+def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
+    """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
     return {
+        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
         "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
         "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
         "rounds": window.count(rounds.verified_s, "rounds"),
     }
 
 
-def _load(window: Window, findings: Findings) -> Metric:
-    """Load of the drafters."""
-    return window.rate(busy_s(window, findings.draft_steps) / max(findings.drafters, 1), "share of time")
+def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
+    """Load of the drafters, the time T_gamma of an iteration (8), and the idle time T_idle in it (9)."""
+    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
+    iterations = window.sums(rounds.drafted_s) / targets
+    return {
+        "load": window.rate(working_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
+    }
 
 
 def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
-    """S, T_wait, the gap before a request (table 1), and the sizes of messages."""
+    """S, T_wait, the idle gap before a request (table 1), and the sizes of messages."""
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
@@ -187,7 +194,7 @@ def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
 
 
 def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
-    """Z = t_c + t_v, equation (6): t_c is Z without the draft's stay at the target (t_v and any queueing)."""
+    """Z = t_c + t_v, equation (6): t_c is Z without the draft's time at the target (t_v and queueing)."""
     return {
         "return_s": window.mean(rounds.drafted_s, rounds.return_s, "s"),
         "communication_s": window.mean(rounds.drafted_s, rounds.return_s - rounds.at_target_s, "s"),
@@ -197,7 +204,9 @@ def _returning(window: Window, rounds: Table) -> dict[str, Metric]:
 
 
 def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
-    """Accepted draft tokens a verification, the same with the target's own token as vLLM counts, the accepted share."""
+    """Accepted draft tokens of a verification, the same with the target's own token as vLLM counts, and the accepted
+    share.
+    """
     accepted = window.sums(verified.verified_s, verified.acceptance_length)
     return {
         "acceptance_length": window.mean(verified.verified_s, verified.acceptance_length, "tokens/round"),
@@ -207,7 +216,7 @@ def _acceptance(window: Window, verified: Table) -> dict[str, Metric]:
 
 
 def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
-    """Requests that come and that complete in the window, with their times to the first token, a token, and in all."""
+    """Requests that arrive and that complete in the window, with TTFT, TPOT and latency."""
     fleet, requests = findings.fleet, findings.requests
     metrics = _offered(fleet, findings.rows)
     done = requests.where(requests.finished & window.inside(requests.last_s))
@@ -221,7 +230,7 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
         metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
         "ttft": done.first_s - done.joined_s,
-        "tpot": (ended_s - done.first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # a request of one token has none
+        "tpot": (ended_s - done.first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # undefined for one token
         "latency": ended_s - done.joined_s,
     }
     metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
@@ -229,7 +238,7 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
 
 
 def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
-    """Requests that come in a second, where they come by themselves at some rate."""
+    """Arrival rate of requests in an open loop."""
     if fleet.workload.arrivals is None or rows is None:
         return {}
     joins = rows.where(rows.event.among("join"))
@@ -241,7 +250,7 @@ def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
 
 
 def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
-    """Where the time of a batch goes, and how many of its rounds needed no realignment.
+    """Time shares of a batch, and the share of rounds without realignment.
 
     `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
     share of all steps. `grouped_share`: rounds without realignment.

@@ -1,4 +1,4 @@
-"""What faults cost: how long sessions decode without their drafter, at which pace, and how soon they are back."""
+"""Cost of faults: time without a drafter, decoding speed meanwhile, and time to rejoin."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from fleet.stations.session import ERA
 
 
 def outage_metrics(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
-    """Return the metrics of drafters that were given up; `commits` as `commits_of` tells them."""
+    """Return the metrics of lost drafters; `commits` as `commits_of` returns them."""
     spans, alone, given_up = spans_of(rows, commits), alone_of(rows, commits), rows.where(rows.event.among("overdue"))
     alone_s = window.within(alone.begun_s, alone.time_s)
     tokens = window.sums(alone.time_s, alone.committed)
@@ -27,7 +27,7 @@ def outage_metrics(window: Window, rows: Table, commits: Table) -> dict[str, Met
 
 
 def spans_of(rows: Table, commits: Table) -> Table:
-    """Return one row a request: begun_s, when it came, and ended_s, when its last token was committed."""
+    """Return one row for each request: begun_s, its arrival, and ended_s, its last commit."""
     joins = rows.where(rows.event.among("join"))
     came, requests = requests_of(joins), requests_of(commits)
     named = joins.tag[came.first], joins.request[came.first]
@@ -42,9 +42,9 @@ def spans_of(rows: Table, commits: Table) -> Table:
 
 
 def alone_of(rows: Table, commits: Table) -> Table:
-    """Return the commits that a target made alone, with `begun_s`: since when that token was its own business.
+    """Return the commits that a target made alone, with `begun_s`, the start of their decoding.
 
-    That is since the commit before it, or since the drafter was given up: waiting for a draft is not decoding alone.
+    It starts at the previous commit, or when the drafter was given up: waiting for a draft is not decoding alone.
     """
     given_up = rows.where(rows.event.among("overdue"))
     given_up = given_up.plus(committed=np.zeros(len(given_up)))
@@ -58,9 +58,9 @@ def alone_of(rows: Table, commits: Table) -> Table:
 
 
 def rejoins_of(rows: Table) -> Table:
-    """Return the drafters that were given up and came back to the stream: time_s, and rejoined_s.
+    """Return lost drafters that rejoined the stream: time_s, and rejoined_s.
 
-    They are back when the first draft that they made since is verified, be it of a later request.
+    A drafter has rejoined when its first later draft is verified, for the same or a later request.
     """
     given_up = rows.where(rows.event.among("overdue"))
     verified = rows.where(rows.event.among("done") & rows.kind.among("verify"))
@@ -74,7 +74,7 @@ def rejoins_of(rows: Table) -> Table:
         rejoined_s[mine] = at(of_tag.time_s, first)
     given_up = given_up.plus(rejoined_s=rejoined_s).where(~np.isnan(rejoined_s))
     given_up = given_up.where(np.lexsort((given_up.seq, given_up.time_s, given_up.tag)))
-    # Who is given up again before a draft was verified has been away since the first time.
+    # A drafter given up again before a verified draft is lost since the first time.
     back = np.unique(given_up.rejoined_s, return_inverse=True)[1]
     first = np.sort(Groups(given_up.tag, back).first)
     names = ("tag", "request", "time_s", "rejoined_s")
@@ -82,5 +82,5 @@ def rejoins_of(rows: Table) -> Table:
 
 
 def without_steady_state(faults: Sequence[Fault]) -> bool:
-    """Whether anything goes wrong at a stated time: no longer run has more of it, and nothing has an interval."""
+    """Whether a fault happens at a stated time: a longer run has no more of it, so no metric has an interval."""
     return any(isinstance(fault, NodeFault) or fault.at_s > 0 or fault.for_s is not None for fault in faults)

@@ -1,15 +1,15 @@
-"""Whether requests came faster than the fleet can serve them: a verdict from a run's records.
+"""Whether requests arrive faster than the fleet can serve them: a verdict from a run's records.
 
-Where requests come by themselves, a station whose work comes faster than it can do it has a queue that grows as long as
-the run does: its waits and latencies measure the run's length, and no interval holds for them. The rule is the
-utilisation law, rho = (streams a second) x (the station's time for a stream). The time is the mean work of all streams,
-by kinds of steps, at the pace that the station had while it was saturated: more waited for it than its step could take.
-Pauses between steps, full batches and turns on a shared device are then in it, and steps with room left over are not.
-A station is overloaded where rho is above 1 beyond chance, in one run of a thousand by chance at rho = 1 (one-sided,
-over all stations; the spread is that of streams' work and of single steps).
+In an open loop an overloaded station has a queue that grows as long as the run: waits and latencies measure the run's
+length, and no interval holds. The rule is the utilisation law, rho = (streams a second) x (the station's time for a
+stream). That time is the mean work of all streams, by kind of step, at the station's speed while it was saturated,
+that is, while more work waited than its step could take. The speed therefore includes pauses between steps, full
+batches and turns on a shared device, and excludes steps with spare places. A station is overloaded if rho exceeds 1
+significantly: the false alarm rate at rho = 1 is one run in a thousand (one-sided, over all stations; the variance is
+that of streams' work and of single steps).
 
-What is never called: a station that takes in all that waits (at a barrier, or a batch without a limit), and drafting
-ahead. What drafters at a barrier carry is told without their waits for it.
+No verdict is possible for a station that takes all waiting work (at a barrier, or a batch without a limit), or for
+drafting ahead. The capacity of drafters at a barrier excludes their waits for it.
 """
 
 import math
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from fleet.policies.group import Barrier, Batch, One
+from fleet.policies.group import AllWaiting, Barrier, One
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Floats, Groups, at, find
@@ -28,18 +28,18 @@ from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.names import BATCH, DRAFTER, ROUTER
 from fleet.scenario.resolved import Fleet
 
-FALSE_ALARM = 0.001  # probability that a run at the very edge, rho = 1, is called overloaded
-FEWEST_STEPS = 30  # saturated ones of the kind that takes most of a station's time
+FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
+FEWEST_STEPS = 30  # saturated steps of the kind that takes most of a station's time
 
 
 class Overload(msgspec.Struct, frozen=True):
     """Offered load beyond capacity.
 
     Keys:
-        offered_tokens_per_s (tokens/s): What the arrivals ask for in a second.
-        carried_tokens_per_s (tokens/s): What the fleet can commit in a second, by its slowest station.
+        offered_tokens_per_s (tokens/s): Tokens a second that the arrivals request.
+        carried_tokens_per_s (tokens/s): Maximum tokens a second of the fleet, by its slowest station.
         load (factor): Offered over carried: rho of that station.
-        bottleneck: Which station that is, in words.
+        bottleneck: The station with that rho, in words.
     """
 
     offered_tokens_per_s: float
@@ -48,7 +48,7 @@ class Overload(msgspec.Struct, frozen=True):
     bottleneck: str
 
     def line(self) -> str:
-        """Say it in one line."""
+        """Return the verdict in one line."""
         return (
             f"overload: offers {self.offered_tokens_per_s:.4g} tokens/s, carries {self.carried_tokens_per_s:.4g}; "
             f"{self.bottleneck} the bottleneck"
@@ -56,7 +56,7 @@ class Overload(msgspec.Struct, frozen=True):
 
 
 class _Demand(msgspec.Struct, frozen=True):
-    """A station's time for a stream in seconds, estimated from `streams` that came there, and its standard error."""
+    """A station's time for a stream in seconds, estimated from `streams` streams, and its standard error."""
 
     station: str
     mean_s: float
@@ -64,13 +64,13 @@ class _Demand(msgspec.Struct, frozen=True):
     streams: int
 
     def beyond(self, per_s: float, level: float) -> bool:
-        """Whether that many streams a second are more than the station can do, with that probability of being wrong."""
+        """Return whether that many streams a second exceed the station's capacity, at that error probability."""
         quantile = stdtrit(max(self.streams - 1, 1), 1 - level)
         return bool(per_s * (self.mean_s - quantile * self.error_s) > 1)
 
 
 def overload_of(findings: Findings) -> Overload | None:
-    """Return the verdict where requests come by themselves faster than they can be served; None else."""
+    """Return the verdict if requests arrive faster than they can be served; else None."""
     fleet, rows = findings.fleet, findings.rows
     if fleet.workload.arrivals is None or not fleet.in_turn or rows is None:
         return None
@@ -87,7 +87,7 @@ def overload_of(findings: Findings) -> Overload | None:
 
 
 def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
-    """How many streams open in a second: as the scenario says, or as the trace had them; NaN where all open at once."""
+    """Streams opened in a second, by the scenario or its trace; NaN if all open at once."""
     if isinstance(fleet.workload.arrivals, Poisson | Gamma):
         return fleet.workload.arrivals.per_s
     span_s = float(opened_s.max() - opened_s.min())
@@ -97,7 +97,7 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
     all_jobs, all_steps = _jobs(rows), _steps(rows)
-    held = all_jobs.where(all_jobs.station.among(ROUTER))  # who waits there waits for any drafter
+    routed = all_jobs.where(all_jobs.station.among(ROUTER))  # sessions at a router wait for any drafter
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
         group = (fleet.drafters if _is_drafter(station) else fleet.verifiers).group
@@ -105,10 +105,10 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
             continue
         own = rows.where(rows.station.among(station))
         if fleet.batch is not None:
-            jobs = jobs.where(jobs.after.among("join"))  # others wait in the pool for their turn
+            jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
         waiting = _waiting(jobs, steps.begun_s)
         if _is_drafter(station):
-            waiting += _waiting(held, steps.begun_s)
+            waiting += _waiting(routed, steps.begun_s)
         cycle_s = _cycle_s(fleet, station, steps)
         saturated = _full(fleet, station, own, steps) & (waiting > 0) & ~np.isnan(cycle_s)
         demand = _demand(
@@ -125,22 +125,22 @@ def _is_drafter(station: str) -> bool:
 
 
 def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
-    """Whether each step of a station takes as many as it ever can: one, the most of its group, a whole pool."""
+    """Return whether each step of a station is full: one session, the maximum of its group, or a whole pool."""
     if fleet.batch is not None:
         return _pool_is_full(fleet, own, steps)
-    if _is_drafter(station) and isinstance(fleet.drafters.group, Batch):  # what comes before a draft is of its group
+    if _is_drafter(station) and isinstance(fleet.drafters.group, AllWaiting):  # steps before a draft have its group
         drafts = np.flatnonzero(steps.kind.among("draft"))
         following = np.searchsorted(drafts, np.arange(len(steps)))
         members = at(steps.members[drafts], np.where(following < len(drafts), following, -1))
         return np.equal(members, fleet.drafters.group.most)
-    if not _is_drafter(station) and isinstance(fleet.verifiers.group, Batch):
+    if not _is_drafter(station) and isinstance(fleet.verifiers.group, AllWaiting):
         members = steps.members
         return np.asarray(members == fleet.verifiers.group.most)
     return np.ones(len(steps), dtype=bool)
 
 
 def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
-    """How long a station took from each step to its next; without a limit's wait where a limit may make it wait."""
+    """Return a station's time from each step to its next, without the wait for a rate limit."""
     cycle_s: Floats = steps.cycle_s
     if _is_drafter(station) and any(fleet.drafters.limits_per_s):
         overhead = fleet.drafter_times(0).overhead
@@ -149,20 +149,23 @@ def _cycle_s(fleet: Fleet, station: str, steps: Table) -> Floats:
 
 
 def _jobs(rows: Table) -> Table:
-    """Return what waited: station, asked_s and begun_s of each step of a stream, and `after`, what it came from."""
-    told = rows.where(~rows.event.among("view"))
-    before = Groups(told.station, told.tag).before()
-    begun = np.flatnonzero(told.event.among("start") & (before >= 0))
-    asked = before[begun]
+    """Return the waits: station, asked_s and begun_s of each step of a stream, and `after`, the step before."""
+    inputs = rows.where(~rows.event.among("view"))
+    before = Groups(inputs.station, inputs.tag).before()
+    begun = np.flatnonzero(inputs.event.among("start") & (before >= 0))
+    arrivals = before[begun]
     return Table.of(
-        station=told.station[begun], asked_s=told.time_s[asked], begun_s=told.time_s[begun], after=told.event[asked]
+        station=inputs.station[begun],
+        asked_s=inputs.time_s[arrivals],
+        begun_s=inputs.time_s[begun],
+        after=inputs.event[arrivals],
     )
 
 
 def _steps(rows: Table) -> Table:
     """Return each station's steps in order: kind, begun_s, members, duration_s, and cycle_s until the next begins.
 
-    `duration_s` is NaN of a step that never ended, `cycle_s` of a station's last.
+    `duration_s` is NaN for an unfinished step, `cycle_s` for a station's last.
     """
     begun, done = (rows.where(rows.event.among(event)) for event in ("start", "done"))
     steps = Groups(begun.station, begun.step)
@@ -178,14 +181,15 @@ def _steps(rows: Table) -> Table:
 
 
 def _waiting(jobs: Table, at_s: Floats) -> Integers:
-    """How many jobs wait on, as the steps that begin at these times begin."""
-    asked = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
+    """Return how many jobs remain waiting as the steps that begin at these times begin."""
+    arrived = np.searchsorted(np.sort(jobs.asked_s), at_s, side="right")
     begun = np.searchsorted(np.sort(jobs.begun_s), at_s, side="right")
-    return asked - begun
+    return arrived - begun
 
 
 def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
-    """Whether the pool of a `[batch]` has no room, as each step begins; of one that ends as a whole, as it began."""
+    """Return whether the pool of a `[batch]` is full as each step begins; for a batch that ends as a whole, as it
+    began."""
     assert fleet.batch is not None
     rule = fleet.batch.rule
     if rule.together:
@@ -200,10 +204,10 @@ def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
 
 
 def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool) -> _Demand | None:
-    """Return a station's demand, by its rows and steps; None where it was too seldom saturated to tell.
+    """Return a station's demand, from its rows and steps; None if it was saturated too rarely.
 
-    Kinds of steps that never were count with their plain times where steps do not grow (`singly`), else not at all:
-    with more to take in they would have been cheaper.
+    Kinds of steps that were never saturated count with their plain times if steps do not grow (`singly`), else not at
+    all: larger steps would have been cheaper per stream.
     """
     kinds = {kind: steps.where(steps.kind.among(kind)) for kind in steps.kind.present()}
     main = max(kinds.values(), key=lambda of_kind: float(np.nansum(of_kind.duration_s)))
@@ -212,7 +216,7 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
     begun = own.where(own.event.among("start"))
     of_streams = Groups(begun.tag)
     of_stream_s, variance = np.zeros(len(of_streams)), 0.0
-    share = len(of_streams) / len(streams)  # of the streams that come here, which is resolved as they are dealt
+    share = len(of_streams) / len(streams)  # streams of this station, resolved by how they are dealt
     for kind, of_kind in kinds.items():
         saturated = of_kind.where(of_kind.saturated)
         enough = len(saturated) > 1
@@ -231,13 +235,13 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
 
 
 def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
-    """Yield the demand on each target's rate limit: the time that it asks for the rounds of a stream."""
+    """Yield the demand on each target's rate limit: the time that it takes for the rounds of a stream."""
     limits, targets = fleet.drafters.limits_per_s, fleet.verifiers.count
     drafts = rows.where(at_drafter(rows) & rows.event.among("start") & rows.kind.among("draft"))
     of_streams = Groups(np.append(streams, drafts.tag))
-    asked = of_streams.counts()[of_streams.of[: len(streams)]] - 1
+    rounds = of_streams.counts()[of_streams.of[: len(streams)]] - 1
     for target in range(targets if any(limits) else 0):
-        limit, own = limits[min(target, len(limits) - 1)], asked[streams % targets == target]
+        limit, own = limits[min(target, len(limits) - 1)], rounds[streams % targets == target]
         if limit > 0 and len(own) > 1:
             share = len(own) / len(streams) / limit
             error = own.std(ddof=1) / np.sqrt(len(own))
@@ -245,7 +249,7 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 
 
 def _in_words(worst: str, beyond: list[str]) -> str:
-    """Name the bottleneck, with its verb: one station, or all of its kind where several are overloaded."""
+    """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
     words = {DRAFTER: "drafter", "verifier": "target", BATCH: "batch", "limit": "rate limit"}[kind]
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:

@@ -1,4 +1,4 @@
-"""What a fleet did in the last minute, and its metrics over that time."""
+"""Events and metrics of a fleet's last minute."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from fleet.records.metrics.devices import busy_s
 from fleet.records.metrics.window import Window
 
 SPAN_S = 60.0
-MAX_EVENTS = 5000  # that are kept of each kind
+MAX_EVENTS = 5000  # events kept of each kind
 
 Events = deque[tuple[float, ...]]
 
@@ -20,8 +20,8 @@ class Recent:
 
     - `rounds`: steps of targets: time_s, target, and the tokens that were committed, drafted and accepted.
     - `learned`: the same, as drafters learn it from the targets' next requests.
-    - `steps`: of drafters: when they ended and began, and their time on the device; NaN for other steps than drafts.
-    - `waits`: of requests for a draft: time_s, target, wait_s.
+    - `steps`: of drafters: their ends and starts, and their time on the device; NaN for other steps than drafts.
+    - `waits`: of draft requests: time_s, target, wait_s.
     """
 
     def __init__(self) -> None:
@@ -32,18 +32,18 @@ class Recent:
     ) -> list[dict[str, float]]:
         """Return metrics of the last minute by the names of the glossary, those of all targets first.
 
-        - `time_s`: now. `drafters`: how many there are. `running_since_s`: when their running steps began.
-        - `targets`: the targets whose throughput, acceptance_rate, wait_p50_s and wait_p90_s follow.
+        - `time_s`: now. `drafters`: their number. `running_since_s`: starts of their running steps.
+        - `targets`: the targets with their own throughput, acceptance_rate, wait_p50_s and wait_p90_s.
 
-        What is unknown is NaN.
+        Unknown values are NaN.
         """
-        known = self.rounds or self.learned
+        rounds_or_learned = self.rounds or self.learned
         begin_s = max(time_s - SPAN_S, 0.0)
-        for events in (known, self.steps, self.waits):
-            if len(events) == MAX_EVENTS:  # it does not reach back further
+        for events in (rounds_or_learned, self.steps, self.waits):
+            if len(events) == MAX_EVENTS:  # the ring does not reach back further
                 begin_s = max(begin_s, events[0][0])
         window = Window(np.array([begin_s, max(time_s, begin_s + 1e-9)]))
-        rounds = _table(known, "time_s", "target", "committed", "drafted", "accepted")
+        rounds = _table(rounds_or_learned, "time_s", "target", "committed", "drafted", "accepted")
         waits = _table(self.waits, "time_s", "target", "wait_s")
         running = ((time_s, min(since_s, time_s), np.nan) for since_s in running_since_s)
         steps = _table([*self.steps, *running], "ended_s", "begun_s", "service_s")

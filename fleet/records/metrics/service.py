@@ -1,4 +1,4 @@
-"""What users get: requests that meet their goals, and how much faster their tokens come than by plain decoding."""
+"""Users' view: requests that meet their goals, and the speedup over plain decoding."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from fleet.scenario.slo import Slo, miss
 
 
 def meets(slo: Slo, times_s: Mapping[str, Floats]) -> Bools:
-    """Return which requests meet all goals, from their times by name; a time that a request has not meets its goal."""
+    """Return which requests meet all goals, from their times by name; a time that a request lacks meets its goal."""
     good = np.ones(len(next(iter(times_s.values()))), dtype=bool)
     for name, limit_s in slo.limits_s.items():
         good &= ~(miss(times_s[name], limit_s) > 0)
@@ -22,7 +22,7 @@ def meets(slo: Slo, times_s: Mapping[str, Floats]) -> Bools:
 
 
 def goodput(window: Window, slo: Slo | None, ended_s: Floats, times_s: Mapping[str, Floats]) -> dict[str, Metric]:
-    """Good requests a second, and their share of those that completed in the window; `ended_s`: when each did."""
+    """Good requests a second, and their share of those completed in the window; `ended_s`: completion times."""
     if slo is None:
         return {}
     good = meets(slo, times_s).astype(float)
@@ -33,9 +33,9 @@ def goodput(window: Window, slo: Slo | None, ended_s: Floats, times_s: Mapping[s
 
 
 def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """How many times as fast a user's tokens come as by plain decoding: the plain step's time over the mean TPOT.
+    """Speedup of a user's tokens over plain decoding: the plain step's time over the mean TPOT.
 
-    That step is one in the middle of the texts that the requests had.
+    The plain step is one in the middle of the requests' texts.
     """
     tpot = metrics.get("tpot_s")
     context = float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan

@@ -1,7 +1,7 @@
-"""How long a run is beside the time in which its queues forget: what decides whether an interval is printed.
+"""A run's length relative to the relaxation time of its queues, which decides whether an interval is printed.
 
-The criterion does not look at the metric itself: a run that was lucky looks steadier than it is, and dropping the
-intervals of the others would leave those that miss.
+The criterion does not use the metric itself: a lucky run looks more stationary than it is, and a rule that keeps the
+intervals of lucky runs keeps those that miss the truth.
 """
 
 import math
@@ -16,17 +16,17 @@ from fleet.records.metrics.window import Floats, Window
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.resolved import Fleet
 
-CELLS = 512  # of the window, for the number of requests in the system
+CELLS = 512  # samples of the number of requests in the system, over the window
 
 
 def relaxation_s(findings: Findings, window: Window) -> float:
     """Return the integrated autocorrelation time of the fleet's slowest queue, in seconds; infinite at overload.
 
-    Measurements that lie further apart are nearly independent, so a run of length T is worth T / relaxation_s of them.
-    With open arrivals it is that of a station with the offered load rho of the busiest one, from the asymptotic
-    variance of M/M/1, 2 (1 + rho) / (1 - rho)^2 times the work w of a request there, with the heavy-traffic factor
-    (c_a^2 + c_w^2) / 2 of general arrivals and work. Where steps serve several requests, load says nothing, and it is
-    estimated from the number of requests in the system over time. In a closed loop it is half a round of a stream.
+    Measurements that lie further apart are nearly independent: a run of length T has T / relaxation_s of them. With
+    open arrivals it is that of a station with the busiest one's offered load rho, from the asymptotic variance of
+    M/M/1, 2 (1 + rho) / (1 - rho)^2 times the work w of a request there, with the heavy-traffic factor (c_a^2 +
+    c_w^2) / 2 of general arrivals and work. If steps serve several requests, it is estimated from the number of
+    requests in the system over time instead. In a closed loop it is half a round of a stream.
     """
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
     if fleet.workload.arrivals is None or rows is None:
@@ -46,22 +46,22 @@ def relaxation_s(findings: Findings, window: Window) -> float:
     else:
         per_s, variability = float(1 / gaps_s.mean()), float(gaps_s.var() / gaps_s.mean() ** 2)
     times_s = [of_device_s(work_s, per_s, variability, len(arrivals_s)) for work_s in work]
-    return max(times_s, default=window.length_s / CELLS)  # where no work takes any time, nothing queues
+    return max(times_s, default=window.length_s / CELLS)  # nothing queues without work
 
 
 def places_of(fleet: Fleet) -> int:
-    """How many streams decode at a time; where every request is one of its own, the batch's or verifiers' places."""
+    """Concurrent streams; if every request is its own stream, the places of the batch or of the verifiers."""
     if fleet.streams:
         return fleet.streams
     return fleet.batch.rule.size if fleet.batch is not None else fleet.verifiers.count
 
 
 def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
-    """The work of each arrival on each device that it visits, device by device; None where steps are shared."""
+    """Work of each arrival on each device, device by device; None if steps are shared."""
     done = rows.where(rows.event.among("done") & (rows.duration_s > 0))
     if len(Groups(done.station, done.step)) < len(done):
         return None
-    # Stations without a device of a name are devices of their own; others are known by the side of their device.
+    # Stations without a named device are devices of their own; others are identified by their device's side.
     drafting, own = at_drafter(done), done.station.codes
     sides = fleet.drafters.device, fleet.verifiers.device
     drafters, verifiers = (-1 - sides.index(device) if device else own for device in sides)
@@ -72,10 +72,10 @@ def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
 
 
 def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int) -> float:
-    """Return the time of one device, in seconds, from the work that each of its arrivals brought, in seconds.
+    """Return the relaxation time of one device, in seconds, from the work of each of its arrivals, in seconds.
 
-    `per_s`, `variability`: rate of all arrivals, and squared coefficient of variation of the gaps between them.
-    `arrivals`: how many there were, with those that did not visit this device.
+    - `per_s`, `variability`: rate of all arrivals, and squared coefficient of variation of their gaps.
+    - `arrivals`: number of all arrivals, including those that did not visit this device.
     """
     load = per_s * work_s.sum() / arrivals
     if load >= 1:
@@ -85,7 +85,7 @@ def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int)
 
 
 def _of_number_inside_s(rows: Table, commits: Table, window: Window) -> float:
-    """Integrated autocorrelation time of the number of requests inside, by Geyer's initial monotone sequence."""
+    """Integrated autocorrelation time of the number of requests in the system, by Geyer's initial monotone sequence."""
     joins = rows.where(rows.event.among("join"))
     opened_s = np.sort(joins.time_s[requests_of(joins).first])
     closed_s = np.sort(requests_of(commits).largest(commits.time_s))

@@ -15,15 +15,15 @@ COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which
 
 
 def requests_of(rows: Table) -> Groups:
-    """Group rows by what names a request: its stream and its number."""
+    """Group rows by request: stream and number."""
     return Groups(rows.tag, rows.request)
 
 
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    Tokens beyond a request's goal are dropped, not committed; so is what a target had committed of a request when its
-    process died.
+    `from_draft`: how many of them were drafted. Tokens beyond a request's goal are not committed, nor are those of a
+    request whose target's process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
@@ -32,28 +32,33 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
+    room = goal - done.base
+    return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
-    """Return one row a round: a draft with its way and its verification, as `rounds_of` tells.
+    """Return one row for each round: a draft with its transfer and its verification, as `rounds_of`.
 
-    Ahead of its target a drafter is not asked and does not wait, so a round is a verification there, and the table that
+    If a drafter drafts ahead, it has no requests and no waits. A round is then a verification, and the table is that
     of `verifications_of`.
     """
     return rounds_of(rows) if fleet.in_turn else verifications_of(rows)
 
 
 def rounds_of(rows: Table) -> Table:
-    """Return one row for each round that was drafted; NaN where a later part of it is missing.
+    """Return one row for each drafted round; NaN where a later part of it is missing.
 
-    Times in seconds: drafted_s and verified_s when the two steps ended, service_s (S) and verify_s (t_v) how long they
-    took on their devices, wait_s (T_wait) from the request's arrival until its group was begun, idle_gap_s the
-    drafter's idleness before that, return_s (Z) until the next request arrived, at_target_s from the draft's arrival
-    until it was verified. asked_s is when the request would have reached its drafter if no router had held it: that
-    time is part of wait_s. Each difference is taken on one host's clock. draft_tokens and
-    acceptance_length in tokens; request_bytes and draft_bytes on the wire.
-    Of a repeated message or step the first counts.
+    - `drafted_s`, `verified_s`: ends of the two steps.
+    - `service_s` (S), `verify_s` (t_v): their time on the device.
+    - `wait_s` (T_wait): from the request's arrival until its group began, a router's delay included.
+    - `asked_s`: arrival of the request at its drafter without a router's delay.
+    - `idle_gap_s`: the drafter's idle time before the group.
+    - `return_s` (Z): from the draft until the next request arrived.
+    - `at_target_s`: from the draft's arrival until it was verified.
+    - `draft_tokens`, `acceptance_length`: in tokens. `request_bytes`, `draft_bytes`: on the wire.
+
+    Times are in seconds; each difference is taken on one host's clock. Of a repeated message or step the first
+    counts.
     """
     drafting = at_drafter(rows) | rows.kind.among("draft")
     done, routed = rows.event.among("done"), rows.station.among(ROUTER)
@@ -73,7 +78,7 @@ def rounds_of(rows: Table) -> Table:
         asked_s = reached_s - (at(rows.time_s, sent) - at(rows.time_s, came))
     returned_s = _of_next_round(rows, rounds, asked_s)
 
-    of = rounds.of[np.sort(drafted[drafted >= 0])]  # the rounds that were drafted, in that order
+    of = rounds.of[np.sort(drafted[drafted >= 0])]  # the drafted rounds, in that order
     drafts = rows.where(drafted[of])
     table = Table.of(
         tag=drafts.tag,
@@ -97,7 +102,7 @@ def rounds_of(rows: Table) -> Table:
 
 
 def with_differences(rounds: Table) -> Table:
-    """Return rounds with the times that lie between others: wait_s, return_s, at_target_s."""
+    """Return rounds with the differences of times: wait_s, return_s, at_target_s."""
     return rounds.plus(
         wait_s=rounds.begun_s - rounds.asked_s,
         return_s=rounds.returned_s - rounds.drafted_s,
@@ -106,7 +111,7 @@ def with_differences(rounds: Table) -> Table:
 
 
 def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:
-    """Return for each round the value of the round after it in its request; NaN where there is none."""
+    """Return for each round the value of its request's next round; NaN if there is none."""
     tag, request, epoch = (key[rounds.first] for key in (rows.tag, rows.request, rows.epoch))
     follows = (tag[1:] == tag[:-1]) & (request[1:] == request[:-1]) & (epoch[1:] == epoch[:-1] + 1)
     after = np.full(len(rounds), np.nan)
@@ -115,9 +120,9 @@ def _of_next_round(rows: Table, rounds: Groups, values: Floats) -> Floats:
 
 
 def verifications_of(rows: Table) -> Table:
-    """Return one row a session and verification: verified_s, draft_tokens, and acceptance_length of them.
+    """Return one row for each session and verification: verified_s, draft_tokens, and acceptance_length.
 
-    Nothing is cut at the request's goal. `ratio` and `kld` are what the verifier learned besides, 0 where unknown.
+    Lengths are not cut at the request's goal. `ratio` and `kld` are the verifier's signals, 0 if unknown.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among("verify"))
     done = done.where(np.sort(Groups(done.tag, done.request, done.base).first))

@@ -1,4 +1,4 @@
-"""The part of a run that counts, and the estimates with intervals that come out of it."""
+"""The measurement window of a run, and its estimates with intervals."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,9 @@ from fleet.records.metrics.glossary import percentile_name
 from fleet.records.metrics.intervals import NO_INTERVAL, Interval, batch_interval, drifts, quantile_levels
 
 Floats = NDArray[np.float64]
-LEAST_RELAXATIONS = 50  # that a run must be long for an interval of a mean: its coverage is then 92 % or more
+LEAST_RELAXATIONS = 50  # relaxation times that a run needs for an interval of a mean: coverage is then 92 % or more
 LEVELS = (0.5, 0.9, 0.99)  # of the percentiles of a metric
-LEAST_BEYOND = 10  # of them, and of the values, that must lie beyond a quantile
+LEAST_BEYOND = 10  # relaxation times, and values, that must lie beyond a quantile
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -21,13 +21,13 @@ class Metric(msgspec.Struct, frozen=True):
 
     Keys:
         value (the metric's): The estimate.
-        low (the metric's): Lower end of its 95 % interval; NaN where there is none.
-        high (the metric's): Upper end of its 95 % interval; NaN where there is none.
+        low (the metric's): Lower end of its 95 % interval; NaN if there is none.
+        high (the metric's): Upper end of its 95 % interval; NaN if there is none.
         unit: Its unit.
-        times_longer (runs): How many times as long the run would have to be for an interval: 1 where it is long enough,
-            or where the quantity has none; infinite where no length is enough, since more is offered than is carried.
-        drifting: Whether it has no interval because it was still changing over the run; `times_longer` is then a guess.
-        p50: The median of what `value` is the mean of.
+        times_longer (runs): Factor by which the run is too short for an interval: 1 if it is long enough, or if the
+            quantity has no interval; infinite at overload.
+        drifting: Whether it has no interval because it changed throughout the run; `times_longer` is then a guess.
+        p50: Median of the values; `value` is their mean.
         p90: Its 90th percentile.
         p99: Its 99th percentile.
     """
@@ -44,13 +44,13 @@ class Metric(msgspec.Struct, frozen=True):
 
     @property
     def percentiles(self) -> dict[str, "Metric"]:
-        """The percentiles that it has, by their fields' names."""
+        """Its percentiles, by field name."""
         fields = {"p50": self.p50, "p90": self.p90, "p99": self.p99}
         return {field: metric for field, metric in fields.items() if metric is not None}
 
 
 def percentile_values(metric: Metric) -> list[float | None]:
-    """Return the values of the three percentiles; None for those that it does not have."""
+    """Return the values of the three percentiles; None for missing ones."""
     return [None if each is None else each.value for each in (metric.p50, metric.p90, metric.p99)]
 
 
@@ -64,9 +64,9 @@ def with_percentiles(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
 
 
 def without_intervals(metrics: Mapping[str, Metric], times_longer: float) -> dict[str, Metric]:
-    """Return the metrics' values alone.
+    """Return the metrics without intervals.
 
-    `times_longer`: of those that could have an interval, in this run or in a longer one; a count has none.
+    - `times_longer`: set for metrics that can have an interval in this or a longer run; counts cannot.
     """
     bare = {}
     for name, metric in metrics.items():
@@ -77,10 +77,11 @@ def without_intervals(metrics: Mapping[str, Metric], times_longer: float) -> dic
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The part of a run that counts, in equal batches, and estimates from what falls into them.
+    """The measurement window of a run in equal batches, and estimates over them.
 
-    `edges_s`, shape (batches + 1,): ends of the batches in seconds since the run began. A batch includes its end, not
-    its beginning. `relaxations`: how many times as long the window is as its slowest queue remembers (`steady.py`).
+    - `edges_s`, shape (batches + 1,): batch boundaries in seconds since the run began. A batch includes its end, not
+      its beginning.
+    - `relaxations`: length of the window over the relaxation time of the slowest queue (`steady.py`).
     """
 
     edges_s: Floats
@@ -97,19 +98,19 @@ class Window(msgspec.Struct, frozen=True):
         return self.length_s / (len(self.edges_s) - 1)
 
     def inside(self, time_s: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether each time falls into the window; NaN does not."""
+        """Return whether each time is in the window; NaN is not."""
         times_s = np.asarray(time_s, dtype=float)
         inside: NDArray[np.bool_] = (times_s > self.edges_s[0]) & (times_s <= self.edges_s[-1])
         return inside
 
     def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
-        """Sum `values` over each batch, by the times that they belong to, or count these times: shape (batches,)."""
+        """Sum `values` over each batch by their times, or count the times: shape (batches,)."""
         return self._sums_by(time_s)(values)
 
     def _sums_by(self, time_s: ArrayLike) -> Callable[[ArrayLike | None], Floats]:
-        """Return the function that sums values over each batch, as `sums` does, by these times."""
+        """Return the function that sums values over each batch, as `sums`, by these times."""
         times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
-        if _ascend(times_s):  # as most do: a batch is then a slice
+        if _ascend(times_s):  # the usual case: a batch is then a slice
             ends = np.searchsorted(times_s, self.edges_s, side="right")
             counts = np.diff(ends).astype(np.float64)
             some = counts > 0
@@ -133,22 +134,22 @@ class Window(msgspec.Struct, frozen=True):
         return of_batches
 
     def within(self, begun_s: Floats, ended_s: Floats) -> Floats:
-        """How long stretches of time lie within each batch, summed over them: shape (batches,).
+        """Total time of the intervals within each batch: shape (batches,).
 
-        Each counts where it ends, and what of it lies before a batch's beginning belongs to those before.
+        An interval counts at its end, and its part before a batch's beginning belongs to earlier batches.
         """
         across = ((begun_s < edge_s) & (ended_s > edge_s) for edge_s in self.edges_s)
         early_s = [float((edge_s - begun_s[those]).sum()) for edge_s, those in zip(self.edges_s, across, strict=True)]
         return self.sums(ended_s, ended_s - begun_s) + np.diff(early_s)
 
     def rate(self, sums: Floats, unit: str) -> Metric:
-        """Build what there is a second from sums over batches; interval by batch means."""
+        """Return the rate of sums over batches; interval by batch means."""
         return self._estimate(float(sums.sum() / self.length_s), sums / self.batch_s, unit)
 
     def ratio(self, above: Floats, below: Floats, unit: str) -> Metric:
-        """Build the ratio of two totals from sums over batches; interval by the delta method. NaN for x / 0.
+        """Return the ratio of two totals from sums over batches; interval by the delta method. NaN for x / 0.
 
-        Batches in which nothing happened, 0 / 0, are left out.
+        Batches with 0 / 0 are left out.
         """
         if below.sum() <= 0:
             return Metric(math.nan, *NO_INTERVAL, unit)
@@ -158,32 +159,33 @@ class Window(msgspec.Struct, frozen=True):
         return self._estimate(value, value + (above - value * below) / below.mean(), unit)
 
     def mean(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
-        """Build the mean of the known values, by the times that they belong to; interval by the delta method."""
+        """Return the mean of the finite values, by their times; interval by the delta method."""
         times_s, numbers = np.asarray(time_s, dtype=float), np.asarray(values)
-        known = numbers.dtype.kind != "f" or ~np.isnan(numbers)
-        if not np.all(known):
-            times_s, numbers = times_s[known], numbers[known]
+        finite = numbers.dtype.kind != "f" or ~np.isnan(numbers)
+        if not np.all(finite):
+            times_s, numbers = times_s[finite], numbers[finite]
         sums = self._sums_by(times_s)
         return self.ratio(sums(numbers), sums(None), unit)
 
     def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
-        """Build the mean, as `mean` does, with its percentiles, as `quantiles` does."""
+        """Return the mean, as `mean`, with its percentiles, as `quantiles`."""
         p50, p90, p99 = self.quantiles(time_s, values, LEVELS, unit)
         return msgspec.structs.replace(self.mean(time_s, values, unit), p50=p50, p90=p90, p99=p99)
 
     def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
-        """Build the quantile at `level` in (0, 1) of the known values; interval between two of the ordered values."""
+        """Return the quantile at `level` in (0, 1) of the finite values; its interval lies between two ordered
+        values."""
         return self.quantiles(time_s, values, [level], unit)[0]
 
     def quantiles(self, time_s: ArrayLike, values: ArrayLike, levels: Sequence[float], unit: str) -> list[Metric]:
-        """Build the quantiles at several levels, as `quantile` does."""
+        """Return the quantiles at several levels, as `quantile`."""
         times_s, sample = self._known_inside(time_s, values)
         if not len(sample):
             return [Metric(math.nan, *NO_INTERVAL, unit)] * len(levels)
         found = [float(value) for value in np.quantile(sample, levels)]
         needed = [
             round(LEAST_BEYOND / min(level, 1 - level), 6) for level in levels
-        ]  # 1 - 0.9 is a little less than 0.1
+        ]  # 1 - 0.9 is slightly less than 0.1
         longer = [max(self._times_longer(least), least / len(sample)) for least in needed]
         if 1 in longer and self.mean(times_s, sample, unit).drifting:
             return [
@@ -205,28 +207,28 @@ class Window(msgspec.Struct, frozen=True):
         ]
 
     def _known_inside(self, time_s: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
-        """Return the times that fall into the window and the values that belong to them, of the known values."""
+        """Return the times in the window and their values, for finite values."""
         times_s, sample = np.asarray(time_s, dtype=float), np.asarray(values, dtype=float)
         if _ascend(times_s):
             first, end = np.searchsorted(times_s, self.edges_s[[0, -1]], side="right")
             times_s, sample = times_s[first:end], sample[first:end]
-            known = ~np.isnan(sample)
-            if known.all():
+            finite = ~np.isnan(sample)
+            if finite.all():
                 return times_s, sample
         else:
-            known = self.inside(times_s) & ~np.isnan(sample)
-        return times_s[known], sample[known]
+            finite = self.inside(times_s) & ~np.isnan(sample)
+        return times_s[finite], sample[finite]
 
     def count(self, time_s: ArrayLike, unit: str) -> Metric:
-        """Count what happened; a count has no interval."""
+        """Return a count, which has no interval."""
         return Metric(float(self.inside(time_s).sum()), *NO_INTERVAL, unit)
 
     def _times_longer(self, needed: float = LEAST_RELAXATIONS) -> float:
-        """How many times as long the window would have to be for that many relaxations, and for LEAST_RELAXATIONS."""
+        """Factor by which the window is too short for that many relaxation times, and for LEAST_RELAXATIONS."""
         return max(1.0, max(needed, LEAST_RELAXATIONS) / self.relaxations) if self.relaxations > 0 else math.inf
 
     def _estimate(self, value: float, means: Floats, unit: str) -> Metric:
-        """Put the interval around a value whose batch means these are, if the run is long enough and steady."""
+        """Add the interval to a value with these batch means, if the run is long enough and stationary."""
         times_longer = self._times_longer()
         if times_longer == 1 and drifts(means):
             return _still_changing(value, unit)
@@ -238,12 +240,12 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def _ascend(times_s: Floats) -> bool:
-    """Whether times are in order; NaN is not."""
+    """Return whether times are sorted; NaN is not."""
     return bool((times_s[1:] >= times_s[:-1]).all())
 
 
 def _places(shares: Interval, count: int) -> tuple[int, int]:
-    """Places of the ordered values, of so many, between which a quantile lies; the first for none."""
+    """Indices of the ordered values that enclose a quantile; the first for none."""
     if math.isnan(shares[0]):
         return 0, 0
     low, high = math.floor(shares[0] * count) - 1, math.ceil(shares[1] * count)
@@ -255,7 +257,8 @@ def _still_changing(value: float, unit: str) -> Metric:
 
 
 def _within(interval: Interval, value: float, means: Floats, unit: str) -> Interval:
-    """Cut what cannot be off an interval: below zero where no batch is, above one for shares; it holds its value."""
+    """Clip an interval to possible values: at least 0 if all batches are, at most 1 for shares; it contains its
+    value."""
     low, high = interval
     if means.min() >= 0:
         low = max(low, 0.0)

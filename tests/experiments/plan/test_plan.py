@@ -11,13 +11,13 @@ from msgspec.structs import replace
 import specfleet
 from experiments.plan.answer import Plan
 from experiments.plan.make import make_plan
-from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
+from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from experiments.plan.trials import try_out
 from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
-from fleet.scenario.scenario import Device, Poisson
+from fleet.scenario.scenario import Poisson, SharedDevice
 from sim.run import simulate
 from specfleet.cli.plan import print_plan
 from tests.helpers.grids import held
@@ -56,7 +56,7 @@ def test_the_chosen_fleet_is_the_full_grids_best(number: int) -> None:
 
 def test_every_kind_of_fleet_is_simulated(closed: Plan, serving: Plan) -> None:
     for plan in (closed, serving):
-        assert {row.kind for row in plan.rows if row.known == "simulated"} == {APART, COLOCATED, PLAIN}
+        assert {row.kind for row in plan.rows if row.method == "simulated"} == {APART, COLOCATED, PLAIN}
 
 
 def test_the_answer_has_its_five_lines(closed: Plan, serving: Plan) -> None:
@@ -139,7 +139,7 @@ def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_pa
 
 def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
     question = question_of(0)
-    plain = Shape(PLAIN, 0, 5)
+    plain = FleetShape(PLAIN, 0, 5)
     part = try_out(question, plain, 0).values["throughput"]
     base = question.pairs[0].base
     whole = msgspec.structs.replace(base, drafters=type(base.drafters)(count=0))
@@ -155,7 +155,7 @@ def test_equations_are_printed_with_their_error(
     for plan, metric, off in ((closed, "tokens_per_s", 0.15), (serving, "tpot_s", 0.25)):
         assert plan.approximation is not None
         assert plan.approximation.metric == metric
-        assert plan.approximation.fleets == sum(row.known == "simulated" for row in plan.rows)
+        assert plan.approximation.fleets == sum(row.method == "simulated" for row in plan.rows)
         assert 0 < plan.approximation.mean <= plan.approximation.worst < off
         print_plan(plan)
         printed = capsys.readouterr().out
@@ -168,7 +168,7 @@ def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind
     question = question_of(1003)
     (pair,) = question.pairs
     own = replace(pair.base.drafters, device="own"), replace(pair.base.verifiers, device="own")
-    together = {"devices": {"own": Device("one-process")}, "drafters": own[0], "verifiers": own[1]}
+    together = {"devices": {"own": SharedDevice("one-process")}, "drafters": own[0], "verifiers": own[1]}
     question = replace(question, pairs=(replace(pair, colocated=replace(pair.base, link=None, **together)),))
     fleets = [one for one in screen(question) if one.shape.kind == kind and math.isfinite(one.tpot_s)]
     carried = [one for one in fleets if one.target_load < 0.9 and one.shape.targets in (2, 5)][:3]
@@ -235,12 +235,12 @@ def test_make_plan_needs_step_times() -> None:
 def test_the_scenarios_prices_and_goals_are_defaults(closed: Plan) -> None:
     prices, goal = {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}, {"tpot_s": 1e3, "ttft_s": 1e3}
     tables = SMALL | {"cost": prices, "slo": goal}
-    told = {key: value for key, value in PAIR.items() if key != "cost"}
-    by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
+    options = {key: value for key, value in PAIR.items() if key != "cost"}
+    by_scenario = specfleet.plan("star", tables, vary=FEW, jobs=1, least="slo_attainment=99%", **options)
     assert by_scenario.chosen == closed.chosen
     assert by_scenario.unit == "EUR"
     assert by_scenario.metrics["cost_per_million"].value == closed.metrics["cost_per_million"].value
     (goal_met,) = by_scenario.goals
     assert (goal_met.metric, goal_met.limit, goal_met.state) == ("slo_attainment", 0.99, "met")
     with pytest.raises(InputError, match=r"slo_attainment is the share of requests that meet \[slo\]"):
-        specfleet.plan("star", SMALL, vary=FEW, jobs=1, least="slo_attainment=99%", **told)
+        specfleet.plan("star", SMALL, vary=FEW, jobs=1, least="slo_attainment=99%", **options)

@@ -43,11 +43,11 @@ def test_a_page_loads_nothing_else_and_its_script_runs(browser: Browser, page: P
 
 def test_even_a_script_in_it_cannot_send_anything(browser: Browser) -> None:
     """The policy in the page keeps it from asking a server of this host, which is there and waits."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Waiting(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             pass
@@ -55,12 +55,12 @@ def test_even_a_script_in_it_cannot_send_anything(browser: Browser) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Waiting) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        told = browser.value(f"fetch('{address}/a').then(() => 'sent', () => 'refused')")
+        outcome = browser.value(f"fetch('{address}/a').then(() => 'sent', () => 'refused')")
         loading = f"i.onerror = () => done('refused'); i.src = '{address}/b'"
         image = f"new Promise(done => {{ const i = new Image(); {loading}; }})"
-        assert (told, browser.value(image)) == ("refused", "refused")
+        assert (outcome, browser.value(image)) == ("refused", "refused")
         server.shutdown()
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.parametrize("column", [0, 2, -1])

@@ -1,4 +1,4 @@
-"""What the compiled loop found, where no records are wanted: the tables that metrics are computed from."""
+"""The tables of metrics, from the step log of the compiled loop."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,11 +8,9 @@ from fleet.records.columns import Column, Integers, Table, Words
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.tables import with_differences
 from fleet.scenario.resolved import Fleet
-from sim.fast.arrays import Star
+from sim.fast.arrays import StarArrays
 from sim.fast.kernel import (
     ARRIVED_S,
-    ASKED_BYTES,
-    ASKED_S,
     AT_BASE,
     BEGUN_S,
     COMMIT_COLUMNS,
@@ -27,19 +25,21 @@ from sim.fast.kernel import (
     OF_REQUEST,
     OF_TOKENS,
     PREFILL,
+    REQUEST_BYTES,
+    REQUESTED_S,
     VERIFIED,
     VERIFY,
     WAS_ACCEPTED,
     Array,
-    Told,
+    StepLog,
 )
 from sim.fast.table import KINDS, station_names
 
 
-def room_for(rounds: int, requests: int) -> Told:
-    """Return room for about so many rounds of so many requests."""
+def allocate_log(rounds: int, requests: int) -> StepLog:
+    """Allocate a step log for about so many rounds of so many requests."""
     steps = rounds + requests
-    return Told(
+    return StepLog(
         np.empty((DRAFT_COLUMNS[0], rounds)),
         np.empty((DRAFT_COLUMNS[1], rounds), dtype=np.int32),
         np.empty((COMMIT_COLUMNS[0], steps)),
@@ -49,23 +49,23 @@ def room_for(rounds: int, requests: int) -> Told:
     )
 
 
-def with_more_room(told: Told) -> Told:
-    """Return the same findings with room for twice the rounds."""
+def with_double_capacity(log: StepLog) -> StepLog:
+    """Return the same log with twice the capacity."""
     names = ("draft_times", "drafts", "commit_times", "commits")
-    doubled = {name: np.concatenate([old, np.empty_like(old)], axis=1) for name, old in zip(names, told, strict=False)}
-    return told._replace(**doubled)
+    doubled = {name: np.concatenate([old, np.empty_like(old)], axis=1) for name, old in zip(names, log, strict=False)}
+    return log._replace(**doubled)
 
 
-def findings_of_told(fleet: Fleet, star: Star, told: Told) -> Findings:
-    """Return the findings of a loop that is over."""
+def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
+    """Return the tables of a finished simulation."""
     clock, speculates = star.clocks[0], fleet.drafters.count > 0
-    told = Told(
-        told.draft_times[:, : clock["drafts"]],
-        told.drafts[:, : clock["drafts"]],
-        told.commit_times[:, : clock["commits"]],
-        told.commits[:, : clock["commits"]],
-        told.prefills[:, : clock["prefills"]],
-        told.prefilled[:, : clock["prefills"]],
+    log = StepLog(
+        log.draft_times[:, : clock["drafts"]],
+        log.drafts[:, : clock["drafts"]],
+        log.commit_times[:, : clock["commits"]],
+        log.commits[:, : clock["commits"]],
+        log.prefills[:, : clock["prefills"]],
+        log.prefilled[:, : clock["prefills"]],
     )
     drafters, targets, tags = (
         np.repeat(star.streams[name], np.diff(star.streams["last"], prepend=-1))
@@ -73,28 +73,29 @@ def findings_of_told(fleet: Fleet, star: Star, told: Told) -> Findings:
     )  # of each request
     return Findings(
         fleet=fleet,
-        commits=_commits(star, tags, told),
+        commits=_commits(star, tags, log),
         requests=_requests(fleet, star, tags),
-        rounds=_rounds(star, tags, told) if speculates else None,
-        verified=_verified(told) if speculates else None,
-        draft_steps=_draft_steps(fleet, drafters, told),
-        other_steps=_other_steps(fleet, targets, told),
-        drafters=len(np.unique(drafters[told.prefilled[0]])),
+        rounds=_rounds(star, tags, log) if speculates else None,
+        verified=_verified(log) if speculates else None,
+        draft_steps=_draft_steps(fleet, drafters, log),
+        other_steps=_other_steps(fleet, targets, log),
+        drafters=len(np.unique(drafters[log.prefilled[0]])),
     )
 
 
-def _commits(star: Star, tags: Integers, told: Told) -> Table:
-    request = told.commits[OF_REQUEST]
-    room = star.requests["goal"][request] - told.commits[AT_BASE]
+def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
+    request = log.commits[OF_REQUEST]
+    left = star.requests["goal"][request] - log.commits[AT_BASE]
     return Table.of(
-        time_s=told.commit_times[ENDED_S],
+        time_s=log.commit_times[ENDED_S],
         tag=tags[request],
-        duration_s=told.commit_times[LASTED_S],
-        committed=np.minimum(told.commits[WAS_ACCEPTED] + 1, room),
+        duration_s=log.commit_times[LASTED_S],
+        committed=np.minimum(log.commits[WAS_ACCEPTED] + 1, left),
+        from_draft=np.minimum(log.commits[WAS_ACCEPTED], left),
     )
 
 
-def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
+def _requests(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
     requests = star.requests
     last = np.zeros(len(requests), dtype=bool)
     last[star.streams["last"]] = fleet.streams > 0
@@ -112,40 +113,40 @@ def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
     ).where(np.lexsort((requests["number"], tags)))
 
 
-def _rounds(star: Star, tags: Integers, told: Told) -> Table:
-    """The rounds; a column is made when it is asked for."""
-    times, numbers, ends = told.draft_times, told.drafts, told.commit_times
+def _rounds(star: StarArrays, tags: Integers, log: StepLog) -> Table:
+    """Return the rounds. Columns are computed at first use."""
+    times, numbers, ends = log.draft_times, log.drafts, log.commit_times
     following = numbers[NEXT_DRAFT]
     made: dict[str, Callable[[], Column]] = {
         "tag": lambda: tags[numbers[OF_REQUEST]],
         "drafted_s": lambda: times[ENDED_S],
         "service_s": lambda: times[LASTED_S],
         "draft_tokens": lambda: numbers[OF_TOKENS],
-        "asked_s": lambda: times[ASKED_S],
-        "request_bytes": lambda: times[ASKED_BYTES],
+        "asked_s": lambda: times[REQUESTED_S],
+        "request_bytes": lambda: times[REQUEST_BYTES],
         "begun_s": lambda: times[GROUP_BEGUN_S],
         "idle_gap_s": lambda: times[GAP_S],
         "arrived_s": lambda: times[ARRIVED_S],
         "draft_bytes": lambda: star.means.draft_bytes[numbers[OF_TOKENS]],
         "verified_s": lambda: ends[ENDED_S][numbers[VERIFIED]],
         "verify_s": lambda: ends[LASTED_S][numbers[VERIFIED]],
-        "returned_s": lambda: np.where(following >= 0, times[ASKED_S][following], np.nan),
+        "returned_s": lambda: np.where(following >= 0, times[REQUESTED_S][following], np.nan),
     }
     return with_differences(Table(len(following), list(made), lambda name: made[name]()))
 
 
-def _verified(told: Told) -> Table:
-    verified = np.flatnonzero(told.commits[OF_KIND] == VERIFY)
+def _verified(log: StepLog) -> Table:
+    verified = np.flatnonzero(log.commits[OF_KIND] == VERIFY)
     return Table.of(
-        verified_s=told.commit_times[ENDED_S][verified],
-        draft_tokens=told.commits[OF_TOKENS][verified],
-        acceptance_length=told.commits[WAS_ACCEPTED][verified],
+        verified_s=log.commit_times[ENDED_S][verified],
+        draft_tokens=log.commits[OF_TOKENS][verified],
+        acceptance_length=log.commits[WAS_ACCEPTED][verified],
     )
 
 
-def _draft_steps(fleet: Fleet, drafters: Integers, told: Told) -> Table:
-    """All steps of drafters: prefills stand before the drafts that ended after them."""
-    (of, places), times, count = told.prefilled, told.prefills, told.drafts.shape[1]
+def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
+    """Return the steps of drafters: drafts and prefills, in the order of their ends."""
+    (of, places), times, count = log.prefilled, log.prefills, log.drafts.shape[1]
 
     def merged(of_drafts: Array, of_prefills: Array) -> Array:
         return np.insert(of_drafts, places, of_prefills)
@@ -156,26 +157,26 @@ def _draft_steps(fleet: Fleet, drafters: Integers, told: Told) -> Table:
     stations = _words(drafters, station_names(fleet))
     drafts, prefills = (_words(np.full(rows, kind), KINDS) for rows, kind in ((count, DRAFTING), (len(of), PREFILL)))
     made: dict[str, Callable[[], Column]] = {
-        "station": lambda: words(stations[told.drafts[OF_REQUEST]], stations[of]),
+        "station": lambda: words(stations[log.drafts[OF_REQUEST]], stations[of]),
         "kind": lambda: words(drafts, prefills),
-        "begun_s": lambda: merged(told.draft_times[BEGUN_S], times[BEGUN_S]),
-        "ended_s": lambda: merged(told.draft_times[ENDED_S], times[ENDED_S]),
+        "begun_s": lambda: merged(log.draft_times[BEGUN_S], times[BEGUN_S]),
+        "ended_s": lambda: merged(log.draft_times[ENDED_S], times[ENDED_S]),
     }
     return Table(count + len(of), list(made), lambda name: made[name]())
 
 
-def _other_steps(fleet: Fleet, targets: Integers, told: Told) -> Table:
-    """All steps of targets."""
+def _other_steps(fleet: Fleet, targets: Integers, log: StepLog) -> Table:
+    """Return the steps of targets."""
     return Table.of(
-        station=_words(targets, station_names(fleet))[told.commits[OF_REQUEST]],
-        kind=_words(told.commits[OF_KIND], KINDS),
-        begun_s=told.commit_times[BEGUN_S],
-        ended_s=told.commit_times[ENDED_S],
+        station=_words(targets, station_names(fleet))[log.commits[OF_REQUEST]],
+        kind=_words(log.commits[OF_KIND], KINDS),
+        begun_s=log.commit_times[BEGUN_S],
+        ended_s=log.commit_times[ENDED_S],
     )
 
 
 def _words(numbers: Integers, names: Sequence[str]) -> Words:
-    """Return a column of words that are given by their places among names."""
+    """Return a column of words from their places among `names`."""
     alphabetical = sorted(names)
     place = {word: number for number, word in enumerate(alphabetical)}
     return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)

@@ -1,4 +1,4 @@
-"""The command `specfleet`, but that a real target prints its texts as JSON."""
+"""The command `specfleet` with a real target that prints its texts as JSON."""
 
 import json
 import sys
@@ -10,9 +10,9 @@ from specfleet.cli import main
 serve = by_hand.serve_verifier
 
 
-def serve_and_print(*given: Any, **named: Any) -> dict[int, list[int]]:
+def serve_and_print(*arguments: Any, **named: Any) -> dict[int, list[int]]:
     """As `serve_verifier`."""
-    outputs = serve(*given, **named)
+    outputs = serve(*arguments, **named)
     sys.stdout.write(json.dumps(outputs))
     return outputs
 

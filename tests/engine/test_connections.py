@@ -1,4 +1,4 @@
-"""Servers and clients without sockets: who is let in, whose tags are whose, and what follows when somebody is gone."""
+"""Servers and clients without sockets: access, tags of each peer, and lost connections."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ OPENING = DraftRequest(0, 0, 1, 9, opening=True)
 
 
 def said(actions: list[Action]) -> list[Any]:
-    """The messages of the frames that are to be sent."""
+    """The messages of the frames to send."""
     return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
 
 
@@ -47,7 +47,7 @@ def connected(
 
 
 def content_of(message: DraftRequest | Leave) -> Content:
-    """The content that a message of its kind has."""
+    """Content that fits a message."""
     if not isinstance(message, DraftRequest):
         return NOTHING
     return Content([1] * (message.base if message.opening else 1))
@@ -68,7 +68,7 @@ def test_messages_pass_under_tags_of_the_fleet() -> None:
         request = msgspec.structs.replace(OPENING, tag=number)
         (send,) = client.send(request, content_of(request), 0.0)
         assert isinstance(send, Send)
-        assert parse(send.frame)[0] == OPENING  # both say tag 0: that of their first stream
+        assert parse(send.frame)[0] == OPENING  # both have tag 0: their first stream
         assert delivered(server.receive(b"peer %d" % number, send.frame, 0.0)) == [request]
     draft = Draft(1, 0, 1, 9, 4)
     (send,) = server.send(draft, Content([5, 6, 7, 8]))
@@ -94,7 +94,7 @@ def test_another_scenario_is_denied_with_the_difference(tables: Any, reason: str
     assert isinstance(rejected, Rejected)
     assert rejected.reason.startswith(f"here:5555: {reason}")
     assert "\n" not in rejected.reason
-    assert client.tick(100.0) == []  # it does not ask again
+    assert client.tick(100.0) == []  # it does not connect again
 
 
 def test_a_number_beyond_the_fleet_is_refused_at_both_ends() -> None:
@@ -131,7 +131,7 @@ def test_a_peer_cannot_use_the_tags_of_another() -> None:
         assert actions == []
         actions = server.receive(b"peer", pack(msgspec.structs.replace(OPENING, tag=tag)), 0.0)
     assert actions == [Cut(b"peer")]
-    assert server.receive(b"peer", pack(OPENING), 0.0) == []  # what was under way before it is disconnected
+    assert server.receive(b"peer", pack(OPENING), 0.0) == []  # still in flight before the disconnection
     assert server.counts["cut"] == 1
 
 
@@ -149,7 +149,7 @@ def test_a_taken_number_is_free_when_its_peer_is_silent() -> None:
     other = ClientEnd(FLEET, 0, 2)
     (denied,) = server.receive(b"other", hello(other), 0.0)
     assert isinstance(denied, Send)
-    assert other.receive(denied.frame, 0.0) == []  # who had the number may have died a moment ago
+    assert other.receive(denied.frame, 0.0) == []  # the peer with this number may have just died
     assert other.state == "calling"
     server.tick(LEASE_S + 1.0)
     (welcome,) = server.receive(b"other", hello(other, LEASE_S + 1.0), LEASE_S + 1.0)
@@ -215,14 +215,14 @@ def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
 
 
 def test_an_opening_lets_the_open_session_leave_first() -> None:
-    """The station would call it an error of its own program; the peer's word must not get that far."""
+    """For the station it would be a program error; a peer must not be able to cause that."""
     server = ServerEnd(FLEET, 1)
     client = connected(server)
     asks(server, client, b"peer", OPENING)
     later = msgspec.structs.replace(OPENING, request=3)
     server.send(Draft(0, 0, 1, 9, 0), NOTHING)
     assert delivered(asks(server, client, b"peer", later)) == [Leave(0, 0, 1), later]
-    assert delivered(asks(server, client, b"peer", later)) == []  # a repeated one changes nothing
+    assert delivered(asks(server, client, b"peer", later)) == []  # a repetition changes nothing
     server.send(Draft(0, 3, 1, 9, 0), NOTHING)
     again = msgspec.structs.replace(later, epoch=4)
     assert delivered(asks(server, client, b"peer", again)) == [Leave(0, 3, 1), again]
@@ -299,7 +299,7 @@ def test_a_welcome_of_an_earlier_attempt_opens_nothing() -> None:
 
 
 def alive(server: ServerEnd, peer: bytes, count: int, every_s: float) -> list[Action]:
-    """What a server does at the last of so many signs of life."""
+    """The server's answer to the last of so many Alive messages."""
     actions: list[Action] = []
     for number in range(count):
         actions = server.receive(peer, pack(Alive()), number * every_s)
@@ -328,7 +328,7 @@ def test_endlessly_repeated_requests_are_cut() -> None:
 
 
 def test_a_seat_is_assigned_a_limited_number_of_times() -> None:
-    """Each life has tags of its own, and a station remembers tags."""
+    """Each life has tags of its own, and a station keeps tags."""
     server, now_s = ServerEnd(FLEET, 1), 0.0
     for life in range(JOINS):
         (welcome,) = said(server.receive(b"peer %d" % life, hello(ClientEnd(FLEET, 0, life + 1)), now_s, "key"))

@@ -1,0 +1,79 @@
+"""Exact results that only tests need: AMUSD as a Markov chain, a shared queue of drafters, EqSpec's speedup."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sim.mva import MeanValues
+
+
+class AheadPrediction(msgspec.Struct, frozen=True):
+    """Long-run means of one session. `committed`: tokens a verification, the bonus token included."""
+
+    tokens_per_s: float
+    verifications_per_s: float
+    committed: float
+
+
+def drafting_ahead(
+    draft_s: float, verify_s: float, beta: float, least: int = 1, precision: float = 1e-12
+) -> AheadPrediction:
+    """Solve AMUSD's algorithm 1 with constant times, for one session without links.
+
+    1. A verification starts in state (n, phase): n draft tokens, and the drafter `phase` seconds into the next one.
+    2. During it, m = floor((phase + v) / t) more tokens are drafted.
+    3. With probability beta^n all n pass; with beta^(n+1) the bonus token also matches, and the tail stays if m > 0.
+    4. Otherwise the drafter finishes its stale token and drafts `least` new ones: state (least, 0), a renewal.
+
+    By the renewal-reward theorem the rates are those of one cycle. Branches less likely than `precision` are dropped.
+    """
+    cycle_s = tokens = verifications = 0.0
+    branches: list[tuple[float, int, float]] = [(1.0, least, 0.0)]
+    while branches:
+        likely, n, phase_s = branches.pop()
+        m = int((phase_s + verify_s) / draft_s)
+        phase_s = phase_s + verify_s - m * draft_s
+        all_pass = beta**n
+        stands = all_pass * (beta if m else 0.0)  # the bonus token matches the tail
+        verifications += likely
+        # accepted tokens, at most n, and the bonus token
+        tokens += likely * (sum(beta**j for j in range(1, n + 1)) + 1)
+        cycle_s += likely * verify_s
+        cycle_s += likely * (1 - stands) * (draft_s - phase_s + least * draft_s)
+        tail, chance = m - 1, likely * stands
+        if chance <= precision:
+            continue
+        if tail >= least:
+            branches.append((chance, tail, phase_s))
+        else:  # the tail is long enough at the end of a draft step
+            cycle_s += chance * (draft_s - phase_s + (least - tail - 1) * draft_s)
+            branches.append((chance, least, 0.0))
+    return AheadPrediction(tokens / cycle_s, verifications / cycle_s, tokens / verifications)
+
+
+def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_s: float) -> MeanValues:
+    """Solve a station with load-dependent speed and a pure delay, by Reiser and Lavenberg 1980, section 5.
+
+    `speeds[j - 1]` is the speed with j customers, relative to one server; the last one holds beyond the list. Speeds
+    1, 2, .. M are M drafters with one queue. Exact for exponential service and any delay.
+    """
+    lengths = [1.0]  # P(j customers at the station)
+    throughput = residence_s = 0.0
+    for customers in range(1, N + 1):
+        served_s = [service_s / speeds[min(j, len(speeds)) - 1] for j in range(1, customers + 1)]
+        residence_s = sum(j * s * p for j, (s, p) in enumerate(zip(served_s, lengths, strict=True), start=1))
+        throughput = customers / (think_s + residence_s)
+        longer = [throughput * s * p for s, p in zip(served_s, lengths, strict=True)]
+        lengths = [max(0.0, 1 - sum(longer)), *longer]
+    busy = 1 - lengths[0]
+    return MeanValues(throughput, (residence_s,), (throughput * residence_s,), (busy,))
+
+
+def batch_speedup(
+    accepted_share: float, depth: int, c_draft: float, c_verify: float, c_pad: float, c_kv: float
+) -> float:
+    """S = alpha k / (c_draft + c_verify + c_pad + c_kv): equation (1) of Batch Speculative Decoding Done Right.
+
+    Costs are in units of a decoding step of the same batch. alpha k counts accepted draft tokens without the bonus.
+    """
+    return accepted_share * depth / (c_draft + c_verify + c_pad + c_kv)
