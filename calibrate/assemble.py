@@ -26,7 +26,7 @@ Points = dict[str, list[Point]]
 GAP_BINS = 8
 
 
-class Measured(msgspec.Struct, frozen=True):
+class Measurements(msgspec.Struct, frozen=True):
     """Measurements of a calibration.
 
     - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
@@ -52,7 +52,7 @@ class Measured(msgspec.Struct, frozen=True):
     accepted: list[list[int]]
 
 
-def profile_from(measured: Measured, setup: FleetSetup) -> HardwareProfile:
+def profile_from(measured: Measurements, setup: FleetSetup) -> HardwareProfile:
     """Return the profile that the measurements give; `setup` holds the final fits of single steps."""
 
     def drafts_of(runs: Sequence[Run]) -> pd.DataFrame:

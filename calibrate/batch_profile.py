@@ -20,7 +20,7 @@ from fleet.times.profile import HardwareProfile
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
 
 
-class Served(msgspec.Struct):
+class TimedSteps(msgspec.Struct):
     """Steps of one kind in service: the variables of their times (`durations.extent`), and those times."""
 
     extents: list[tuple[int, int, int, int]] = []
@@ -30,7 +30,7 @@ class Served(msgspec.Struct):
 class BatchMeasured(msgspec.Struct):
     """Measurements of batches: steps by kind, without the first of a kind in each run, and the runs."""
 
-    served: dict[str, Served] = {}
+    served: dict[str, TimedSteps] = {}
     runs: list[Run] = []
 
 
@@ -65,7 +65,7 @@ def profile_of_batch(
     )
 
 
-def describe(kind: Served, error: float) -> dict[str, Any]:
+def describe(kind: TimedSteps, error: float) -> dict[str, Any]:
     """Return the numbers that describe a fit's quality."""
     quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
     return {

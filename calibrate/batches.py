@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from calibrate.batch_profile import BatchMeasured, Served, profile_of_batch
+from calibrate.batch_profile import BatchMeasured, TimedSteps, profile_of_batch
 from engine.decoding.models import CausalLM
 from engine.launch.processes import THREADS
 from engine.node.batch import drive, executor_of
@@ -33,7 +33,7 @@ SIZES = (1, 2, 4, 8, 16)
 FEWEST = 12  # requests of a small run
 
 
-class Grid(msgspec.Struct, frozen=True):
+class BatchGrid(msgspec.Struct, frozen=True):
     """Size of the measurement: passes over all sizes and depths, and requests with recorded acceptance.
 
     There are several passes because a shared host is slow at times. Means of acceptance over 192 requests still differ
@@ -50,11 +50,11 @@ class Grid(msgspec.Struct, frozen=True):
         return (*(f"batches, pass {number + 1} of {self.passes}" for number in range(self.passes)), "acceptance")
 
 
-WHOLE, QUICK = Grid(), Grid(passes=1, depths=(1, 4, 8), recorded=96)
+WHOLE, QUICK = BatchGrid(), BatchGrid(passes=1, depths=(1, 4, 8), recorded=96)
 
 
 def calibrate_batch(
-    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, grid: Grid = WHOLE
+    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, grid: BatchGrid = WHOLE
 ) -> HardwareProfile:
     """Measure the scenario's batch on this host, on the scenario's prompts; its size may be any up to the largest.
 
@@ -68,7 +68,9 @@ def calibrate_batch(
     return finish(scenario, large, measured, folder, grid)
 
 
-def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured, grid: Grid = WHOLE) -> None:
+def measure_pass(
+    scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured, grid: BatchGrid = WHOLE
+) -> None:
     """Measure one pass over all sizes and depths: a small run of each."""
     torch.set_num_threads(THREADS)
     for size in sizes_up_to(largest_of(scenario)):
@@ -77,7 +79,7 @@ def measure_pass(scenario: Scenario, large: CausalLM, number: int, measured: Bat
 
 
 def finish(
-    scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: Grid = WHOLE
+    scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: BatchGrid = WHOLE
 ) -> HardwareProfile:
     """Record acceptance, and return the profile of all measurements."""
     torch.set_num_threads(THREADS)
@@ -143,7 +145,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     begun: set[str] = set()
     for step, size in zip(steps, extents, strict=True):
         if step.kind in begun:
-            kind = measured.served.setdefault(step.kind, Served())
+            kind = measured.served.setdefault(step.kind, TimedSteps())
             kind.extents.append(size)
             kind.times_s.append(float(done.duration_s[step.number]))
         begun.add(step.kind)  # the first one of a kind is cold

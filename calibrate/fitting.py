@@ -13,7 +13,7 @@ from fleet.scenario.facts import measured_acceptance, models_of
 from fleet.scenario.named_files import with_files
 from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Device, Scenario
+from fleet.scenario.scenario import Scenario, SharedDevice
 from fleet.scenario.writing import scenario_lines
 from fleet.times.profile import HardwareProfile
 
@@ -41,7 +41,7 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
     if verifiers.kind == "real":  # their times and links were measured
         verifiers = replace(verifiers, tiers=(), verify=None, profile="")
         if scenario.batch is None and not devices and shares_device(scenario, profile):
-            devices = {HOST: Device("turns")}
+            devices = {HOST: SharedDevice("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
     return replace(absolute(fits), acceptance=measured_acceptance(scenario, SIGNALS_FILE))  # beside the profile

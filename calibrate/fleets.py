@@ -10,7 +10,7 @@ from engine.launch.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER
-from fleet.scenario.scenario import Device, Scenario, Sharing, mean_tokens
+from fleet.scenario.scenario import Scenario, SharedDevice, Sharing, mean_tokens
 from fleet.times.durations import grid_place, step_name
 from fleet.times.step_time import Quantiles, StepTime
 
@@ -96,7 +96,7 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Shar
     return msgspec.structs.replace(
         scenario,
         name=f"{targets} real targets share a device: {sharing}",
-        devices={SHARED: Device(sharing)},
+        devices={SHARED: SharedDevice(sharing)},
         drafters=msgspec.structs.replace(scenario.drafters, device=SHARED),
         verifiers=msgspec.structs.replace(scenario.verifiers, count=targets, device=SHARED),
         workload=msgspec.structs.replace(scenario.workload, requests=targets * requests),

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fleet.errors import InputError
-from fleet.hardware.device import Device, Figure
+from fleet.hardware.device import Accelerator, Figure
 from fleet.hardware.passes import Placed, kernel_s, product_s
 from fleet.hardware.profile import placed
 from fleet.hardware.shipped import shape_of
@@ -125,7 +125,7 @@ def with_figures(model: Placed, values: dict[str, float]) -> Placed:
     return msgspec.structs.replace(model, device=msgspec.structs.replace(model.device, **figures))
 
 
-def of_other(device: Device, other: Device) -> Device:
+def of_other(device: Accelerator, other: Accelerator) -> Accelerator:
     """Return a device with the efficiencies that were measured on another."""
     return msgspec.structs.replace(device, **{name: getattr(other, name) for name in FIGURES})
 

@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from calibrate.acceptance import accepted_lengths
-from calibrate.assemble import Measured, Points, merged, profile_from
+from calibrate.assemble import Measurements, Points, merged, profile_from
 from calibrate.fits import fit_step
 from calibrate.fleets import (
     FleetSetup,
@@ -119,7 +119,7 @@ def calibrate(
     concurrent = [run_sharing(setup, count, requests, "contended") for count in targets]
     plain = run_plain(setup, requests)
     bench.measure_pass(2)
-    measured = Measured(
+    measured = Measurements(
         bench.points, bench.saturated, bench.loaded, bench.idling, warmed, time_sliced, in_process, concurrent, plain,
         list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
     )  # fmt: skip

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
-from experiments.reproduce.rows import Picture, Reproduction
+from experiments.reproduce.rows import PaperFigure, ReproducedRows
 from experiments.sweep.figure import sweep_figure
 from experiments.sweep.table import SweepPlot, keys_of, read_sweep
 from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
@@ -64,7 +64,7 @@ def timeline_of(run: Run) -> Drawn:
     return timeline.draw({title: run.frame()}), caption
 
 
-def reproduction_of(reproduction: Reproduction) -> Drawn:
+def reproduction_of(reproduction: ReproducedRows) -> Drawn:
     """Draw a reproduction as its paper does, or its rows, the paper's number against ours."""
     if reproduction.picture is not None:
         return _as_the_paper(reproduction, reproduction.picture)
@@ -93,7 +93,7 @@ def reproduction_of(reproduction: Reproduction) -> Drawn:
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
 
 
-def _as_the_paper(reproduction: Reproduction, picture: Picture) -> Drawn:
+def _as_the_paper(reproduction: ReproducedRows, picture: PaperFigure) -> Drawn:
     """Draw a reproduction in the shape that its paper draws."""
     lines = pd.DataFrame(map(msgspec.structs.asdict, picture.lines))
     note = f" {_sentence(picture.note)}" if picture.note else ""
@@ -174,9 +174,9 @@ def _read_profile(path: Path) -> HardwareProfile:
     return read_profile(path.name, path.parent)
 
 
-def _read_reproduction(path: Path) -> Reproduction:
+def _read_reproduction(path: Path) -> ReproducedRows:
     try:
-        return convert(read_json(path), Reproduction, str(path))
+        return convert(read_json(path), ReproducedRows, str(path))
     except InputError as error:
         raise InputError(f"{error}; not a reproduction: write one with reproduce NAME --json") from error
 
@@ -206,7 +206,7 @@ def _sweep_of(table: pd.DataFrame) -> Drawn:
     return sweep_figure(table, SweepPlot())
 
 
-class Drawing(NamedTuple):
+class FigureKind(NamedTuple):
     """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
 
     source: str
@@ -216,11 +216,11 @@ class Drawing(NamedTuple):
 
 
 FIGURES = {
-    "throughput": Drawing("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
-    "sweep": Drawing("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
-    "timeline": Drawing("a run", Run, read_run, timeline_of),
-    "draft-time": Drawing("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
-    "reproduction": Drawing("a reproduction", Reproduction, _read_reproduction, reproduction_of),
-    "plan": Drawing("a plan", Plan, _read_plan, plan_of),
-    "residuals": Drawing("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
+    "throughput": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
+    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
+    "timeline": FigureKind("a run", Run, read_run, timeline_of),
+    "draft-time": FigureKind("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
+    "reproduction": FigureKind("a reproduction", ReproducedRows, _read_reproduction, reproduction_of),
+    "plan": FigureKind("a plan", Plan, _read_plan, plan_of),
+    "residuals": FigureKind("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
 }

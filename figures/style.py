@@ -47,7 +47,7 @@ STYLE = {
 CAPTION_LINE_INCHES = 0.16
 
 
-class Picture(Figure):
+class NotebookFigure(Figure):
     """A figure that a notebook shows by itself, whether or not pyplot was imported."""
 
     def _repr_png_(self) -> bytes:
@@ -60,7 +60,7 @@ class Picture(Figure):
 def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Return an empty figure in the common style."""
     with rc_context(STYLE):
-        return Picture(figsize=(width_inches, height_inches), layout="constrained")
+        return NotebookFigure(figsize=(width_inches, height_inches), layout="constrained")
 
 
 def add_caption(figure: Figure, caption: str) -> None:

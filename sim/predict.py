@@ -69,7 +69,7 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     )
 
 
-class Prediction(StarPrediction, frozen=True):
+class FleetPrediction(StarPrediction, frozen=True):
     """Results of the equations, and how many targets fit on the devices.
 
     Keys:
@@ -122,7 +122,7 @@ def _differ(fleet: Fleet) -> bool:
     return any(one != targets[0] for one in targets) or any(one != links[0] for one in links)
 
 
-def predict(scenario: Scenario) -> Prediction:
+def predict(scenario: Scenario) -> FleetPrediction:
     """Return the analytic prediction of a scenario.
 
     Raises InputError if the scenario is no star, or if its drafts take no time.
@@ -130,7 +130,7 @@ def predict(scenario: Scenario) -> Prediction:
     return predict_fleet(resolve(scenario))
 
 
-def predict_fleet(fleet: Fleet) -> Prediction:
+def predict_fleet(fleet: Fleet) -> FleetPrediction:
     """Return the analytic prediction of a resolved fleet. Raises InputError as `predict` does."""
     key = not_of_a_star(fleet)
     if key is not None:
@@ -156,4 +156,4 @@ def predict_fleet(fleet: Fleet) -> Prediction:
             colocated(fleet.memory, context, S_s, verify_s, committed),
             shared(fleet.memory, context, S_s, verify_s, inputs.return_s - verify_s, committed),
         )
-    return Prediction(**msgspec.structs.asdict(star), packings=packed)
+    return FleetPrediction(**msgspec.structs.asdict(star), packings=packed)

@@ -23,7 +23,7 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.resolve import resolve
-from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep, sweep_question
@@ -298,16 +298,13 @@ def three_errors(
 def reproduce(
     name: str,
     *,
-    profile: HardwareProfile | str | Path | None = None,
     trace: str | Path | None = None,
     data: str | Path | None = None,
 ) -> "Reproduction":
     """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
 
-    `profile`: a calibrated profile, or its file, where this host stands in. `trace`: a run file of the authors
-    (amusd-a100). `data`: a folder with measurements that others published (estimates,
-    specdecode-fig10, specdecode-fig1). Raises InputError, which lists
-    the names, for an unknown one.
+    `trace`: a run file of the authors (amusd-a100). `data`: a folder with measurements that others published
+    (estimates, specdecode-fig10, specdecode-fig1). Raises InputError, which lists the names, for an unknown one.
 
     >>> import specfleet
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
@@ -317,8 +314,7 @@ def reproduce(
     from experiments.reproduce.rows import Inputs
     from specfleet.reproduction import Reproduction
 
-    measured = read_profile(str(profile), Path()) if isinstance(profile, str | Path) else profile
-    inputs = Inputs(measured, None if trace is None else str(trace), None if data is None else str(data))
+    inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
     return Reproduction(**msgspec.structs.asdict(reproduction_named(name, inputs)))
 
 

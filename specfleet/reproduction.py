@@ -9,7 +9,7 @@ from experiments.draw import draw
 from experiments.reproduce import rows
 
 
-class Reproduction(rows.Reproduction, frozen=True):
+class Reproduction(rows.ReproducedRows, frozen=True):
     """A paper's table or figure: `rows`, the paper's number against ours, `assumptions`, and `score`.
 
     `score` judges the predicted rows: how many, their mean and worst absolute error, how many claims hold.

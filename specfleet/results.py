@@ -133,8 +133,8 @@ class Result(Shown):
         write_run(self.run, Path(path))
 
 
-class Prediction(Shown, predict.Prediction, frozen=True):
-    """What the equations say of a star: the fields of `sim.predict.Prediction`, and `notes` on the scenario."""
+class Prediction(Shown, predict.FleetPrediction, frozen=True):
+    """What the equations say of a star: the fields of `sim.predict.FleetPrediction`, and `notes` on the scenario."""
 
     notes: tuple[str, ...] = ()
 

@@ -33,7 +33,7 @@ class GpuSample(msgspec.Struct, frozen=True):
     gpu_powers: list[Watts]
 
 
-class Measured(msgspec.Struct, frozen=True):
+class AmusdRun(msgspec.Struct, frozen=True):
     """One run: times in seconds; `accepted_tokens` a verification, the target's own token included."""
 
     total_time: Span
@@ -71,15 +71,15 @@ class Measured(msgspec.Struct, frozen=True):
         return float(np.mean(powers)) if powers else None
 
 
-class Entry(msgspec.Struct, frozen=True):
+class AmusdEntry(msgspec.Struct, frozen=True):
     """A run of the file: of which sample, by which strategy; other fields are left alone."""
 
     sample_index: int
     strategy: Literal["greedy", "sd", "amusd"]
-    metrics: Measured
+    metrics: AmusdRun
 
 
-Sample = dict[str, Measured]
+Sample = dict[str, AmusdRun]
 
 
 def read_runs(path: Path, what: str = "--trace") -> dict[int, Sample]:
@@ -103,8 +103,8 @@ def read_runs(path: Path, what: str = "--trace") -> dict[int, Sample]:
     return samples
 
 
-def _entry(origin: str, entry: Any) -> tuple[int, str, Measured]:
-    made = convert(entry, Entry, origin)
+def _entry(origin: str, entry: Any) -> tuple[int, str, AmusdRun]:
+    made = convert(entry, AmusdEntry, origin)
     index, strategy, measured = made.sample_index, made.strategy, made.metrics
     enough = len(measured.token_times) if strategy == "greedy" else min(
         len(measured.draft_times), len(measured.verify_times), len(measured.accepted_tokens)
@@ -121,7 +121,7 @@ def _entry(origin: str, entry: Any) -> tuple[int, str, Measured]:
     return index, strategy, measured
 
 
-def depth_of(sd: Measured) -> int:
+def depth_of(sd: AmusdRun) -> int:
     """Return the depth of an sd run's drafts, in tokens.
 
     Its fullest round commits all drafts and the bonus token; where no round was full, draft steps a round show it.
@@ -133,7 +133,7 @@ def depth_of(sd: Measured) -> int:
     return max(fullest - 1, round(len(sd.draft_times) / rounds))
 
 
-def agreement_of(sd: Measured) -> Agreement:
+def agreement_of(sd: AmusdRun) -> Agreement:
     """Return where drafter and target agree, place by place, as far as the sd run shows it.
 
     A round that commits k tokens shows k - 1 agreements and then a mismatch; a full round shows as many agreements as
@@ -147,7 +147,7 @@ def agreement_of(sd: Measured) -> Agreement:
     return Agreement(sessions=(text,), unknown=agreed / (agreed + failed) if agreed else 1.0)
 
 
-def catch_up_s(sd: Measured) -> float:
+def catch_up_s(sd: AmusdRun) -> float:
     """Return what a draft after full acceptance takes longer.
 
     The authors' drafter feeds its own last token by a step of its own then: the run has as many more draft steps.
@@ -158,7 +158,7 @@ def catch_up_s(sd: Measured) -> float:
     return sd.draft_s * more / after_full if after_full and more > 0 else 0.0
 
 
-def prefills_of(sd: Measured) -> tuple[float, float]:
+def prefills_of(sd: AmusdRun) -> tuple[float, float]:
     """Return the prefill times of drafter and target, in seconds, as far as an sd run shows them.
 
     Its clock begins once both prefills are launched, which takes as long as a step of each; its first steps then wait
@@ -252,6 +252,6 @@ def _mean(parts: Iterable[Sequence[float]]) -> float:
     return float(np.mean(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])))
 
 
-def _token_s(greedy: Measured) -> float:
+def _token_s(greedy: AmusdRun) -> float:
     """Time of a token after the first; the clock of single ones stops when their kernels are launched."""
     return max(greedy.total_time - greedy.token_times[0], 0.0) / (greedy.tokens_generated - 1)

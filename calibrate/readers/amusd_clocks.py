@@ -8,7 +8,7 @@ a process is longer than later ones, since libraries and kernels are loaded in i
 import msgspec
 import numpy as np
 
-from calibrate.readers.amusd import Measured, Sample, prefills_of
+from calibrate.readers.amusd import AmusdRun, Sample, prefills_of
 
 COLD_S = (0.2, 1.0)  # assumed of the first pass of a process on a GPU: libraries and some hundred kernels are loaded
 
@@ -28,7 +28,7 @@ class OwnSteps(msgspec.Struct, frozen=True):
     within_s: float
 
 
-def gap_s(sd: Measured) -> float:
+def gap_s(sd: AmusdRun) -> float:
     """Return what a round of an sd run takes beside its steps: the search for the end, and the roll-back."""
     beside_s = sd.total_time - float(np.sum(sd.draft_times)) - float(np.sum(sd.verify_times))
     return max(beside_s, 0.0) / len(sd.verify_times)
@@ -101,13 +101,13 @@ def token_s(sample: Sample, start_up_s: float) -> float:
     return float(np.mean(sample["greedy"].token_times[1:])) + token_wait_s(sample, start_up_s)
 
 
-def interval_s(run: Measured) -> float | None:
+def interval_s(run: AmusdRun) -> float | None:
     """Return the time between two looks of a run's GPU monitor; None where it has fewer than two."""
     stamps = [look.timestamp for look in run.gpustats]
     return float(np.median(np.diff(stamps))) if len(stamps) > 1 else None
 
 
-def monitor_delay_s(run: Measured) -> tuple[float, float] | None:
+def monitor_delay_s(run: AmusdRun) -> tuple[float, float] | None:
     """Return bounds of how long after a run's clock its monitor's clock began; None without looks at the GPUs.
 
     The monitor looks once an interval until the run ends, so the end lies within an interval of its last look; what

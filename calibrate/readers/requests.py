@@ -1,6 +1,6 @@
 """Counts of one request under our names, whatever an engine calls them, and the identities that they keep.
 
-A reader declares a table of the engine's keys, a subclass of `Request`: our name, what it may hold, the engine's name,
+A reader declares a table of the keys of an engine, a subclass of `RequestCounts`: our name, its type, the name there,
 and a default where it is optional. Counts are rounds or tokens, means tokens a round, rates shares.
 """
 
@@ -29,7 +29,7 @@ ByLength = Annotated[dict[Key, Histogram], Meta(max_length=MOST)]  # a histogram
 Real = Annotated[float, Meta(ge=0, le=1e6)]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of one request; None where its engine does not report one.
 
     - `rounds`, `accepted`, `drafted`: rounds, and tokens accepted and drafted in them.
@@ -79,7 +79,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return list(zip(self.drafted_by_round, self.accepted_by_round, strict=False))
 
 
-def check(one: Request, origin: str) -> None:
+def check(one: RequestCounts, origin: str) -> None:
     """Raise InputError, naming key and both values, where a request contradicts itself."""
     theirs = {field.name: field.encode_name for field in msgspec.structs.fields(one)}
     rounds, histogram, counts = theirs["rounds"], theirs["histogram"], one.counts
@@ -108,7 +108,7 @@ def check(one: Request, origin: str) -> None:
         _check_by_length(one, one.by_length, origin, theirs)
 
 
-def _check_rounds(one: Request, origin: str, theirs: Mapping[str, str]) -> None:
+def _check_rounds(one: RequestCounts, origin: str, theirs: Mapping[str, str]) -> None:
     """Hold the counts against those of each round, where the record has them."""
     if one.accepted_by_round is not None:
         key = theirs["accepted_by_round"]
@@ -126,7 +126,7 @@ def _check_rounds(one: Request, origin: str, theirs: Mapping[str, str]) -> None:
         at_most(origin, place, accepted, f"{theirs['drafted_by_round']}[{number}]", drafted)
 
 
-def _check_by_length(one: Request, by_length: ByLength, origin: str, theirs: Mapping[str, str]) -> None:
+def _check_by_length(one: RequestCounts, by_length: ByLength, origin: str, theirs: Mapping[str, str]) -> None:
     key, whole = theirs["by_length"], one.counts
     for drafted, counts in by_length.items():
         longest = max((j for j, count in enumerate(counts) if count), default=0)
@@ -138,7 +138,7 @@ def _check_by_length(one: Request, by_length: ByLength, origin: str, theirs: Map
     same(origin, theirs["drafted"], one.drafted or 0, f"the tokens that {key} drafted", drafted_tokens)
 
 
-def rounds_in(one: Request) -> tuple[Rounds, bool]:
+def rounds_in(one: RequestCounts) -> tuple[Rounds, bool]:
     """Return the rounds of a request by drafted and accepted tokens, and whether their draft lengths are known."""
     if one.in_order is not None:
         return Counter(one.in_order), True
@@ -153,7 +153,7 @@ def rounds_in(one: Request) -> tuple[Rounds, bool]:
 
 
 def recording_of(
-    read: Iterable[tuple[str, Request]], files: Sequence[Path], format_: str, skipped: int = 0
+    read: Iterable[tuple[str, RequestCounts]], files: Sequence[Path], format_: str, skipped: int = 0
 ) -> Recording:
     """Check the requests and pool them; InputError where one contradicts itself, or there is none.
 

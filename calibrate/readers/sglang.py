@@ -12,14 +12,14 @@ from msgspec.structs import replace
 
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import Count, Histogram, Length, Real, Request, recording_of
+from calibrate.readers.requests import Count, Histogram, Length, Real, RequestCounts, recording_of
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 
 HISTOGRAM, OLDER = "spec_correct_drafts_histogram", "spec_accept_histogram"
 
 
-class Meta(Request, frozen=True, kw_only=True):
+class Meta(RequestCounts, frozen=True, kw_only=True):
     """What `meta_info` says of speculation."""
 
     rounds: Count = field(name="spec_verify_ct")

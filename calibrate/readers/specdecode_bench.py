@@ -32,22 +32,22 @@ KINDS: dict[Method, DraftKind] = {"eagle": "eagle", "ngram": "lookup"}
 Entries = list[Annotated[int, Meta(ge=1, le=DRAFTED + 1)]]
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class MethodAcceptance(msgspec.Struct, frozen=True):
     """What one method yields at each place."""
 
     acc_len: Entries
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BenchLine(msgspec.Struct, frozen=True):
     """A line of the authors' files, as far as it is read."""
 
     prompt_token_ids: list[int]
     generated_token_ids: list[int]
-    acc_eagle: Accepted
-    acc_ngram: Accepted
+    acc_eagle: MethodAcceptance
+    acc_ngram: MethodAcceptance
 
 
-class Recorded(NamedTuple):
+class BenchAnswer(NamedTuple):
     """One answer: name for errors, tokens of its prompt and of itself, and its entries."""
 
     origin: str
@@ -109,19 +109,19 @@ def read_specdecode_bench(
     )
 
 
-def _answers(path: Path, method: Method, dataset: str) -> Iterator[Recorded]:
+def _answers(path: Path, method: Method, dataset: str) -> Iterator[BenchAnswer]:
     if path.suffix == ".parquet":
         yield from _stored(path, method, dataset)
         return
     if dataset:
         raise InputError(f"{path}: --dataset {dataset} picks from a Parquet file; a file of JSON Lines is one dataset")
     for origin, entry in entries_of([path]):
-        answer = convert(table_of(entry, origin), Answer, origin)
+        answer = convert(table_of(entry, origin), BenchLine, origin)
         entries = (answer.acc_eagle if method == "eagle" else answer.acc_ngram).acc_len
-        yield Recorded(origin, len(answer.prompt_token_ids), len(answer.generated_token_ids), list(entries))
+        yield BenchAnswer(origin, len(answer.prompt_token_ids), len(answer.generated_token_ids), list(entries))
 
 
-def _stored(path: Path, method: Method, dataset: str) -> Iterator[Recorded]:
+def _stored(path: Path, method: Method, dataset: str) -> Iterator[BenchAnswer]:
     schema = pa.schema(
         {
             "dataset": pa.string(), "id": pa.string(), "prompt_tokens": pa.int64(), "generated_tokens": pa.int64(),
@@ -135,4 +135,4 @@ def _stored(path: Path, method: Method, dataset: str) -> Iterator[Recorded]:
     for row in rows:
         if dataset in ("", row["dataset"]):
             origin = f"{path}, {row['dataset']} {row['id']}"
-            yield Recorded(origin, row["prompt_tokens"], row["generated_tokens"], row[COLUMNS[method]])
+            yield BenchAnswer(origin, row["prompt_tokens"], row["generated_tokens"], row[COLUMNS[method]])

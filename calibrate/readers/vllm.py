@@ -12,11 +12,21 @@ from msgspec import field
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import same
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import ByLength, Count, Depth, Histogram, Length, Real, Request, Tokens, recording_of
+from calibrate.readers.requests import (
+    ByLength,
+    Count,
+    Depth,
+    Histogram,
+    Length,
+    Real,
+    RequestCounts,
+    Tokens,
+    recording_of,
+)
 from fleet.inputs.strict import convert
 
 
-class Counts(Request, frozen=True, kw_only=True):
+class Counts(RequestCounts, frozen=True, kw_only=True):
     """What vLLM and AIPerf call a request's counts."""
 
     rounds: Count = field(name="num_spec_steps")

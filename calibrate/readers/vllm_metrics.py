@@ -18,7 +18,7 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
 
 
-class Counters(NamedTuple):
+class VllmCounters(NamedTuple):
     """Rounds, drafted and accepted tokens, and how many drafts were accepted at each place, over all engines."""
 
     drafts: int
@@ -65,7 +65,7 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
     )
 
 
-def _read(path: Path) -> Counters:
+def _read(path: Path) -> VllmCounters:
     """Add up the engines' counters of one scrape."""
     sums: dict[tuple[str, int], int] = {}
     read: set[tuple[str, str]] = set()
@@ -86,7 +86,9 @@ def _read(path: Path) -> Counters:
         lacking = f"{missing[0]}_total" if missing else "accepted_tokens_per_pos_total of each position"
         raise InputError(f"{path}: lacks {PREFIX}{lacking}, which a server with speculative decoding tells")
     per_pos = tuple(sums["accepted_tokens_per_pos", place] for place in places)
-    return Counters(sums["drafts", -1], sums["draft_tokens", -1], sums["accepted_tokens", -1], per_pos, models.pop())
+    return VllmCounters(
+        sums["drafts", -1], sums["draft_tokens", -1], sums["accepted_tokens", -1], per_pos, models.pop()
+    )
 
 
 def _samples(path: Path) -> Iterator[tuple[str, str, str, int]]:
@@ -116,7 +118,7 @@ def _position(origin: str, labels: dict[str, str]) -> int:
     return int(text)
 
 
-def _check(origin: str, counters: Counters) -> None:
+def _check(origin: str, counters: VllmCounters) -> None:
     drafts, draft_tokens, accepted, per_pos, _ = counters
     falls(origin, f"{PREFIX}accepted_tokens_per_pos of position", per_pos, f"{PREFIX}drafts", drafts)
     same(origin, f"{PREFIX}accepted_tokens", accepted, "the sum over its positions", sum(per_pos))
@@ -124,7 +126,7 @@ def _check(origin: str, counters: Counters) -> None:
     at_most(origin, f"{PREFIX}draft_tokens", draft_tokens, f"{PREFIX}drafts times its positions", drafts * len(per_pos))
 
 
-def _between(second: Path, before: Counters, after: Counters) -> Counters:
+def _between(second: Path, before: VllmCounters, after: VllmCounters) -> VllmCounters:
     """Return what was counted between two scrapes; InputError where a counter fell, as after a restart."""
     if (before.model, len(before.accepted_per_pos)) != (after.model, len(after.accepted_per_pos)):
         counted = f"{after.model!r} with {len(after.accepted_per_pos)} positions"
@@ -142,4 +144,4 @@ def _between(second: Path, before: Counters, after: Counters) -> Counters:
         if other < one:
             raise InputError(f"{second}: {PREFIX}{name} = {other} is below the scrape before it, {one}: a restart?")
     drafts, draft_tokens, accepted, *per_pos = [other - one for _, one, other in pairs]
-    return Counters(drafts, draft_tokens, accepted, tuple(per_pos), after.model)
+    return VllmCounters(drafts, draft_tokens, accepted, tuple(per_pos), after.model)

@@ -10,7 +10,7 @@ import torch
 
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Nodes
-from engine.decoding.grow import Drafts, Drawing, Stops, grow_dynamic, grow_static, no_drafts
+from engine.decoding.grow import ChildSampling, Drafts, Stops, grow_dynamic, grow_static, no_drafts
 from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import NEEDS_Q, Rule
@@ -143,7 +143,7 @@ class Drafter:
                 counts = [self.shape.nodes(depth) for depth in depths]
                 generators = [stream.rng for stream in streams]
                 chance = uniforms(generators, [range(count) for count in counts], max(counts), self.device)
-                drawing = Drawing(rows, chance, replace=self.rule == "rejection")
+                drawing = ChildSampling(rows, chance, replace=self.rule == "rejection")
             drafts = grow_static(self.shape, depths, logits, partial(self._extend, tags), drawing, stops, signals)
         drafts = replace(drafts, drafter=self.name)
         for row, stream in enumerate(streams):

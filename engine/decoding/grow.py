@@ -63,7 +63,7 @@ class Drafts:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class ChildSampling:
     """How children of nodes are drawn: the sampling of each row, the random numbers, and whether with replacement."""
 
     rows: Sequence[Sampling]
@@ -76,7 +76,7 @@ def grow_static(
     depths: Sequence[int],
     logits: torch.Tensor,
     extend: Extend,
-    drawing: Drawing | None = None,
+    drawing: ChildSampling | None = None,
     stops: Stops | None = None,
     signals: bool = False,
 ) -> Drafts:

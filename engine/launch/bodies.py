@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from engine.launch.launcher_pipe import SAMPLES, LauncherPipe
-from engine.node.metering import Sampler, metered
+from engine.node.metering import PowerSampler, metered
 from engine.node.node import Node
 from engine.node.observer import Observed, Stations, observed
 from engine.node.power import meter_of
@@ -49,7 +49,7 @@ def reported(pipe: LauncherPipe, stations: Stations, zero_s: float, workers: Seq
     If this process measures power, its device is sampled too, and right before each draft of `workers`.
     """
     meter = meter_of(pipe.power)[0] if pipe.power else None
-    sampler = None if meter is None else Sampler(meter, zero_s)
+    sampler = None if meter is None else PowerSampler(meter, zero_s)
     if sampler is not None:
         for worker in workers:
             worker.before = sampler.before(worker.recorded.station.name)

@@ -16,7 +16,7 @@ from engine.launch.bodies import node_body, whole_body
 from engine.launch.placement import gpus_of, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
-from engine.launch.supervisor import Place, Supervisor, first_life
+from engine.launch.supervisor import ProcessLives, Supervisor, first_life
 from engine.launch.watched import Observing, Watch, Watched
 from engine.net.clock import now_s
 from engine.node.batch import serve_batch
@@ -48,7 +48,7 @@ CONTINUATIONS = Path(tempfile.gettempdir()) / "specfleet-continuations"
 HEAD_START_S = 0.05  # from sending time zero to time zero, so that every process has read it before
 
 
-class Served(msgspec.Struct, frozen=True):
+class EngineRun(msgspec.Struct, frozen=True):
     """A run on the engine.
 
     - `outputs`: new tokens of each request of a real target.
@@ -68,7 +68,7 @@ def serve(
     signals: bool = False,
     watch: Watch | None = None,
     power: Device | Literal[""] = "",
-) -> Served:
+) -> EngineRun:
     """Run the scenario on this host and return its records.
 
     - `signals`: whether to record those of a batch's drafted tokens.
@@ -87,10 +87,10 @@ def serve(
     shared = fleet.devices.get(fleet.verifiers.device)
     if fleet.batch is not None:
         batched, node = _alone("batch", partial(serve_batch, scenario, prompts_of(fleet), signals), observing)
-        return _with_samples(Served(batched.run, batched.outputs, batched.signals), [node])
+        return _with_samples(EngineRun(batched.run, batched.outputs, batched.signals), [node])
     if shared is not None and shared.sharing == "one-process":
         left, node = _alone("co-located", partial(serve_colocated, scenario, prompts_of(fleet)), observing)
-        return _with_samples(Served(*left), [node])
+        return _with_samples(EngineRun(*left), [node])
     with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
         launch = Launch(fleet, Path(folder), observing)
         try:
@@ -99,7 +99,7 @@ def serve(
             end_all(launch.nodes)
     observing.end()
     return _with_samples(
-        Served(make_run(scenario, "engine", log, launch.fleet, len(visible_gpus())), outputs), launch.nodes
+        EngineRun(make_run(scenario, "engine", log, launch.fleet, len(visible_gpus())), outputs), launch.nodes
     )
 
 
@@ -130,7 +130,7 @@ class Launch:
         self.folder = folder
         self.observing = observing
         self.gpus = gpus_of(fleet, visible_gpus())
-        self.places: list[Place] = []
+        self.places: list[ProcessLives] = []
 
     @property
     def nodes(self) -> list[NodeProcess]:
@@ -165,7 +165,7 @@ class Launch:
                 addresses[number] = f"{LOOPBACK}:{port}"
         return addresses
 
-    def _start_drafter(self, number: int) -> Place:
+    def _start_drafter(self, number: int) -> ProcessLives:
         fleet, name = self.fleet, self.fleet.drafter_name(number)
         lock_file = self._lock_file(fleet.drafters.device)
 
@@ -188,7 +188,7 @@ class Launch:
         port, _ = self._ready(self._begin(ROUTER, "real", start, ends=False))
         return {0: f"{LOOPBACK}:{port}"}
 
-    def _start_targets(self, numbers: list[int], texts: Sequence[Any], addresses: dict[int, str]) -> Place:
+    def _start_targets(self, numbers: list[int], texts: Sequence[Any], addresses: dict[int, str]) -> ProcessLives:
         """Start a process of targets: of one if it is real."""
         fleet, first = self.fleet, numbers[0]
         station = verifier_name(first) if len(numbers) == 1 else ""
@@ -207,14 +207,14 @@ class Launch:
 
         return self._begin(station, "replayed" if fleet.verifiers.kind == "replayed" else "real", start, ends=True)
 
-    def _begin(self, station: str, origin: Origin, start: Callable[[Life], NodeProcess], ends: bool) -> Place:
+    def _begin(self, station: str, origin: Origin, start: Callable[[Life], NodeProcess], ends: bool) -> ProcessLives:
         """Start the first process of a place."""
-        place = Place(station, origin, start, ends, first_life(station, self.fleet.faults, self.folder))
+        place = ProcessLives(station, origin, start, ends, first_life(station, self.fleet.faults, self.folder))
         self.places.append(place)
         place.begin()
         return place
 
-    def _ready(self, place: Place) -> Any:
+    def _ready(self, place: ProcessLives) -> Any:
         """Wait until a process is ready; return what it sends."""
         return place.node.receive([each.node for each in self.places])
 
@@ -255,7 +255,7 @@ def _alone(name: str, whole: Callable[[Observed], Any], observing: Observing) ->
         node.end()
 
 
-def _with_samples(served: Served, nodes: Sequence[NodeProcess]) -> Served:
+def _with_samples(served: EngineRun, nodes: Sequence[NodeProcess]) -> EngineRun:
     """Add the samples that the nodes took of their devices."""
     samples = tuple(sample for node in nodes for sample in node.samples)
     if not samples:

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.launch.status_cache import StatusCache
 from engine.launch.watched import Watch, Watched
-from engine.node.metering import Sampler, metered
+from engine.node.metering import PowerSampler, metered
 from engine.node.node import Node
 from engine.node.observer import observed
 from engine.node.power import Device, meter_of
@@ -48,7 +48,9 @@ def on_show(
         say(f"samples of its device: {options.power}")
 
 
-def _sampler(options: ShowOptions, device: Device | None, zero_s: float, say: Callable[[str], None]) -> Sampler | None:
+def _sampler(
+    options: ShowOptions, device: Device | None, zero_s: float, say: Callable[[str], None]
+) -> PowerSampler | None:
     """Return the sampler for `power`, or None with the reason in one line."""
     if options.power is None:
         return None
@@ -59,4 +61,4 @@ def _sampler(options: ShowOptions, device: Device | None, zero_s: float, say: Ca
     if meter is None:
         say(reason)
         return None
-    return Sampler(meter, zero_s)
+    return PowerSampler(meter, zero_s)

@@ -22,7 +22,7 @@ State = Literal["starting", "serving", "stalled", "dead", "done"]
 
 
 @dataclass
-class Place:
+class ProcessLives:
     """A process of a run, in all its lives.
 
     - `station`: its name in faults; empty if the process has several stations.
@@ -73,7 +73,7 @@ def first_life(station: str, faults: Sequence[Fault], folder: Path) -> Life:
 class Supervisor:
     """All processes of a run that have its time zero, and the faults of its scenario."""
 
-    def __init__(self, places: Sequence[Place], faults: Sequence[Fault], zero_s: float) -> None:
+    def __init__(self, places: Sequence[ProcessLives], faults: Sequence[Fault], zero_s: float) -> None:
         self.places = places
         self.zero_s = zero_s
         self.script = moments(faults)
@@ -105,7 +105,7 @@ class Supervisor:
             place.node.take()
             self._read(place)
 
-    def _read(self, place: Place) -> None:
+    def _read(self, place: ProcessLives) -> None:
         place.node.check()
         if not place.node.kept:
             return
@@ -131,7 +131,7 @@ class Supervisor:
             place.node.stall(stops=False)
             place.state = "serving"
 
-    def _kill(self, place: Place) -> None:
+    def _kill(self, place: ProcessLives) -> None:
         time_s, life = now_s() - self.zero_s, place.life
         place.node.kill()
         assert life.wal is not None
@@ -152,7 +152,7 @@ class Supervisor:
         if place.life.back_s:  # so that its model is loaded in time
             place.begin()
 
-    def _stop(self, place: Place) -> None:
+    def _stop(self, place: ProcessLives) -> None:
         """End a process that serves others, and keep its rows, if it has any."""
         if place.state == "stalled":
             place.node.stall(stops=False)

@@ -8,7 +8,7 @@ import msgspec
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S
 from fleet.records.metrics.counters import Counters
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.scenario.resolved import Fleet
 
 Watch = Callable[[Counters], None]
@@ -22,7 +22,7 @@ class Watched:
         self.watch = watch
         self.called_s = -LOOK_S
 
-    def take(self, report: Report) -> bool:
+    def take(self, report: ReportedRows) -> bool:
         """Add a report to the counters."""
         self.counters.take(report)
         if self.watch is not None and now_s() - self.called_s >= LOOK_S:

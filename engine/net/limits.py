@@ -21,7 +21,7 @@ PING_BYTES = 1 << 18  # of a link's calibration
 UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class MessageLimits(msgspec.Struct, frozen=True):
     """Limits of a fleet's messages.
 
     - `vocabulary`: token ids are below it.
@@ -65,10 +65,10 @@ class SessionState(msgspec.Struct):
     parents: Sequence[int] | None = None
 
 
-def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Bounds:
+def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> MessageLimits:
     """Return the limits of a fleet's messages, as far as this node knows them."""
     drafters, depth, patience = fleet.drafters, fleet.room.longest_draft, fleet.verifiers.patience
-    return Bounds(
+    return MessageLimits(
         requests=max(fleet.workload.requests, 1),
         longest_text=fleet.room.longest_row,
         longest_draft=depth,
@@ -96,7 +96,7 @@ def max_bytes(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> int:
 
 
 def request_refused(
-    message: DraftRequest, content: Content, session: SessionState | None, bounds: Bounds, priority: int | None
+    message: DraftRequest, content: Content, session: SessionState | None, bounds: MessageLimits, priority: int | None
 ) -> str:
     """Return why a request for a draft is not admissible; empty if it is.
 
@@ -128,7 +128,7 @@ def request_refused(
     return next((what for holds, what in checks if not holds), "")
 
 
-def draft_refused(message: Draft, content: Content, bounds: Bounds) -> str:
+def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> str:
     """Return why a draft is not admissible; empty if it is."""
     count, nodes, drawn = len(content.tokens), content.nodes, content.distributions
     inner = count if nodes is None else max(nodes, default=-1) + 1
@@ -145,7 +145,7 @@ def draft_refused(message: Draft, content: Content, bounds: Bounds) -> str:
     return next((what for holds, what in checks if not holds), "")
 
 
-def _are_tokens(tokens: Sequence[int], bounds: Bounds) -> bool:
+def _are_tokens(tokens: Sequence[int], bounds: MessageLimits) -> bool:
     return not tokens or (min(tokens) >= 0 and max(tokens) < bounds.vocabulary)
 
 
@@ -168,13 +168,13 @@ def _are_parents(nodes: Sequence[int], levels: int) -> bool:
     return max(depths) <= levels
 
 
-def _are_states(hidden: np.ndarray | None, tokens: int, bounds: Bounds) -> bool:
+def _are_states(hidden: np.ndarray | None, tokens: int, bounds: MessageLimits) -> bool:
     if not bounds.state_numbers:
         return hidden is None
     return hidden is not None and hidden.shape == (tokens, bounds.state_numbers) and bool(np.isfinite(hidden).all())
 
 
-def _are_weights(drawn: np.ndarray, bounds: Bounds) -> bool:
+def _are_weights(drawn: np.ndarray, bounds: MessageLimits) -> bool:
     """Whether these are distributions: as wide as the vocabulary, not negative, and none of them empty."""
     wide = bounds.vocabulary in (UNKNOWN, drawn.shape[1])
     return wide and bool(np.isfinite(drawn).all() and (drawn >= 0).all() and (drawn.max(axis=1) > 0).all())

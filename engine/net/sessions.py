@@ -5,7 +5,7 @@ from typing import Literal
 
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
-from engine.net.limits import Bounds, SessionState, request_refused
+from engine.net.limits import MessageLimits, SessionState, request_refused
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 
 Judgement = Literal["new", "repeated", "inadmissible"]
@@ -19,7 +19,7 @@ class Sessions:
     - `priority`: of the peer's requests; None for a router, which has requests of several priorities.
     """
 
-    def __init__(self, bounds: Bounds, priority: int | None) -> None:
+    def __init__(self, bounds: MessageLimits, priority: int | None) -> None:
         self.bounds = bounds
         self.priority = priority
         self.open: dict[int, SessionState] = {}

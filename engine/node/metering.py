@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S
 from engine.node.power import Meter
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.records.samples import PowerSample
 from fleet.times.step import Step
 
 
-class Sampler:
+class PowerSampler:
     """Takes samples with a meter, from any thread; their times count from `zero_s`."""
 
     def __init__(self, meter: Meter, zero_s: float) -> None:
@@ -27,7 +27,7 @@ class Sampler:
         self.newest = tuple(PowerSample(time_s, station, step, *reading) for reading in self.meter.read())
         self.samples += self.newest
 
-    def with_samples(self, report: Callable[[Report], bool]) -> Callable[[Report], bool]:
+    def with_samples(self, report: Callable[[ReportedRows], bool]) -> Callable[[ReportedRows], bool]:
         """Return a function that adds the newest samples to each report."""
         return lambda one: report(one._replace(devices=self.newest))
 
@@ -37,7 +37,7 @@ class Sampler:
 
 
 @contextmanager
-def metered(sampler: Sampler | None) -> Iterator[None]:
+def metered(sampler: PowerSampler | None) -> Iterator[None]:
     """Take samples twice a second, at the beginning and at the end; none without a sampler."""
     if sampler is None:
         yield

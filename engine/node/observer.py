@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from engine.net.clock import now_s
 from engine.node.worker import Worker
-from fleet.records.recorder import RecordedStation, Report
+from fleet.records.recorder import RecordedStation, ReportedRows
 from fleet.records.schema import WIDTH
 
 LOOK_S = 0.5  # between two reads of the logs
@@ -27,7 +27,7 @@ class Observer(threading.Thread):
     - `report`: takes a report; False if it failed, which repeats the rows.
     """
 
-    def __init__(self, stations: Stations, zero_s: float, report: Callable[[Report], bool]) -> None:
+    def __init__(self, stations: Stations, zero_s: float, report: Callable[[ReportedRows], bool]) -> None:
         super().__init__(name="observer", daemon=True)
         self.places: dict[int, int] = {}  # of the next value, by log
         self.stations = stations
@@ -53,11 +53,11 @@ class Observer(threading.Thread):
             end = len(log) // WIDTH * WIDTH  # a row may be half written
             for place in range(self.places.get(key, 0), end, PIECE * WIDTH):
                 rows = log[place : min(place + PIECE * WIDTH, end)]
-                if not self.report(Report(self._time_s(), rows)):
+                if not self.report(ReportedRows(self._time_s(), rows)):
                     return
                 self.places[key] = place + len(rows)
                 time.sleep(PAUSE_S)
-        self.report(Report(self._time_s(), []))
+        self.report(ReportedRows(self._time_s(), []))
 
     def _time_s(self) -> float:
         return max(now_s() - self.zero_s, 0.0)
@@ -68,7 +68,7 @@ Observed = Callable[[Stations, float, Sequence[Worker]], AbstractContextManager[
 
 
 @contextmanager
-def observed(stations: Stations, zero_s: float, report: Callable[[Report], bool] | None) -> Iterator[None]:
+def observed(stations: Stations, zero_s: float, report: Callable[[ReportedRows], bool] | None) -> Iterator[None]:
     """Report the new rows of stations twice a second, and at the end; do nothing without `report`."""
     if report is None:
         yield

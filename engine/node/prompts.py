@@ -26,7 +26,7 @@ Text = Annotated[str, Meta(min_length=1)]
 TokenId = Annotated[int, Meta(ge=0)]
 
 
-class Line(msgspec.Struct, frozen=True):
+class PromptLine(msgspec.Struct, frozen=True):
     """A line of a file of prompts: token ids, a text, or the turns of a conversation; other fields are ignored."""
 
     prompt_ids: Annotated[list[TokenId], Meta(min_length=1)] | None = None
@@ -71,7 +71,7 @@ def _read_lines(path: Path, model: str) -> list[list[int]]:
     prompts = []
     for number, content in read_json_lines(path, "workload.prompts"):
         origin = f"workload.prompts {path}, line {number}"
-        line = convert(content, Line, origin)
+        line = convert(content, PromptLine, origin)
         # `turns` is the field of Spec-Bench's question files; the first turn is the prompt.
         text = line.prompt if line.prompt is not None else next(iter(line.turns), None)
         if line.prompt_ids is not None:

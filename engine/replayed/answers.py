@@ -27,7 +27,7 @@ class Continuation(msgspec.Struct, frozen=True):
     hidden: np.ndarray | None = None
 
 
-class Answers(Protocol):
+class ReplayedOutcomes(Protocol):
     """Outcomes of one target's steps, and the content of its requests."""
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:

@@ -7,7 +7,7 @@ from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.pending import PendingDrafts, Retransmit
 from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
-from engine.replayed.answers import Answers
+from engine.replayed.answers import ReplayedOutcomes
 from fleet.acceptance.sources import sources_of
 from fleet.records.recorder import Log
 from fleet.scenario.resolved import Fleet
@@ -46,7 +46,7 @@ class ReplayedTarget:
         self,
         fleet: Fleet,
         target: int,
-        answers: Callable[[Station], Answers],
+        answers: Callable[[Station], ReplayedOutcomes],
         post: Callable[[Message, Content, float], None],
         join: Callable[[Join, float], None],
         zero_s: float,

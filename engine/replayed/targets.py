@@ -26,7 +26,7 @@ from engine.net.sockets import Sockets
 from engine.node.router import InnerRouter
 from engine.node.worker import READ_S, STILL_S, Worker
 from engine.node.write_ahead_log import FIRST, Life, open_log
-from engine.replayed.answers import Answers, Continuation, Continued, Drawn
+from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
 from engine.replayed.target import ReplayedTarget
 from fleet.errors import InputError
 from fleet.records.recorder import Log, RecordedStation
@@ -73,7 +73,7 @@ class ReplayedFleet:
         life.wait_until_back()
         self.fleet = fleet
         self.life = life
-        self.answers: Callable[[Station], Answers] = lambda _station: Continued(continuations)
+        self.answers: Callable[[Station], ReplayedOutcomes] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
         self.say = say

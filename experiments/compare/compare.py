@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 STEADY = 0.01  # reruns that agree as well as this are steady, however good the prediction is
 
 
-class Error(msgspec.Struct, frozen=True):
+class PredictionError(msgspec.Struct, frozen=True):
     """Error of the predictions of a quantity, relative to the measured value.
 
     Keys:
@@ -49,7 +49,7 @@ class Error(msgspec.Struct, frozen=True):
     absolute: float
 
 
-class Row(msgspec.Struct, frozen=True):
+class ComparedQuantity(msgspec.Struct, frozen=True):
     """One quantity of one case in both worlds; `error` is (sim - engine) / engine, NaN where the engine's is zero.
 
     Such rows are left out of the mean. Intervals are NaN where a run has none. `engine` is the median of `runs`, the
@@ -65,9 +65,9 @@ class Row(msgspec.Struct, frozen=True):
     sim_interval: tuple[float, float]
     engine_interval: tuple[float, float]
     runs: tuple[float, ...] = ()
-    parameters: Error | None = None
-    mechanism: Error | None = None
-    host: Error | None = None
+    parameters: PredictionError | None = None
+    mechanism: PredictionError | None = None
+    host: PredictionError | None = None
 
     @property
     def steady(self) -> bool | None:
@@ -82,7 +82,7 @@ class BudgetRow(msgspec.Struct, frozen=True):
 
     quantity: str
     played: tuple[Part, ...]
-    error: Error
+    error: PredictionError
 
 
 class Comparison(Shown, msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
     not be computed, and why. `budget`: each part's share of the error, if `--budget` is set.
     """
 
-    rows: list[Row]
+    rows: list[ComparedQuantity]
     mape: dict[str, float]
     profile_digest: str = ""
     differences: list[str] = []
@@ -110,20 +110,22 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **values} for row, values in rows])
 
 
-def compare_metrics(case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]) -> list[Row]:
+def compare_metrics(
+    case: Mapping[str, Any], sim: Mapping[str, Metric], engine: Mapping[str, Metric]
+) -> list[ComparedQuantity]:
     """Return the rows of one case, for every compared quantity that both worlds have."""
     sim, engine = with_percentiles(sim), with_percentiles(engine)
     return [_row(quantity, case, sim, [engine]) for quantity in COMPARED if quantity in sim and quantity in engine]
 
 
-def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[Row]:
+def compare_reruns(case: Mapping[str, Any], sim: Mapping[str, Metric], reruns: Reruns) -> list[ComparedQuantity]:
     """Return the rows of one case with their three errors, for every compared quantity that both worlds have."""
     sim = with_percentiles(sim)
     names = [name for name in COMPARED if name in sim and all(name in run for run in reruns.engine)]
     return [_with_errors(_row(name, case, sim, reruns.engine), sim[name], reruns) for name in names]
 
 
-def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
+def _with_errors(row: ComparedQuantity, sim: Metric, reruns: Reruns) -> ComparedQuantity:
     """Add the three errors to a row; where the engine's quantity is zero there are none."""
     of_runs = [run[row.quantity] for run in reruns.engine]
     values = np.array([metric.value for metric in of_runs])
@@ -140,7 +142,7 @@ def _with_errors(row: Row, sim: Metric, reruns: Reruns) -> Row:
 
 def _row(
     quantity: str, case: Mapping[str, Any], sim: Mapping[str, Metric], runs: Sequence[Mapping[str, Metric]]
-) -> Row:
+) -> ComparedQuantity:
     ours, measured = sim[quantity], [run[quantity] for run in runs]
     engine = float(np.median([metric.value for metric in measured]))
     if len(measured) == 1:
@@ -148,10 +150,10 @@ def _row(
     else:
         interval = student_t_interval([metric.value for metric in measured])
     error = (ours.value - engine) / engine if engine else float("nan")
-    return Row(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
+    return ComparedQuantity(quantity, dict(case), ours.value, engine, error, (ours.low, ours.high), interval)
 
 
-def _parameters(sim: Metric, runs: Sequence[Metric]) -> Error:
+def _parameters(sim: Metric, runs: Sequence[Metric]) -> PredictionError:
     """The error of one prediction for all runs; a single run has the interval of both their own ones."""
     errors = np.array([sim.value / run.value - 1 for run in runs])
     if len(runs) > 1:
@@ -160,7 +162,9 @@ def _parameters(sim: Metric, runs: Sequence[Metric]) -> Error:
     else:
         half = (1 + errors[0]) * _half(runs[0])
     half = float(np.hypot(half, (1 + errors.mean()) * _half(sim)))
-    return Error(float(errors.mean()), float(errors.mean() - half), float(errors.mean() + half), _absolute(errors))
+    return PredictionError(
+        float(errors.mean()), float(errors.mean() - half), float(errors.mean() + half), _absolute(errors)
+    )
 
 
 def _half(metric: Metric) -> float:
@@ -168,23 +172,23 @@ def _half(metric: Metric) -> float:
     return (metric.high - metric.low) / 2 / metric.value if metric.value else float("nan")
 
 
-def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> Error | None:
+def paired_error(predicted: Sequence[Metric | None], values: ArrayLike) -> PredictionError | None:
     """Return the error of predictions that were made for each run by itself; None where one is missing, or zero."""
     measured, values_sim = np.asarray(values, dtype=float), [metric.value for metric in predicted if metric is not None]
     if len(values_sim) != len(measured) or not np.all(measured):
         return None
     errors = np.array(values_sim) / measured - 1
-    return Error(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
+    return PredictionError(float(errors.mean()), *student_t_interval(errors), _absolute(errors))
 
 
-def _host(values: Floats) -> Error | None:
+def _host(values: Floats) -> PredictionError | None:
     """Difference of one run from another; the interval is that of the runs' standard deviation."""
     if len(values) < 2:
         return None
     off = _absolute(np.array([one / other - 1 for one, other in permutations(values, 2)]))
     freedom, outside = len(values) - 1, (1 - CONFIDENCE) / 2
     low, high = (off * np.sqrt(freedom / stats.chi2.ppf(level, freedom)) for level in (1 - outside, outside))
-    return Error(off, float(low), float(high), off)
+    return PredictionError(off, float(low), float(high), off)
 
 
 def _absolute(errors: Floats) -> float:
@@ -192,7 +196,10 @@ def _absolute(errors: Floats) -> float:
 
 
 def summarise(
-    rows: Iterable[Row], profile_digest: str = "", differences: Sequence[str] = (), notes: Sequence[str] = ()
+    rows: Iterable[ComparedQuantity],
+    profile_digest: str = "",
+    differences: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Comparison:
     """Collect rows into a comparison with the mean absolute error of each quantity."""
     listed = list(rows)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from experiments.compare.compare import Error, Row
+from experiments.compare.compare import ComparedQuantity, PredictionError
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Summary(msgspec.Struct, frozen=True):
         ]
 
 
-def summary_of(rows: Sequence[Row]) -> Summary | None:
+def summary_of(rows: Sequence[ComparedQuantity]) -> Summary | None:
     """Return the summary of one quantity's rows; None where none of them was rerun and played back."""
     complete = [
         row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None
@@ -57,11 +57,11 @@ def summary_of(rows: Sequence[Row]) -> Summary | None:
     )  # fmt: skip
 
 
-def _cells(errors: Sequence[Error | None]) -> tuple[float, float]:
+def _cells(errors: Sequence[PredictionError | None]) -> tuple[float, float]:
     """Mean and largest absolute value of the cells' errors."""
     values = [abs(error.value) for error in errors if error is not None]
     return (float(np.mean(values)), max(values)) if values else (float("nan"), float("nan"))
 
 
-def _one_run(errors: Sequence[Error | None]) -> float:
+def _one_run(errors: Sequence[PredictionError | None]) -> float:
     return float(np.mean([error.absolute for error in errors if error is not None]))

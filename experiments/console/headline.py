@@ -13,7 +13,7 @@ from fleet.records.metrics.window import Metric
 MS = 1e3
 
 
-class Line(msgspec.Struct, frozen=True):
+class Headline(msgspec.Struct, frozen=True):
     """One of the lines: its subject, its text, and the metrics in it.
 
     Keys:
@@ -27,7 +27,7 @@ class Line(msgspec.Struct, frozen=True):
     metrics: tuple[str, ...]
 
 
-def headline(metrics: Mapping[str, Metric]) -> tuple[Line, ...]:
+def headline(metrics: Mapping[str, Metric]) -> tuple[Headline, ...]:
     """Return the lines that a run has metrics for, in their fixed order."""
     lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics),
              _goals(metrics), _cost(metrics))  # fmt: skip
@@ -42,12 +42,12 @@ def acceptance_text(with_bonus: float) -> str:
     )
 
 
-def _throughput(metrics: Mapping[str, Metric]) -> Line | None:
+def _throughput(metrics: Mapping[str, Metric]) -> Headline | None:
     parts = [_of(metrics, "throughput", "tokens/s"), _of(metrics, "throughput_per_target", "a target", ranged=False)]
     return _line("throughput", parts, ("throughput", "throughput_per_target"), metrics)
 
 
-def _speed(metrics: Mapping[str, Metric]) -> Line | None:
+def _speed(metrics: Mapping[str, Metric]) -> Headline | None:
     """Tokens per second of a request, at the median and the 99th percentile of the time per token."""
     speeds = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
     if not speeds:
@@ -58,7 +58,7 @@ def _speed(metrics: Mapping[str, Metric]) -> Line | None:
     return _line("speed", [text], ("tpot_s",), metrics)
 
 
-def _waiting(metrics: Mapping[str, Metric]) -> Line | None:
+def _waiting(metrics: Mapping[str, Metric]) -> Headline | None:
     parts = []
     for name, what in (("ttft_s", "first token after"), ("wait_s", "for the drafter")):
         values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in _percentiles(metrics, name)]
@@ -74,14 +74,14 @@ def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Me
     return [(percent, metric) for percent, metric in both if metric is not None]
 
 
-def _load(metrics: Mapping[str, Metric]) -> Line | None:
+def _load(metrics: Mapping[str, Metric]) -> Headline | None:
     load = metrics.get("load")
     if load is None:
         return None
-    return Line("load", f"drafters work {number(100 * load.value)} % of the time ({_range(load, 100)})", ("load",))
+    return Headline("load", f"drafters work {number(100 * load.value)} % of the time ({_range(load, 100)})", ("load",))
 
 
-def _acceptance(metrics: Mapping[str, Metric]) -> Line | None:
+def _acceptance(metrics: Mapping[str, Metric]) -> Headline | None:
     length, rate = metrics.get("mean_acceptance_length"), metrics.get("acceptance_rate")
     if length is None:
         return None
@@ -90,7 +90,7 @@ def _acceptance(metrics: Mapping[str, Metric]) -> Line | None:
                  ("mean_acceptance_length", "acceptance_rate"), metrics)  # fmt: skip
 
 
-def _goals(metrics: Mapping[str, Metric]) -> Line | None:
+def _goals(metrics: Mapping[str, Metric]) -> Headline | None:
     """How many requests meet all goals of `[slo]`."""
     share = metrics.get("slo_attainment")
     if share is None:
@@ -100,7 +100,7 @@ def _goals(metrics: Mapping[str, Metric]) -> Line | None:
     return _line("goals", [met, goodput], ("slo_attainment", "goodput_requests_per_s"), metrics)
 
 
-def _cost(metrics: Mapping[str, Metric]) -> Line | None:
+def _cost(metrics: Mapping[str, Metric]) -> Headline | None:
     """Cost of a million tokens, and energy of a token."""
     names = ("cost_per_million_tokens", "energy_j_per_token")
     costs = [metrics[name] for name in names if name in metrics]
@@ -121,6 +121,6 @@ def _range(metric: Metric, factor: float = 1.0) -> str:
     return "no interval" if text == "-" else text
 
 
-def _line(name: str, parts: list[str], names: tuple[str, ...], metrics: Mapping[str, Metric]) -> Line | None:
+def _line(name: str, parts: list[str], names: tuple[str, ...], metrics: Mapping[str, Metric]) -> Headline | None:
     text = "; ".join(filter(None, parts))
-    return Line(name, text, tuple(one for one in names if one in metrics)) if text else None
+    return Headline(name, text, tuple(one for one in names if one in metrics)) if text else None

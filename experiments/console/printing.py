@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from experiments.compare.compare import Comparison, Error, Row
+    from experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
     from fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
 
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
@@ -147,16 +147,16 @@ def print_budget(comparison: "Comparison") -> None:
         print_table("error that is left", ("played back of the runs", *quantities), rows)
 
 
-def _error(error: "Error | None") -> str:
+def _error(error: "PredictionError | None") -> str:
     return "" if error is None else f"{error.value:+.1%}{_interval_of(error)}"
 
 
-def _interval_of(error: "Error | None") -> str:
+def _interval_of(error: "PredictionError | None") -> str:
     """Half of an error's interval; nothing where it has none."""
     return "" if error is None or math.isnan(error.low) else f" +- {(error.high - error.low) / 2:.1%}"
 
 
-def _host(row: "Row") -> str:
+def _host(row: "ComparedQuantity") -> str:
     """Return the differences among reruns, and whether they hide the prediction's error."""
     if row.host is None:
         return ""

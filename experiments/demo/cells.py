@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from calibrate.run import QUICK, STAGES, Effort
-from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.compare import ComparedQuantity, compare_reruns
 from experiments.compare.reruns import Reruns, replicate, simulated_reruns
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
@@ -67,7 +67,7 @@ class Planned(msgspec.Struct, frozen=True):
         return "".join(letter if letter.isalnum() else "-" for letter in self.name).replace("--", "-")
 
 
-class Cell(msgspec.Struct, frozen=True):
+class DemoCell(msgspec.Struct, frozen=True):
     """A cell, the engine's runs of it, one a pass, and its simulations.
 
     `blind`: simulated from the profile alone. `rows`: its errors, quantity by quantity.
@@ -77,7 +77,7 @@ class Cell(msgspec.Struct, frozen=True):
     runs: list[Run]
     reruns: Reruns
     blind: dict[str, Metric]
-    rows: list[Row]
+    rows: list[ComparedQuantity]
 
     @property
     def case(self) -> dict[str, Any]:
@@ -177,8 +177,8 @@ def in_passes(cells: Sequence[Planned], passes: int) -> list[Planned]:
     return [cells[number % len(cells)] for number in order]
 
 
-def simulated_cell(planned: Planned, runs: list[Run]) -> Cell:
+def simulated_cell(planned: Planned, runs: list[Run]) -> DemoCell:
     """Simulate a cell, and hold what comes out against the engine's runs of it."""
     reruns = simulated_reruns(planned.scenario, runs)
     blind = replicate(planned.scenario, SIM_SEEDS)
-    return Cell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))
+    return DemoCell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.compare.compare import Row
+from experiments.compare.compare import ComparedQuantity
 from experiments.compare.differences import BUSY
 from experiments.compare.summary import summary_of
-from experiments.demo.cells import Cell
+from experiments.demo.cells import DemoCell
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.overheads import late_starts
 from fleet.records.replay import replay
@@ -19,7 +19,7 @@ from sim.predict import predict
 TAILS = ("tpot_p90_s", "tpot_p99_s", "ttft_p90_s", "wait_p90_s", "wait_p99_s", "round_p90_s", "round_p99_s")
 
 
-def findings(profile: HardwareProfile, cells: Sequence[Cell], contradictions: Sequence[str]) -> list[str]:
+def findings(profile: HardwareProfile, cells: Sequence[DemoCell], contradictions: Sequence[str]) -> list[str]:
     """Return the lines to print."""
     logs = sum(len(cell.runs) + 1 for cell in cells)
     return [
@@ -38,14 +38,14 @@ def contradictions_in(runs: Sequence[Run]) -> list[str]:
     return [line for run in runs for line in replay(run)]
 
 
-def late_text(cells: Sequence[Cell]) -> str:
+def late_text(cells: Sequence[DemoCell]) -> str:
     """Say how many steps of the engine's runs started late, as a share of each run's steps."""
     shares = [late_starts(run) for cell in cells for run in cell.runs]
     found = f"steps that started late: {np.mean(shares):.1%} on average, {max(shares):.1%} in the worst run"
     return found + ("; validate on a quieter host" if max(shares) >= BUSY else "")
 
 
-def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, float]]:
+def plateau_rows(cells: Sequence[DemoCell]) -> list[tuple[str, float, float, float, float]]:
     """For each verification time: case, measured plateau of R_q over R_q at N = 1, its 95 % interval, and 1 + Z/S.
 
     The plateau is the mean over N >= N_full, pass by pass; the interval is Student's over the passes. Where no such N
@@ -68,13 +68,13 @@ def plateau_rows(cells: Sequence[Cell]) -> list[tuple[str, float, float, float, 
     return rows
 
 
-def _plateaus(cells: Sequence[Cell]) -> Iterator[str]:
+def _plateaus(cells: Sequence[DemoCell]) -> Iterator[str]:
     for case, ratio, low, high, expected in plateau_rows(cells):
         interval = "one pass has no interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
         yield f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({interval}), 1 + Z/S = {expected:.2f}"
 
 
-def _baselines(cells: Sequence[Cell]) -> Iterator[str]:
+def _baselines(cells: Sequence[DemoCell]) -> Iterator[str]:
     for cell in cells:
         if cell.planned.kind == "baseline":
             yield (
@@ -83,7 +83,7 @@ def _baselines(cells: Sequence[Cell]) -> Iterator[str]:
             )
 
 
-def _tails(cells: Sequence[Cell]) -> Iterator[str]:
+def _tails(cells: Sequence[DemoCell]) -> Iterator[str]:
     """Errors of percentiles over the cells with reruns that agree well enough."""
     for quantity in TAILS:
         summary = summary_of([row for row in _rows(cells, "replayed", quantity) if row.steady])
@@ -94,7 +94,7 @@ def _tails(cells: Sequence[Cell]) -> Iterator[str]:
             )
 
 
-def _three_errors(cells: Sequence[Cell]) -> Iterator[str]:
+def _three_errors(cells: Sequence[DemoCell]) -> Iterator[str]:
     for kind in ("real", "replayed"):
         for quantity in ("throughput", "rounds_per_s"):
             rows = _rows(cells, kind, quantity)
@@ -104,5 +104,5 @@ def _three_errors(cells: Sequence[Cell]) -> Iterator[str]:
                 yield from (f"  {line}" for line in summary.lines())
 
 
-def _rows(cells: Sequence[Cell], kind: str, quantity: str) -> list[Row]:
+def _rows(cells: Sequence[DemoCell], kind: str, quantity: str) -> list[ComparedQuantity]:
     return [row for cell in cells if cell.planned.kind == kind for row in cell.rows if row.quantity == quantity]

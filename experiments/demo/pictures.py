@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.demo.cells import SIM_SEEDS, Cell
+from experiments.demo.cells import SIM_SEEDS, DemoCell
 from experiments.draw import NO_PREFILL, draw, where_measured
 from figures import throughput, timeline
 from figures.style import save
@@ -20,7 +20,7 @@ from sim.predict import predict, star_inputs
 SHOWN = ("throughput", "throughput_per_target")
 
 
-def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[Cell]) -> dict[str, Path]:
+def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[DemoCell]) -> dict[str, Path]:
     """Draw all figures and write the trace; return their paths by what they show."""
     cells = [cell for cell in of_all if cell.planned.kind != "baseline"]
     baselines = [cell for cell in of_all if cell.planned.kind == "baseline"]
@@ -59,7 +59,7 @@ def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[Cell]) ->
     return paths
 
 
-def throughput_table(cells: Sequence[Cell]) -> pd.DataFrame:
+def throughput_table(cells: Sequence[DemoCell]) -> pd.DataFrame:
     """One row a case, source and N, in the form that the throughput figure takes."""
     rows = []
     for cell in cells:
@@ -91,7 +91,7 @@ def _median_columns(runs: Sequence[Mapping[str, Metric]]) -> dict[str, float]:
     return {name + ending: float(of(values[name])) for name in SHOWN for ending, of in statistics}
 
 
-def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFrame:
+def marks_table(cells: Sequence[DemoCell], baselines: Sequence[DemoCell]) -> pd.DataFrame:
     """N_full, N_max and the two baselines of each case.
 
     Real targets: baselines measured here. Replayed ones: their stated times, the draft time measured here.
@@ -109,7 +109,7 @@ def marks_table(cells: Sequence[Cell], baselines: Sequence[Cell]) -> pd.DataFram
     return pd.DataFrame(rows, columns=["case", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s"])
 
 
-def replayed_extremes(cells: Sequence[Cell]) -> tuple[Cell, Cell]:
+def replayed_extremes(cells: Sequence[DemoCell]) -> tuple[DemoCell, DemoCell]:
     """Return the cells with few and with many targets at the shorter verification time."""
     shorter = min(cells, key=lambda cell: star_inputs(resolve(cell.scenario)).verify_s).case["targets"]
     same = sorted((cell for cell in cells if cell.case["targets"] == shorter), key=lambda cell: cell.case["N"])
@@ -118,6 +118,6 @@ def replayed_extremes(cells: Sequence[Cell]) -> tuple[Cell, Cell]:
     return few, many
 
 
-def panel_title(cell: Cell) -> str:
+def panel_title(cell: DemoCell) -> str:
     """Title of a timeline panel."""
     return f"{cell.case['targets']}, N = {cell.case['N']}: {predict(cell.scenario).regime}"

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import UNSET
 
 from experiments.plan.doubt import Range
-from experiments.plan.question import APART, Place, Question, Shape
+from experiments.plan.question import APART, FleetShape, Place, Question
 from experiments.plan.screen import Screened
-from experiments.plan.search import Choice
+from experiments.plan.search import Chosen
 from experiments.plan.trials import Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
@@ -36,7 +36,7 @@ class Reached(msgspec.Struct, frozen=True):
     state: str
 
 
-class Row(msgspec.Struct, frozen=True):
+class PlannedFleet(msgspec.Struct, frozen=True):
     """A fleet of the table.
 
     Keys:
@@ -56,7 +56,7 @@ class Row(msgspec.Struct, frozen=True):
             goals.
         standing: "chosen", "level" with it, "costs more", "misses a goal", or "cheaper, may miss a goal".
         target_place: Where its targets run; only where there were several pairs of places to choose from.
-        draft_place: Where its drafters run, in the same way; see `Shape`.
+        draft_place: Where its drafters run, in the same way; see `FleetShape`.
     """
 
     fleet: str
@@ -77,7 +77,7 @@ class Row(msgspec.Struct, frozen=True):
     draft_place: Place = UNSET
 
 
-class Rule(msgspec.Struct, frozen=True):
+class RuleOfThumb(msgspec.Struct, frozen=True):
     """What the paper's rule of thumb says, for one drafter at the chosen depth, beside the planner's N.
 
     Keys:
@@ -135,14 +135,14 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     question: str
-    chosen: Shape | None
+    chosen: FleetShape | None
     scenario: Scenario | None
     metrics: dict[str, Range]
     goals: tuple[Reached, ...]
     lines: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PlannedFleet, ...]
     level: tuple[str, ...]
-    rule: Rule | None
+    rule: RuleOfThumb | None
     unit: str
     basis: str
     step_error: float
@@ -151,17 +151,17 @@ class Plan(msgspec.Struct, frozen=True):
     approximation: Approximation | None = None
 
 
-def rule_of(question: Question, shape: Shape) -> Rule | None:
+def rule_of(question: Question, shape: FleetShape) -> RuleOfThumb | None:
     """Return the rule of thumb for a fleet with drafters apart."""
     if shape.kind != APART:
         return None
     inputs = star_inputs(resolve(question.scenario(shape)))
     S, Z = inputs.service_s, inputs.return_s
     most = N_max(S, Z, inputs.accepted_per_round + 1, inputs.standalone_tokens_per_s)
-    return Rule(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
+    return RuleOfThumb(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
 
 
-def approximation_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> Approximation | None:
+def approximation_of(question: Question, choice: Chosen, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
     simulated = "tpot_s" if question.arrivals_per_s else "throughput"
     costs = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
@@ -184,7 +184,7 @@ def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached
     return tuple(reached)
 
 
-def rows_of(question: Question, choice: Choice, screened: Iterable[Screened]) -> tuple[Row, ...]:
+def rows_of(question: Question, choice: Chosen, screened: Iterable[Screened]) -> tuple[PlannedFleet, ...]:
     """Table all fleets: those simulated by how good they are, then those that equations alone know."""
     level = {one.title for one in choice.level}
     simulated = [_simulated(question, choice, one, level) for one in choice.entrants.values()]
@@ -194,7 +194,7 @@ def rows_of(question: Question, choice: Choice, screened: Iterable[Screened]) ->
     return (*simulated, *(_by_equations(one) for one in sorted(others, key=lambda one: one.per_million)))
 
 
-def _simulated(question: Question, choice: Choice, entrant: Entrant, level: set[str]) -> Row:
+def _simulated(question: Question, choice: Chosen, entrant: Entrant, level: set[str]) -> PlannedFleet:
     shape, miss = choice.shapes[entrant.title], entrant.worst_miss(question.goals)
     cost, leader = entrant.mean("cost_per_million"), choice.leader
     if leader is not None and entrant.title == leader.title:
@@ -209,16 +209,16 @@ def _simulated(question: Question, choice: Choice, entrant: Entrant, level: set[
     tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
     known_miss = miss if math.isfinite(miss) else None
     user, p99_s = 1 / entrant.mean("tpot_s"), entrant.mean("tpot_p99_s")
-    return Row(
+    return PlannedFleet(
         entrant.title, shape.kind, shape.drafters, shape.targets, shape.levers, "simulated", len(entrant.trials),
         tokens_per_s, user, p99_s, entrant.cost_per_hour, cost, known_miss, standing,
         shape.target_place, shape.draft_place,
     )  # fmt: skip
 
 
-def _by_equations(one: Screened) -> Row:
+def _by_equations(one: Screened) -> PlannedFleet:
     shape = one.shape
-    return Row(
+    return PlannedFleet(
         shape.title, shape.kind, shape.drafters, shape.targets, shape.levers, "equations", 0, one.tokens_per_s,
         1 / one.tpot_s, None, one.cost_per_hour, one.per_million, None, "not simulated",
         shape.target_place, shape.draft_place,

@@ -14,7 +14,7 @@ from experiments.plan.question import DEPTH, Question
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
-from fleet.policies.group import Batch
+from fleet.policies.group import AllWaiting
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
@@ -118,8 +118,8 @@ def _with_load(
         base = replace(
             base,
             workload=replace(base.workload, arrivals=arrivals),
-            drafters=replace(base.drafters, group=Batch()),
-            verifiers=replace(base.verifiers, group=Batch()),
+            drafters=replace(base.drafters, group=AllWaiting()),
+            verifiers=replace(base.verifiers, group=AllWaiting()),
         )
     return base
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from experiments.plan.question import PLAIN, Question, Shape
+from experiments.plan.question import PLAIN, FleetShape, Question
 from experiments.plan.trials import Entrant, Trial
 from fleet.scenario.scenario import Scenario
 from fleet.times.labels import basis_of
@@ -68,7 +68,7 @@ def slowed(scenario: Scenario, steps: Sequence[str], factor: float) -> Scenario:
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
-def doubts_of(question: Question, shape: Shape, error: float) -> dict[tuple[str, float], Scenario]:
+def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[tuple[str, float], Scenario]:
     """Return the fleet with slower and quicker steps, by role and by how many times slower they are."""
     scenario = question.scenario(shape)
     roles = ["targets"] if shape.kind == PLAIN else list(STEPS)

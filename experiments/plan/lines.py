@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.answer import Reached, Rule, rule_of
+from experiments.plan.answer import Reached, RuleOfThumb, rule_of
 from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question, Shape
-from experiments.plan.search import Choice
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Question
+from experiments.plan.search import Chosen
 from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
 
 ELSEWHERE = 3  # other pairs of places that the lines name
@@ -17,7 +17,7 @@ BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
 def lines_of(
-    question: Question, choice: Choice, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
+    question: Question, choice: Chosen, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
     tried: Doubts, counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
@@ -50,7 +50,7 @@ def lines_of(
     )
 
 
-def unmet_lines(question: Question, choice: Choice, counts: str) -> tuple[str, ...]:
+def unmet_lines(question: Question, choice: Chosen, counts: str) -> tuple[str, ...]:
     """Say that no fleet reaches the goals, and by how much the best of each kind misses them."""
     lines = [f"fleet: none of those looked at reaches the goals ({counts})"]
     for kind in (APART, COLOCATED, PLAIN):
@@ -70,7 +70,7 @@ def _range(one: Range, factor: float = 1.0) -> str:
     return f"{one.value * factor:.4g} ({one.low * factor:.4g} .. {one.high * factor:.4g})"
 
 
-def _bottleneck(leader: Entrant, shape: Shape) -> str:
+def _bottleneck(leader: Entrant, shape: FleetShape) -> str:
     """Which station has the least time left; where none is busy, the longest part of a round."""
     if shape.kind != APART:
         return "the targets, which do all the work"
@@ -86,14 +86,14 @@ def _bottleneck(leader: Entrant, shape: Shape) -> str:
     return f"{longest}, {share:.0%} of a round; drafters are busy {drafter:.0%}, targets {target:.0%} of the time"
 
 
-def _rule_text(rule: Rule | None) -> str:
+def _rule_text(rule: RuleOfThumb | None) -> str:
     if rule is None:
         return ""
     text = f"; a drafter has {rule.planned:.3g} targets, where N_full = {rule.N_full}, the knee is at {rule.knee:.3g}"
     return f"{text} and N_max = {rule.N_max}"
 
 
-def _rivals(question: Question, choice: Choice, leader: Entrant) -> str:
+def _rivals(question: Question, choice: Chosen, leader: Entrant) -> str:
     """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
     chosen, rivals = choice.shapes[leader.title], []
     for kind in (APART, COLOCATED, PLAIN):
@@ -117,7 +117,7 @@ def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entra
     return f"{best.title}: {more:+.0%} cost for a token{same_cost}"
 
 
-def _elsewhere(question: Question, choice: Choice, leader: Entrant) -> list[str]:
+def _elsewhere(question: Question, choice: Chosen, leader: Entrant) -> list[str]:
     """The same of the chosen kind on the other devices, the best few of them."""
     families: dict[Family, list[Entrant]] = {}
     for title, one in choice.entrants.items():
@@ -143,7 +143,7 @@ def _places(family: Family) -> str:
     return f"on {target_place}" if draft_place is UNSET else f"{draft_place} for {target_place}"
 
 
-def _one_more(question: Question, choice: Choice, shape: Shape) -> str:
+def _one_more(question: Question, choice: Chosen, shape: FleetShape) -> str:
     """What one target more gives, where that was simulated."""
     more = msgspec.structs.replace(shape, targets=shape.targets + 1)
     if more not in choice.shapes.values():

@@ -7,7 +7,7 @@ from experiments.jobs import side_by_side
 from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import doubts_of, error_of, ranges_of
 from experiments.plan.lines import lines_of, unmet_lines
-from experiments.plan.question import Question, Shape, check
+from experiments.plan.question import FleetShape, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.plan.trials import Trial, try_out
@@ -34,7 +34,7 @@ def make_plan(
             done(trial.shape.title)
             yield trial
 
-    def tries(pairs: Sequence[tuple[Shape, int]]) -> Iterable[Trial]:
+    def tries(pairs: Sequence[tuple[FleetShape, int]]) -> Iterable[Trial]:
         return simulated([(question, shape, seed) for shape, seed in pairs])
 
     choice = search(question, screened, tries)

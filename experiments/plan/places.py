@@ -6,11 +6,11 @@ import msgspec
 from msgspec import UNSET
 
 from experiments.plan.prices import ROLES, Devices, Prices, parse_costs
-from experiments.plan.question import Pair, Place
+from experiments.plan.question import Place, PlannedPair
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import estimated_profile, placed_of
-from fleet.scenario.scenario import Device, Scenario
+from fleet.scenario.scenario import Scenario, SharedDevice
 
 NAMELESS: Devices = ("", 1)  # what a scenario's profile runs on
 OWN = "own"  # name of the device on which a co-located pair runs
@@ -60,13 +60,13 @@ def _device_name(device: str) -> str:
 
 def pairs_of(
     base: Scenario, targets: Sequence[Named], drafts: Sequence[Named], costs: Sequence[str]
-) -> tuple[Pair, ...]:
+) -> tuple[PlannedPair, ...]:
     """Return every pair of a target's and a drafter's place, with its times and prices.
 
     Without places it is the scenario as it stands. Raises InputError for costs that leave a device without a price.
     """
     if not targets:
-        return (Pair(base, None, _prices(base, costs, [(NAMELESS, NAMELESS)])[0]),)
+        return (PlannedPair(base, None, _prices(base, costs, [(NAMELESS, NAMELESS)])[0]),)
     both = [(target, draft) for target in targets for draft in drafts]
     prices = _prices(base, costs, [(target.device, draft.device) for target, draft in both])
     of_drafts = [(draft.placed.shape, draft.placed.precision) for draft in drafts]
@@ -76,7 +76,7 @@ def pairs_of(
         profile = estimated_profile(target.placed, draft.placed)
         placed = msgspec.structs.replace(base, profile=profile)
         beside = _beside(target.placed, draft.placed)
-        pair = Pair(placed, _colocated(placed, target.placed, beside), price)
+        pair = PlannedPair(placed, _colocated(placed, target.placed, beside), price)
         if len(both) > 1:
             model: Place = UNSET if are_alike else f"{beside.shape.name}:{beside.precision}"
             pair = msgspec.structs.replace(pair, target_place=target.name, draft_place=draft.name, beside=model)
@@ -109,7 +109,7 @@ def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
     return replace(
         base,
         profile=estimated_profile(verifying, beside),
-        devices={OWN: Device("one-process")},
+        devices={OWN: SharedDevice("one-process")},
         drafters=replace(base.drafters, count=1, device=OWN),
         verifiers=replace(base.verifiers, count=1, device=OWN),
         link=None,

@@ -29,7 +29,7 @@ ARRIVALS = 240
 """How many requests a simulation has: in a closed loop, and where they come by themselves."""
 
 
-class Shape(msgspec.Struct, frozen=True):
+class FleetShape(msgspec.Struct, frozen=True):
     """A fleet that could be built: how many devices in which roles, and what else varies.
 
     Keys:
@@ -72,7 +72,7 @@ def _named(before: str, place: Place) -> str:
     return "" if place is UNSET else f"{before}{place}"
 
 
-class Pair(msgspec.Struct, frozen=True):
+class PlannedPair(msgspec.Struct, frozen=True):
     """A candidate: where targets and drafters run, with the times and the prices there.
 
     Keys:
@@ -91,10 +91,10 @@ class Pair(msgspec.Struct, frozen=True):
     draft_place: Place = UNSET
     beside: Place = UNSET
 
-    def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> Shape:
+    def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> FleetShape:
         """A fleet of a kind at these places."""
         _, target_place, draft_place = self.family(kind)
-        return Shape(kind, drafters, targets, levers, target_place, draft_place)
+        return FleetShape(kind, drafters, targets, levers, target_place, draft_place)
 
     def family(self, kind: Kind) -> Family:
         """What all fleets of a kind here have in common; pairs with the same target's place share those of a kind."""
@@ -115,7 +115,7 @@ class Question(msgspec.Struct, frozen=True):
         apart: Whether only fleets with drafters apart are to be chosen; the others stand beside them.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PlannedPair, ...]
     drafters: tuple[int, ...]
     targets: tuple[int, ...]
     vary: dict[str, tuple[Any, ...]]
@@ -139,20 +139,20 @@ class Question(msgspec.Struct, frozen=True):
         arrivals = self.workload.arrivals
         return arrivals.per_s if isinstance(arrivals, Poisson | Gamma) else 0.0
 
-    def pair(self, shape: Shape) -> Pair:
+    def pair(self, shape: FleetShape) -> PlannedPair:
         """The pair of places that a fleet runs at: the first one, where pairs share such fleets."""
         return next(pair for pair in self.pairs if pair.family(shape.kind) == shape.family)
 
-    def cost_per_hour(self, shape: Shape) -> float:
+    def cost_per_hour(self, shape: FleetShape) -> float:
         """What an hour of a fleet costs."""
         return self.pair(shape).prices.per_hour(shape.drafters, shape.targets)
 
-    def copies(self, shape: Shape) -> int:
+    def copies(self, shape: FleetShape) -> int:
         """How many times the fleet holds what is simulated of it: targets that have nothing to do with each other."""
         alone = shape.kind == COLOCATED or (shape.kind == PLAIN and not self.arrivals_per_s)
         return shape.targets if alone else 1
 
-    def scenario(self, shape: Shape) -> Scenario:
+    def scenario(self, shape: FleetShape) -> Scenario:
         """The fleet, or the part of it that `copies` stands for, as a scenario; InputError for unfit levers."""
         replace = msgspec.structs.replace
         copies, pair = self.copies(shape), self.pair(shape)

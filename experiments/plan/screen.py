@@ -13,7 +13,17 @@ import msgspec
 import numpy as np
 
 from experiments.plan.prices import per_million_tokens
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Kind, Pair, Question, Shape, with_levers
+from experiments.plan.question import (
+    APART,
+    COLOCATED,
+    PLAIN,
+    Family,
+    FleetShape,
+    Kind,
+    PlannedPair,
+    Question,
+    with_levers,
+)
 from fleet.policies.group import One
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -39,7 +49,7 @@ class Screened(msgspec.Struct, frozen=True):
         cost_per_hour (the prices' unit): What an hour of it costs.
     """
 
-    shape: Shape
+    shape: FleetShape
     tokens_per_s: float
     tpot_s: float
     drafter_load: float
@@ -67,7 +77,7 @@ def screen(question: Question) -> list[Screened]:
     return found
 
 
-def _of_pair(question: Question, pair: Pair, kinds: Collection[Kind]) -> Iterator[Screened]:
+def _of_pair(question: Question, pair: PlannedPair, kinds: Collection[Kind]) -> Iterator[Screened]:
     """Screen the fleets of some kinds at a pair of places."""
     screened = _serving if question.arrivals_per_s else _decoding
     for values in itertools.product(*question.vary.values()):
@@ -79,7 +89,7 @@ def _of_pair(question: Question, pair: Pair, kinds: Collection[Kind]) -> Iterato
         yield from screened(question, pair, PLAIN, {})
 
 
-def _decoding(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
+def _decoding(question: Question, pair: PlannedPair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
     """Fleets of targets that decode all the time; one target stands for those that draft for themselves, or not."""
     if kind == APART:
         yield from _stars(question, pair, levers)
@@ -92,13 +102,13 @@ def _decoding(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]
     yield _busy(pair, pair.shape(kind, 0, 1, levers), tokens_per_s, 0.0, 1.0)
 
 
-def _busy(pair: Pair, shape: Shape, tokens_per_s: float, drafter: float, target: float) -> Screened:
+def _busy(pair: PlannedPair, shape: FleetShape, tokens_per_s: float, drafter: float, target: float) -> Screened:
     """Targets that decode all the time, one request each."""
     cost = pair.prices.per_hour(shape.drafters, shape.targets)
     return Screened(shape, tokens_per_s, shape.targets / tokens_per_s, drafter, target, cost)
 
 
-def _stars(question: Question, pair: Pair, levers: dict[str, Any]) -> Iterator[Screened]:
+def _stars(question: Question, pair: PlannedPair, levers: dict[str, Any]) -> Iterator[Screened]:
     """Drafters apart, each with its share of the targets: a star of its own."""
     fleet = resolve(with_levers(pair.base, levers))
     inputs = star_inputs(fleet)
@@ -131,7 +141,7 @@ def _variability(spread: Spread) -> float:
     return float(spread.ratios((np.arange(1000) + 0.5) / 1000).var())
 
 
-def _serving(question: Question, pair: Pair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
+def _serving(question: Question, pair: PlannedPair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
     """Fleets for requests that come by themselves."""
     base = pair.colocated if kind == COLOCATED else pair.base
     assert base is not None

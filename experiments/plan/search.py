@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question, Shape
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Question
 from experiments.plan.screen import Screened
 from experiments.plan.trials import CLEARLY, Entrant, Trial, Tries, entrants_of, leader_of, unsettled
 
@@ -34,7 +34,7 @@ MOST_ROUNDS = 4  # of racing, and of adding a target where the race says that it
 TRUSTED = 3  # simulations of a line after which it is bisected, whatever equations say
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Chosen(msgspec.Struct, frozen=True):
     """What the trials say; fleets by their titles.
 
     - `leader`: the best that meets the goals; None if none of those simulated does.
@@ -43,13 +43,13 @@ class Choice(msgspec.Struct, frozen=True):
     """
 
     entrants: dict[str, Entrant]
-    shapes: dict[str, Shape]
+    shapes: dict[str, FleetShape]
     leader: Entrant | None
     level: tuple[Entrant, ...]
     perhaps: tuple[Entrant, ...]
 
 
-def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Choice:
+def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Chosen:
     """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
     contest = Contest(question, screened, tries)
     (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
@@ -116,13 +116,13 @@ class Contest:
                 dearest[self.estimates[one.title].shape.family] = one
         return [*same, *dearest.values()]
 
-    def choice(self) -> Choice:
+    def choice(self) -> Chosen:
         """What the trials say by now."""
         entrants, best = self.entrants(), self.leader()
         near: list[Entrant] = []
         if best is not None:
             near = unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
-        return Choice(
+        return Chosen(
             entrants,
             {title: self.estimates[title].shape for title in entrants},
             best,
@@ -171,7 +171,7 @@ def _is_too_dear(next_one: Screened, leader: Entrant | None) -> bool:
 
 def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
     """Search the lines for the fewest targets, then race what was found and its neighbours."""
-    lines = sorted(lines_of(screened, contest.goals), key=Line.expected_cost)
+    lines = sorted(lines_of(screened, contest.goals), key=FleetsByTargets.expected_cost)
     by_family = {line.family: line for line in reversed(lines)}
     by_kind = {line.family[0]: line for line in reversed(lines)}
     ranks = [(line is not by_kind[line.family[0]]) + (line is not by_family[line.family]) for line in lines]
@@ -194,22 +194,22 @@ def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
             break
 
 
-def lines_of(screened: Iterable[Screened], goals: Sequence[Goal]) -> list["Line"]:
+def lines_of(screened: Iterable[Screened], goals: Sequence[Goal]) -> list["FleetsByTargets"]:
     """Sort fleets that can carry the load into lines."""
     lines: dict[tuple[Family, int], dict[int, list[Screened]]] = defaultdict(lambda: defaultdict(list))
     for one in sorted(screened, key=lambda one: one.tpot_s):
         if math.isfinite(one.tpot_s):
             lines[one.shape.family, one.shape.drafters][one.shape.targets].append(one)
-    return [Line([line[targets] for targets in sorted(line)], goals) for line in lines.values()]
+    return [FleetsByTargets([line[targets] for targets in sorted(line)], goals) for line in lines.values()]
 
 
-def _least_cost(lines: Iterable["Line"], contest: Contest) -> float:
+def _least_cost(lines: Iterable["FleetsByTargets"], contest: Contest) -> float:
     """Return the cost of the cheapest fleet that was found to reach the goals, and may be chosen."""
     found = [line.found for line in lines if line.found is not None and contest.may_win(line.found)]
     return min((one.cost_per_hour for one in found), default=math.inf)
 
 
-class Line:
+class FleetsByTargets:
     """Fleets by their targets, the best levers of each number first: the fewest targets that reach the goals.
 
     Those up to the place `below` miss the goals, those from `above` on meet them. `missed`: what simulations said over

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import Question, Shape
+from experiments.plan.question import FleetShape, Question
 from experiments.worlds import with_seed
 from fleet.errors import InputError
 from fleet.records.metrics.measure import assess
@@ -46,17 +46,17 @@ class Trial(msgspec.Struct, frozen=True):
         overload: The verdict where it was offered more than it can carry; empty else.
     """
 
-    shape: Shape
+    shape: FleetShape
     seed: int
     values: dict[str, float]
     overload: str = ""
 
 
-Tries = Callable[[Sequence[tuple[Shape, int]]], Iterable[Trial]]
+Tries = Callable[[Sequence[tuple[FleetShape, int]]], Iterable[Trial]]
 """Simulate fleets with seeds, in any order."""
 
 
-def try_out(question: Question, shape: Shape, seed: int, scenario: Scenario | None = None) -> Trial:
+def try_out(question: Question, shape: FleetShape, seed: int, scenario: Scenario | None = None) -> Trial:
     """Simulate a fleet once; `scenario`: in its place, of changed step times for example."""
     simulated = question.scenario(shape) if scenario is None else scenario
     try:

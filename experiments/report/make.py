@@ -8,7 +8,7 @@ import msgspec
 
 from experiments.compare.compare import Comparison
 from experiments.plan.answer import Plan
-from experiments.report.page import Page, html_of
+from experiments.report.page import ReportPage, html_of
 from experiments.report.pages import demo_page, plan_page, run_page, sweep_page
 from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
 from experiments.sweep.table import read_sweep
@@ -51,7 +51,7 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
     return page
 
 
-def page_of(path: Path) -> Page:
+def page_of(path: Path) -> ReportPage:
     """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
     if is_file(path):
         return plan_page(_made(path, Plan)) if path.suffix == ".json" else run_page(read_run(path))
@@ -66,13 +66,13 @@ def page_of(path: Path) -> Page:
     raise InputError(f"{path}: holds no results; {ALLOWED}")
 
 
-def _of_sweep(folder: Path) -> Page:
+def _of_sweep(folder: Path) -> ReportPage:
     file = folder / SCENARIO
     scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
     return sweep_page(folder.resolve().name, read_sweep(folder), kept_cells(folder), scenario)
 
 
-def _of_demo(folder: Path) -> Page:
+def _of_demo(folder: Path) -> ReportPage:
     comparison = _made(folder / COMPARISON, Comparison)
     runs = (folder / "records").glob("*.sim.parquet")
     largest = max(runs, key=lambda file: (file.stat().st_size, file.name), default=None)

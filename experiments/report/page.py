@@ -29,7 +29,7 @@ LABELS = {
 Cell = str | float | None
 
 
-class Grid(msgspec.Struct, frozen=True):
+class SortableTable(msgspec.Struct, frozen=True):
     """A table that can be sorted; numbers are floats, with their unit in the heading. `left_out`: rows not shown."""
 
     title: str
@@ -39,7 +39,7 @@ class Grid(msgspec.Struct, frozen=True):
     left_out: int = 0
 
 
-class Page(msgspec.Struct, frozen=True):
+class ReportPage(msgspec.Struct, frozen=True):
     """What a report shows: `kind` of results, the answer with how it is known, figures with captions, tables."""
 
     title: str
@@ -47,16 +47,16 @@ class Page(msgspec.Struct, frozen=True):
     answer: tuple[tuple[str, str], ...]
     sources: str
     figures: tuple[tuple[Figure, str], ...]
-    grids: tuple[Grid, ...]
+    grids: tuple[SortableTable, ...]
 
 
-def grid(title: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> Grid:
+def grid(title: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> SortableTable:
     """Return a table of the first MAX_ROWS rows."""
     kept = tuple(tuple(row) for row in rows[:MAX_ROWS])
-    return Grid(title, tuple(headings), kept, note, max(0, len(rows) - MAX_ROWS))
+    return SortableTable(title, tuple(headings), kept, note, max(0, len(rows) - MAX_ROWS))
 
 
-def html_of(page: Page) -> str:
+def html_of(page: ReportPage) -> str:
     """Return the whole page: the same text for the same results."""
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(page.title),
@@ -89,7 +89,7 @@ def _figure(figure: Figure, caption: str) -> str:
     )
 
 
-def _table(one: Grid) -> str:
+def _table(one: SortableTable) -> str:
     heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in one.headings)
     rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in one.rows)
     note = f"<p>{escape(one.note)}</p>" if one.note else ""

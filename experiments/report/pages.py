@@ -11,7 +11,7 @@ from experiments.console.headline import headline
 from experiments.console.printing import case_text
 from experiments.draw import MARKS, Drawn, plan_of
 from experiments.plan.answer import Plan
-from experiments.report.page import Grid, Page, grid
+from experiments.report.page import ReportPage, SortableTable, grid
 from experiments.report.tables import (
     facts_grid,
     fleet_grid,
@@ -44,7 +44,7 @@ TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", 
 JUDGED = ("throughput", "rounds_per_s")  # of a demo
 
 
-def plan_page(plan: Plan) -> Page:
+def plan_page(plan: Plan) -> ReportPage:
     """Return the page of a plan."""
     answer = tuple((head, text) for head, _, text in (line.partition(": ") for line in plan.lines))
     grids = [_goals(plan)] if plan.goals else []
@@ -68,10 +68,10 @@ def plan_page(plan: Plan) -> Page:
         f"Simulated; step times are {plan.basis}. Ranges are 95 %: the simulation's chance, and step times of each "
         f"role off by {plan.step_error:.0%}.{warned(plan.basis)}"
     )
-    return Page(plan.question, "a plan", answer, sources, (plan_of(plan),), (*grids, facts_grid(facts)))
+    return ReportPage(plan.question, "a plan", answer, sources, (plan_of(plan),), (*grids, facts_grid(facts)))
 
 
-def _goals(plan: Plan) -> Grid:
+def _goals(plan: Plan) -> SortableTable:
     rows = [
         (goal.text, goal.range.value, goal.range.low, goal.range.high, goal.limit, goal.state, "simulated")
         for goal in plan.goals
@@ -79,7 +79,7 @@ def _goals(plan: Plan) -> Grid:
     return grid("Goals of the chosen fleet", ("goal", "value", "low", "high", "limit", "state", "label"), rows)
 
 
-def _fleets(plan: Plan) -> Grid:
+def _fleets(plan: Plan) -> SortableTable:
     rows = [
         (
             row.fleet, row.standing, row.tokens_per_s, row.tokens_per_s_per_user,
@@ -95,7 +95,7 @@ def _fleets(plan: Plan) -> Grid:
     return grid("Fleets", headings, rows)
 
 
-def run_page(run: Run) -> Page:
+def run_page(run: Run) -> ReportPage:
     """Return the page of a run, simulated or measured."""
     header, fleet = run.header, run.header.fleet
     metrics, overload = assess(run)
@@ -107,7 +107,7 @@ def run_page(run: Run) -> Page:
     grids += [*scenario_grids(fleet, header.scenario.profile), run_grid(header, run.digest())]
     title = f"{header.scenario.name}: {fleet.verifiers.count} targets, {fleet.drafters.count} drafters"
     sources = known_as(header.world, fleet.basis)
-    return Page(title, f"a {label} run", tuple(answer), sources, _timeline(run, label), tuple(grids))
+    return ReportPage(title, f"a {label} run", tuple(answer), sources, _timeline(run, label), tuple(grids))
 
 
 def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
@@ -120,7 +120,7 @@ def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
     return ((timeline.draw({"Timeline": shown}), caption),)
 
 
-def _targets(run: Run, label: str) -> Grid:
+def _targets(run: Run, label: str) -> SortableTable:
     """Return what each target got."""
     rows = measure_targets(run).frame()
     headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
@@ -128,7 +128,7 @@ def _targets(run: Run, label: str) -> Grid:
     return grid("Each target", headings, cells)
 
 
-def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> Page:
+def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> ReportPage:
     """Return the page of a sweep.
 
     - `name`: of its folder.
@@ -160,7 +160,9 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
     over = f" over {seeds} seeds" if seeds > 1 else ""
     sources = " ".join([*(known_as(world, ", ".join(bases)) for world in worlds), f"Ranges are 95 % intervals{over}."])
     answer = _best_cells(simulated, wide, keys, cells)
-    return Page(f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts)))
+    return ReportPage(
+        f"Sweep {name}", "a sweep", answer, sources, _of_sweep(table, wide, keys), (*grids, facts_grid(facts))
+    )
 
 
 def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:
@@ -205,7 +207,7 @@ def _cell_name(row: pd.Series, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
 
 
-def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:
+def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> SortableTable:
     shown = [metric for metric in TABLED if metric in wide]
     units = [unit_of_metric(metric, simulated[simulated.quantity == metric]) for metric in shown]
     rows = [
@@ -217,7 +219,7 @@ def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], lab
     return grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
 
 
-def demo_page(comparison: Comparison, profile: HardwareProfile, header: RunHeader | None) -> Page:
+def demo_page(comparison: Comparison, profile: HardwareProfile, header: RunHeader | None) -> ReportPage:
     """Return the page of a demo; `header`: from one of its runs, for the scenario."""
     means = [f"{name} {comparison.mape[name]:.1%}" for name in JUDGED if name in comparison.mape]
     answer = [("blind", f"mean error of the prediction: {', '.join(means)}")]
@@ -234,7 +236,9 @@ def demo_page(comparison: Comparison, profile: HardwareProfile, header: RunHeade
         "the runs, on other prompts; its step times are fitted."
     )
     grids += [profile_grid(profile), facts_grid(predicting)]
-    return Page("Simulation against engine", "a demo", tuple(answer), sources, _against_N(comparison), tuple(grids))
+    return ReportPage(
+        "Simulation against engine", "a demo", tuple(answer), sources, _against_N(comparison), tuple(grids)
+    )
 
 
 def _against_N(comparison: Comparison) -> tuple[Drawn, ...]:
@@ -259,7 +263,7 @@ def _against_N(comparison: Comparison) -> tuple[Drawn, ...]:
     return ((throughput.draw(table, marks), caption),)
 
 
-def _compared(comparison: Comparison) -> Grid:
+def _compared(comparison: Comparison) -> SortableTable:
     rows = [
         (
             row.quantity, case_text(row.case), row.sim, "simulated", row.engine, "measured", 100 * row.error,

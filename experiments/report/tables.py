@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from experiments.console.printing import interval
-from experiments.report.page import Cell, Grid, grid
+from experiments.report.page import Cell, SortableTable, grid
 from fleet.records.metrics.glossary import METRICS, PERCENTILES
 from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import RunHeader
@@ -34,7 +34,7 @@ def warned(basis: str) -> str:
     return f" Mind: {warning}." if warning else ""
 
 
-def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
+def metrics_grid(metrics: Mapping[str, Metric], label: str) -> SortableTable:
     """Return all metrics of a run, with their intervals and percentiles, their meaning and how they are known."""
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
@@ -53,18 +53,18 @@ def _why(metric: Metric) -> str:
     return interval(metric) if math.isnan(metric.low) else ""
 
 
-def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[Grid]:
+def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[SortableTable]:
     """Return the resolved scenario and the numbers of its profile, if it has one."""
     numbers = [profile_grid(profile)] if isinstance(profile, HardwareProfile) else []
     return [fleet_grid(fleet, note), *numbers]
 
 
-def fleet_grid(fleet: Fleet, note: str = "") -> Grid:
+def fleet_grid(fleet: Fleet, note: str = "") -> SortableTable:
     """Return what a scenario and its profile come to."""
     return grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
 
 
-def profile_grid(profile: HardwareProfile) -> Grid:
+def profile_grid(profile: HardwareProfile) -> SortableTable:
     """Return the numbers of a profile that are not zero, each with its label and its source."""
     content = msgspec.to_builtins(msgspec.structs.replace(profile, measured={}, provenance={}, sources={}))
     calibrated = bool(profile.measured or profile.provenance) and not profile.sources
@@ -94,7 +94,7 @@ def _list(values: Any) -> str:
     return ", ".join(f"{item:.4g}" for item in items) if plain and len(items) <= FEW else f"{len(items)} values"
 
 
-def run_grid(header: RunHeader, digest: str) -> Grid:
+def run_grid(header: RunHeader, digest: str) -> SortableTable:
     """Return where a run comes from."""
     facts = {
         "digest of the records": digest,
@@ -111,6 +111,6 @@ def run_grid(header: RunHeader, digest: str) -> Grid:
     return facts_grid({name: text for name, text in facts.items() if text})
 
 
-def facts_grid(facts: Mapping[str, str]) -> Grid:
+def facts_grid(facts: Mapping[str, str]) -> SortableTable:
     """Return facts on where results come from."""
     return grid("Where this comes from", ("what", "value"), [(name, str(text)) for name, text in facts.items()])

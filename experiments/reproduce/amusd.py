@@ -29,7 +29,7 @@ from calibrate.readers.amusd_clocks import (
     own_steps,
     token_s,
 )
-from experiments.reproduce.rows import PAPER, Inputs, Kind, Line, Picture, Reproduction, Row, line, row
+from experiments.reproduce.rows import PAPER, Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, line, row
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
@@ -108,9 +108,9 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
     return float(brentq(surplus_s, 0.0, 1.0))
 
 
-def amusd_table1(_inputs: Inputs) -> Reproduction:
+def amusd_table1(_inputs: Inputs) -> ReproducedRows:
     """Table I: acceptance fitted to the synchronous row of each dataset, the asynchronous one predicted from it."""
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for dataset, (plain_ms, synchronous_ms, asynchronous_ms) in TABLE_1_MS.items():
         case = {"dataset": dataset}
         draft_s, verify_s = DRAFT_MS / 1000, plain_ms / 1000
@@ -136,18 +136,18 @@ def amusd_table1(_inputs: Inputs) -> Reproduction:
     strategies = {"greedy": 0, "sd": 1, "amusd": 2}
     ours = {(str(one.case["dataset"]), one.quantity): one.ours or 0.0 for one in rows}
     lines = [
-        Line("", f"{name}{of}", tuple(TABLE_1_MS), tuple(
+        Curve("", f"{name}{of}", tuple(TABLE_1_MS), tuple(
             ours[dataset, f"token time of {name}, ms"] if not of else printed[place]
             for dataset, printed in TABLE_1_MS.items()
         ))
         for name, place in strategies.items()
         for of in ("", PAPER)
     ]  # fmt: skip
-    picture = Picture("grouped", "", "mean token time, ms", tuple(lines), "Diamonds: the paper's numbers")
-    return Reproduction("amusd-table1", rows, assumed, picture=picture)
+    picture = PaperFigure("grouped", "", "mean token time, ms", tuple(lines), "Diamonds: the paper's numbers")
+    return ReproducedRows("amusd-table1", rows, assumed, picture=picture)
 
 
-def amusd_fig4(_inputs: Inputs) -> Reproduction:
+def amusd_fig4(_inputs: Inputs) -> ReproducedRows:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
     beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
     rows = [row("acceptance", {}, "fitted", None, beta)]
@@ -180,16 +180,16 @@ def amusd_fig4(_inputs: Inputs) -> Reproduction:
         f"until the first has {DRAWN} tokens, times from section IV-A, a token of greedy decoding as long as a "
         "verification; the paper prints no numbers of its curves"
     )
-    picture = Picture("curves", "time, s", "tokens", tuple(lines), note)
-    return Reproduction("amusd-fig4", rows, assumed, picture=picture)
+    picture = PaperFigure("curves", "time, s", "tokens", tuple(lines), note)
+    return ReproducedRows("amusd-fig4", rows, assumed, picture=picture)
 
 
-def _until(one: Line, ended_s: float) -> list[tuple[float, float]]:
+def _until(one: Curve, ended_s: float) -> list[tuple[float, float]]:
     """Return the points of a line until then."""
     return [(float(x), y) for x, y in zip(one.x, one.y, strict=True) if float(x) <= ended_s]
 
 
-def progress_of(run: Run, name: str) -> Line:
+def progress_of(run: Run, name: str) -> Curve:
     """Return how many tokens were there at which time, a point a verification."""
     commits = commits_of(run.columns())
     tokens = np.cumsum(commits.committed)
@@ -202,14 +202,14 @@ def accepted_of(metrics: dict[str, Metric]) -> float:
     return metrics["mean_acceptance_length"].value
 
 
-def amusd_a100(inputs: Inputs) -> Reproduction:
+def amusd_a100(inputs: Inputs) -> ReproducedRows:
     """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts.
 
     Raises InputError without `--trace FILE`.
     """
     if inputs.trace is None:
         raise InputError("reproduce amusd-a100: give the authors' run file, --trace FILE (JSON)")
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for index, sample in read_runs(Path(inputs.trace)).items():
         rows += _sample_rows({"sample": index}, sample)
     assumed = [
@@ -234,10 +234,10 @@ def amusd_a100(inputs: Inputs) -> Reproduction:
         ),
         f"energy is that of {GPUS} GPUs; powers: idle and verifying from greedy, drafting from sd; start-up is idle",
     ]
-    return Reproduction("amusd-a100", rows, assumed)
+    return ReproducedRows("amusd-a100", rows, assumed)
 
 
-def _sample_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
+def _sample_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:
     sd = sample["sd"]
     agreement = agreement_of(sd)
     rows = [
@@ -257,7 +257,7 @@ def _sample_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
     return [*rows, *_amusd_rows(case | {"strategy": "amusd"}, sample, agreement)] if "amusd" in sample else rows
 
 
-def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
+def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:
     """Put the greedy run together from the time of a token on the monitor's clock, or by its own total."""
     greedy, sd = sample["greedy"], sample["sd"]
     by_monitor_s = greedy_by_monitor_s(sample)
@@ -273,10 +273,10 @@ def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[Row]:
     ]
 
 
-def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> list[Row]:
+def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> list[PaperRow]:
     """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
     sd, amusd = sample["sd"], sample["amusd"]
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     power = powers_of(sample, draft_share=len(sd.draft_times) * sd.draft_s / sd.total_time)
     launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
     draft_prefill_s, verify_prefill_s = prefills_of(sd)

@@ -28,7 +28,7 @@ QUANTILES = (4, 10, 12, 14, 17, 21, 24, 29, 34, 41, 47, 54, 63, 80, 177, 543, 73
 """Lengths in tokens at the levels 0, 0.05, ... 1."""
 
 
-class Answers(NamedTuple):
+class AnswerLengths(NamedTuple):
     """Quantiles of the answers' lengths: levels from 0 to 1, and tokens at each; linear between."""
 
     levels: tuple[float, ...]
@@ -45,7 +45,7 @@ def turn_tokens(most: int) -> list[int]:
     return cut
 
 
-def write_lengths(path: Path, requests: int, answers: Answers, seed: int, most: int) -> None:
+def write_lengths(path: Path, requests: int, answers: AnswerLengths, seed: int, most: int) -> None:
     """Write a file for `workload.lengths`: turns of at most `most` tokens and answers, each in a random order."""
     rng = np.random.default_rng(seed)
     prompts = np.resize(rng.permutation(turn_tokens(most)), requests)
@@ -97,7 +97,7 @@ CALLS_EXSPEC = (2 * 3, 2)  # the host knows where; new tensors
 CALLS_WRITE_BACK = 2 * 2  # a row's keys and values are split off and cut, in every round of ExSpec
 
 
-class Fit(NamedTuple):
+class WorkloadFit(NamedTuple):
     """What table 2 says of the workload: acceptance, and the shortest and longest answer in tokens."""
 
     beta: float
@@ -121,7 +121,7 @@ def overhead_ms() -> tuple[float, float]:
 
 
 @cache
-def fitted() -> Fit:
+def fitted() -> WorkloadFit:
     """Return acceptance and spread of the answers behind the tokens a verification of both rows of table 2.
 
     ExSpec's batches are full until the prompts run out, and show the acceptance. EqSpec's carry finished rows along,
@@ -146,13 +146,13 @@ def fitted() -> Fit:
     return spread_evenly(beta, mean, half)
 
 
-def spread_evenly(beta: float, mean: float, half: float) -> Fit:
+def spread_evenly(beta: float, mean: float, half: float) -> WorkloadFit:
     """Return a fit with answers spread evenly around a mean."""
-    return Fit(beta, max(round(mean - half), 1), round(mean + half))
+    return WorkloadFit(beta, max(round(mean - half), 1), round(mean + half))
 
 
 def run_batch(
-    rule: dict[str, Any], seed: int = 0, verify_ms: float | None = None, fit: Fit | None = None, **workload: Any
+    rule: dict[str, Any], seed: int = 0, verify_ms: float | None = None, fit: WorkloadFit | None = None, **workload: Any
 ) -> Run:
     """Simulate an offline run on Spec-Bench, or another workload."""
     draft_ms, own_verify_ms, _ = eqspec_times_ms()
@@ -244,7 +244,7 @@ def exspec(B: int, window: int | None = None) -> dict[str, Any]:
     return {"policy": "same-length", "size": B, "window": window or 3 * B}
 
 
-def answers_of_table_3() -> Answers:
+def answers_of_table_3() -> AnswerLengths:
     """Return how long answers are: as EqSpec's latencies at batch size 1 spread, where no request waits.
 
     Their mean is that of table 2.
@@ -254,7 +254,7 @@ def answers_of_table_3() -> Answers:
     levels, latencies_s = (*levels, 1.0), (*latencies_s, longest_s)
     mean_s = float(np.mean(np.interp(evenly(1000), levels, latencies_s)))
     mean = (fitted().low + fitted().high) / 2
-    return Answers(levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s))
+    return AnswerLengths(levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s))
 
 
 def run_turns(rule: dict[str, Any], seed: int, most_prompt_tokens: int = MOST_PROMPT_TOKENS) -> Run:

@@ -15,7 +15,7 @@ import numpy as np
 from calibrate.operators import Operators, estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
-from experiments.reproduce.rows import Inputs, Kind, Reproduction, Row, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row, score_of
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, roofline_of
 from fleet.hardware.profile import estimated_profile, placed_of
@@ -32,7 +32,7 @@ def vidur_files(folder: str | None) -> dict[str, Path]:
     return {device: file for device, name in VIDUR.items() if is_file(file := Path(folder or "") / name) and folder}
 
 
-def vidur(folder: str | None) -> tuple[dict[str, list[Row]], list[str]]:
+def vidur(folder: str | None) -> tuple[dict[str, list[PaperRow]], list[str]]:
     """Return the rows of each file that is there, and what to say of those that are not."""
     found, rows = vidur_files(folder), {}
     if folder is not None and not Path(folder).is_dir():
@@ -125,7 +125,7 @@ ASSUMED = [
 ]
 
 
-def estimates(inputs: Inputs) -> Reproduction:
+def estimates(inputs: Inputs) -> ReproducedRows:
     """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD; `--data` has Vidur's files."""
     of_vidur, missing = vidur(inputs.data)
     by_source = {
@@ -141,10 +141,10 @@ def estimates(inputs: Inputs) -> Reproduction:
     rows = [one for part in by_source.values() for one in part]
     assumed = [*missing, *(whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
     parts = {source: score_of(part) for source, part in by_source.items()}
-    return Reproduction("estimates", rows, assumed, parts=parts)
+    return ReproducedRows("estimates", rows, assumed, parts=parts)
 
 
-def _constants() -> list[Row]:
+def _constants() -> list[PaperRow]:
     """Return the rows of the constants that SpecDecode-Bench's simulator fitted to vLLM."""
     target = estimated_profile(placed_of("llama-3.1-8b@h100")).verify
     case: dict[str, Any] = {"device": "h100", "efficiencies of": "h100"}
@@ -187,7 +187,7 @@ def _eagle_s(engine: str = "eager") -> float:
     return pair.draft.mean_s(EAGLE_DEPTH) - pair.draft.base_s
 
 
-def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "estimated") -> list[Row]:
+def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "estimated") -> list[PaperRow]:
     """Return the rows of figure 3: plain decoding of copies of one prompt, the overhead of a step included."""
     one = placed_of(place)
     decode = StepTime(base_s=one.engine.step_s.value, roofline=roofline_of(one, alike=True))
@@ -204,7 +204,7 @@ def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "es
     ]
 
 
-def _amusd(folder: str | None) -> list[Row]:
+def _amusd(folder: str | None) -> list[PaperRow]:
     """Return the rows of AMUSD's paper, and of its authors' run file where the folder has it."""
     pair = estimated_profile(
         *(placed_of(f"{name}@a100-80gb", engine="eager") for name in ("llama-3.1-8b", "llama-3.2-1b"))
@@ -245,7 +245,7 @@ def _amusd(folder: str | None) -> list[Row]:
     return rows
 
 
-def _starsd() -> list[Row]:
+def _starsd() -> list[PaperRow]:
     """Return the rows of StarSD: returns of targets on either device, and its drafter's times."""
     case: dict[str, Any] = {"host from": "AMUSD's llama-3.2-1b"}
     pairs: dict[str, HardwareProfile] = {
@@ -255,7 +255,7 @@ def _starsd() -> list[Row]:
         for device in ("rtx-4090", "a100-80gb")
     }
 
-    def one(quantity: str, device: str, kind: Kind, paper_ms: float, ours_s: float) -> Row:
+    def one(quantity: str, device: str, kind: Kind, paper_ms: float, ours_s: float) -> PaperRow:
         return row(quantity, case | {"device": device}, kind, paper_ms, 1000 * ours_s)
 
     local, remote = pairs["rtx-4090"], pairs["a100-80gb"]

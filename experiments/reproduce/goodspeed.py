@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, claim, line, row
+from experiments.reproduce.rows import Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, claim, line, row
 from fleet.policies.goodspeed import FIRST_GOODPUT
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.metrics.tables import verifications_of
@@ -125,10 +125,10 @@ def requests_for(clients: int) -> int:
     return ITERATIONS * {4: 8, 8: 6}[clients] // SETUPS[clients][1] + 2
 
 
-def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
+def goodspeed_fig2(_inputs: Inputs) -> ReproducedRows:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
-    rows: list[Row] = []
-    lines: list[Line] = []
+    rows: list[PaperRow] = []
+    lines: list[Curve] = []
     for budget in SETUPS[8][0]:
         x = goodputs(simulated("GoodSpeed", 8, budget, requests_for(8)), 8)
         estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
@@ -153,8 +153,8 @@ def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
         ]
     note = "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity"
     about = f"moving averages over {WINDOW} iterations, bands one standard deviation to either side"
-    picture = Picture("curves", "iteration", "goodput of all clients, tokens a round", tuple(lines), about)
-    return Reproduction("goodspeed-fig2", rows, [*ASSUMED, note], picture=picture)
+    picture = PaperFigure("curves", "iteration", "goodput of all clients, tokens a round", tuple(lines), about)
+    return ReproducedRows("goodspeed-fig2", rows, [*ASSUMED, note], picture=picture)
 
 
 def times_of(run: Run) -> pd.Series:
@@ -196,7 +196,7 @@ def total_s(parts: pd.Series, fixed_s: float) -> float:
     return float(parts["receive"] + parts["verify"] + parts["send"] + fixed_s * parts["iterations"])
 
 
-def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
+def goodspeed_fig3(_inputs: Inputs) -> ReproducedRows:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
     budget = SETUPS[8][0][1]
     families = {
@@ -209,10 +209,10 @@ def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
         for family in TIMES
     }
     fixed_s = fixed_part_s(list(families.values()), OVER_FIXED["time over Fixed-S", "Random-S"])
-    rows: list[Row] = [row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)]
+    rows: list[PaperRow] = [row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)]
     of_families: list[dict[tuple[str, str], float]] = []
-    picture = Picture("stacked", "", "wall time, ms a committed token", tuple(
-        Line(family, name, tuple(parts), tuple(float(1e3 * value(part)) for part in parts.values()))
+    picture = PaperFigure("stacked", "", "wall time, ms a committed token", tuple(
+        Curve(family, name, tuple(parts), tuple(float(1e3 * value(part)) for part in parts.values()))
         for family, parts in families.items()
         for name, value in (
             ("receiving", lambda part: part["receive"] + fixed_s * part["iterations"]),
@@ -246,13 +246,13 @@ def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
         "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
         "what else an iteration waits for is not printed: set by Random-S's time, the same for all rules and families",
     ]
-    return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes], picture=picture)
+    return ReproducedRows("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes], picture=picture)
 
 
-def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
+def goodspeed_fig4(_inputs: Inputs) -> ReproducedRows:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
-    rows: list[Row] = []
-    lines: list[Line] = []
+    rows: list[PaperRow] = []
+    lines: list[Curve] = []
     for clients, (budgets, _) in SETUPS.items():
         for budget in budgets:
             case: dict[str, Any] = {"clients": clients, "C": budget}
@@ -271,12 +271,12 @@ def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
                 above = (at_end["GoodSpeed"] > at_end[other]).all()
                 rows.append(claim(f"GoodSpeed is above {other} in every seed", case, above))
     note = f"mean over {SEEDS} seeds"
-    picture = Picture("curves", "iterations T", "utility of the mean goodput until T", tuple(lines), note)
+    picture = PaperFigure("curves", "iterations T", "utility of the mean goodput until T", tuple(lines), note)
     notes = [*ASSUMED, f"{SEEDS} seeds a rule; the paper shows one run"]
-    return Reproduction("goodspeed-fig4", rows, notes, picture=picture)
+    return ReproducedRows("goodspeed-fig4", rows, notes, picture=picture)
 
 
-def _utilities(panel: str, rule: str, goodputs_of_runs: list[np.ndarray]) -> Line:
+def _utilities(panel: str, rule: str, goodputs_of_runs: list[np.ndarray]) -> Curve:
     """Return the utility of the mean goodput until each STRIDE-th iteration, the mean over runs."""
     until = np.arange(STRIDE, len(goodputs_of_runs[0]) + 1, STRIDE)
     means = [np.cumsum(x, axis=0)[until - 1] / until[:, None] for x in goodputs_of_runs]

@@ -16,7 +16,7 @@ from scipy.stats import pearsonr
 
 from experiments.reproduce.batch_model import OVERHEAD
 from experiments.reproduce.dsde import TABLE_2
-from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row
 from experiments.reproduce.starsd import (
     ASSUMED,
     IDLE_GAP_S,
@@ -75,11 +75,11 @@ def correlations(sessions: list[list[Token]]) -> dict[str, float]:
     return {name: float(pearsonr(ratio, values).statistic) for name, values in named.items()}
 
 
-def dsde_table2(_inputs: Inputs) -> Reproduction:
+def dsde_table2(_inputs: Inputs) -> ReproducedRows:
     """Table II: correlations of signals with token acceptance, on the demo pair."""
     from engine.launch.serve import serve
 
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for temperature, (of_entropy, of_kld) in TABLE_2.items():
         served = serve(batch_of({"policy": "slots", "size": 8}, 96, temperature), signals=True)
         ours = correlations(list(served.signals.values()))
@@ -92,14 +92,14 @@ def dsde_table2(_inputs: Inputs) -> Reproduction:
         "divergence and entropy at temperature 1 for greedy rows; acceptance is 0 or 1 there",
         f"mean KLD over the last {WINDOW} tokens; WVIR by equation (4) over tokens, not steps",
     ]
-    return Reproduction("dsde-table2", rows, notes)
+    return ReproducedRows("dsde-table2", rows, notes)
 
 
-def batch_fig5b_engine(_inputs: Inputs) -> Reproduction:
+def batch_fig5b_engine(_inputs: Inputs) -> ReproducedRows:
     """Figure 5b: share of its time that EqSpec spends on realigning, by batch size, on the engine."""
     from engine.launch.serve import serve
 
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for B in SIZES:
         run = serve(batch_of({"policy": "realign", "size": B}, max(16, 2 * B))).run
         share = measure(run)["realign_share"].value
@@ -110,7 +110,7 @@ def batch_fig5b_engine(_inputs: Inputs) -> Reproduction:
         "the demo pair on this host, prompts of 96 to 192 tokens, 64 new ones; the paper: Vicuna-7B and 68M on an A100",
         "realigning copies both caches: a share that grows with rows and context, and falls with the model's own cost",
     ]
-    return Reproduction("batch-fig5b-engine", rows, notes)
+    return ReproducedRows("batch-fig5b-engine", rows, notes)
 
 
 LINK_S = 0.0025  # of a return that takes 31 ms, or 42: assumed, one way
@@ -139,11 +139,11 @@ def fleet_of(column: int, seconds: float, variation: float) -> Scenario:
     )
 
 
-def starsd_table1_engine(_inputs: Inputs) -> Reproduction:
+def starsd_table1_engine(_inputs: Inputs) -> ReproducedRows:
     """Table 1 run as processes with the paper's S and Z, beside the paper and beside the simulation of the same."""
     from engine.launch.serve import serve
 
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     variation = return_variation(local_return_s())
     for column, N in enumerate(N_COLUMNS):
         scenario = fleet_of(column, SECONDS, variation)
@@ -158,10 +158,10 @@ def starsd_table1_engine(_inputs: Inputs) -> Reproduction:
         f"each column runs for {SECONDS:g} s as two processes; rows of the simulation are the same scenario's",
         *_apart(rows),
     ]
-    return Reproduction("starsd-table1-engine", rows, [*ASSUMED, *notes])
+    return ReproducedRows("starsd-table1-engine", rows, [*ASSUMED, *notes])
 
 
-def _apart(rows: list[Row]) -> list[str]:
+def _apart(rows: list[PaperRow]) -> list[str]:
     """Say how far processes and simulation are apart; a wait as a share of its round, a gap of the time between two."""
     lines = []
     for quantity in PRINTED:

@@ -18,7 +18,6 @@ import pandas as pd
 from msgspec import Meta
 
 from fleet.shown import Shown
-from fleet.times.profile import HardwareProfile
 
 Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
@@ -29,14 +28,13 @@ CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What a user may hand to a reproduction: a profile of this host, a run file of authors, a folder of data."""
+    """What a user may hand to a reproduction: a run file of authors, a folder of data."""
 
-    profile: HardwareProfile | None = None
     trace: str | None = None
     data: str | None = None
 
 
-class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One quantity in one case. `error` is (ours - paper) / paper, or over `part_of` where there is one.
 
     `paper` is None where the paper prints no number, `error` where either side is missing or the paper's is zero.
@@ -90,7 +88,7 @@ class Score(msgspec.Struct, frozen=True):
         return f"{self.kind}: {'; '.join(parts)}" if parts else "no row here is a prediction"
 
 
-class Line(msgspec.Struct, frozen=True):
+class Curve(msgspec.Struct, frozen=True):
     """What one colour of a figure shows, in the panel of that title: `y` over `x`, with a band from `low` to `high`.
 
     `x`: numbers, or words for bars. Ours, unless the panel's title or the line's name says that it is the paper's.
@@ -104,28 +102,28 @@ class Line(msgspec.Struct, frozen=True):
     high: tuple[float, ...] = ()
 
 
-class Picture(msgspec.Struct, frozen=True):
+class PaperFigure(msgspec.Struct, frozen=True):
     """The shape in which the paper draws what is reproduced, with our numbers: curves, stacked parts, grouped bars."""
 
     shape: Literal["curves", "stacked", "grouped"]
     x_label: str
     y_label: str
-    lines: tuple[Line, ...]
+    lines: tuple[Curve, ...]
     note: str = ""
 
 
-class Reproduction(Shown, msgspec.Struct, frozen=True):
+class ReproducedRows(Shown, msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows.
 
     `parts`: the same by source, where there are several. `picture`: what the paper draws, where its shape is kept.
     """
 
     name: Annotated[str, Meta(max_length=200)]
-    rows: Annotated[list[Row], Meta(max_length=10_000)]
+    rows: Annotated[list[PaperRow], Meta(max_length=10_000)]
     assumptions: list[Annotated[str, Meta(max_length=2000)]]
     score: Score = Score()
     parts: dict[str, Score] = {}
-    picture: Picture | None = None
+    picture: PaperFigure | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
@@ -155,7 +153,7 @@ def row(
     *,
     part_of: float | None = None,
     note: str = "",
-) -> Row:
+) -> PaperRow:
     """Build a row with its error; numpy's numbers become plain ones, so that a row is JSON.
 
     `part_of`: what the paper's quantity is a part of, in the same unit; it is left out where the part is not tiny.
@@ -165,17 +163,17 @@ def row(
         part_of = None
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
-    return Row(quantity, case, kind, paper, ours, error, part_of, note)
+    return PaperRow(quantity, case, kind, paper, ours, error, part_of, note)
 
 
-def line(panel: str, name: str, x: Iterable[float], y: Iterable[float], spread: Iterable[float] = ()) -> Line:
+def line(panel: str, name: str, x: Iterable[float], y: Iterable[float], spread: Iterable[float] = ()) -> Curve:
     """Build a line of a picture to five digits; `spread`: half of its band."""
     heights, halves = np.asarray(list(y)), np.asarray(list(spread))
     low, high = (heights - halves, heights + halves) if len(halves) else (halves, halves)
-    return Line(panel, name, *(tuple(float(f"{one:.5g}") for one in part) for part in (x, heights, low, high)))
+    return Curve(panel, name, *(tuple(float(f"{one:.5g}") for one in part) for part in (x, heights, low, high)))
 
 
-def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> Row:
+def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> PaperRow:
     """Build the row of something that the paper says is so, which the simulation may find or not.
 
     `note`: why the paper itself excludes it; the row is then unsettled.
@@ -183,7 +181,7 @@ def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> R
     return row(quantity + CLAIM, case, "unsettled" if note else "predicted", 1.0, float(holds), note=note)
 
 
-def score_of(rows: Sequence[Row]) -> Score:
+def score_of(rows: Sequence[PaperRow]) -> Score:
     """Judge the rows that count: yes-or-no claims are counted, the errors of all others averaged."""
     predicted = [row for row in rows if row.kind in JUDGED]
     kind = " and ".join(kind for kind in JUDGED if any(row.kind == kind for row in predicted)) or JUDGED[0]
@@ -204,7 +202,7 @@ def score_of(rows: Sequence[Row]) -> Score:
     )
 
 
-def kinds_of(rows: Sequence[Row]) -> dict[str, int]:
+def kinds_of(rows: Sequence[PaperRow]) -> dict[str, int]:
     """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`; no claims."""
     scored = [row.kind for row in rows if row.error is not None and not row.is_claim]
     return {kind: scored.count(kind) for kind in Kind.__args__ if kind in scored}  # type: ignore[attr-defined]

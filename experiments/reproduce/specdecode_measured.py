@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from experiments.reproduce.rows import Inputs, Reproduction, Row, row, score_of
-from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, Recorded, recordings
+from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row, score_of
+from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, RecordedTexts, recordings
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, roofline_of
 from fleet.hardware.profile import placed_of
@@ -51,7 +51,7 @@ SHARES_DEPTH = 3  # of figure 4's drafts
 SHARES_SET = "CNN"
 LONGEST = 8192  # tokens: answers that got there did not stop by themselves, and are not in the figure
 
-Recordings = dict[tuple[str, str], Recorded]
+Recordings = dict[tuple[str, str], RecordedTexts]
 
 
 class Fitted(NamedTuple):
@@ -66,14 +66,14 @@ class Fitted(NamedTuple):
     matching: float
 
 
-class Line(NamedTuple):
+class RowTime(NamedTuple):
     """Time in seconds of one row, and of each further one."""
 
     one_s: float
     further_s: float
 
 
-class Answers(NamedTuple):
+class WalkedTexts(NamedTuple):
     """Requests of a set under a drafter at a depth: walks with it, and without."""
 
     speculative: Walks
@@ -81,7 +81,7 @@ class Answers(NamedTuple):
     matching: float
 
     @classmethod
-    def of(cls, recordings: Recordings, name: str, method: str, depth: int) -> "Answers":
+    def of(cls, recordings: Recordings, name: str, method: str, depth: int) -> "WalkedTexts":
         """Walk over the texts that ended by themselves; InputError where none did."""
         recorded = recordings[name, method]
         ended = recorded.only([number for number, text in enumerate(recorded.texts) if len(text) + 1 < LONGEST])
@@ -115,13 +115,13 @@ class Passes(NamedTuple):
         )
 
 
-class Engine(NamedTuple):
+class Arms(NamedTuple):
     """The step times of each arm, by its drafter: "none", "n-gram", "EAGLE-3"."""
 
     profiles: dict[str, HardwareProfile]
     matching: float
 
-    def tokens_per_s(self, answers: Answers, method: str, depth: int, batch: int) -> Floats:
+    def tokens_per_s(self, answers: WalkedTexts, method: str, depth: int, batch: int) -> Floats:
         """Return a group's tokens a second for each copy, with a drafter, or without one ("none")."""
         walks = answers.plain if method == "none" else answers.speculative
         profile = self.profiles[method]
@@ -130,13 +130,13 @@ class Engine(NamedTuple):
         return walks.answers / (prefills_s(profile, walks.prompts, batch) + walks.of_requests(round_s))
 
 
-def of_shares(recordings: Recordings) -> dict[str, Answers]:
+def of_shares(recordings: Recordings) -> dict[str, WalkedTexts]:
     """Return the requests behind figure 4's shares, by drafter; plain decoding's are those of the lookups."""
-    walked = {method: Answers.of(recordings, SHARES_SET, method, SHARES_DEPTH) for method in METHODS}
+    walked = {method: WalkedTexts.of(recordings, SHARES_SET, method, SHARES_DEPTH) for method in METHODS}
     return walked | {"none": walked["n-gram"]}
 
 
-def engine_of(fitted: Fitted, requests: dict[str, Answers]) -> Engine:
+def engine_of(fitted: Fitted, requests: dict[str, WalkedTexts]) -> Arms:
     """Return the engine's times; the host's follow from figure 4's shares and the passes of its requests.
 
     Plain decoding's columns say what each row adds; the columns at batch 1 what a step takes with each drafter.
@@ -146,7 +146,7 @@ def engine_of(fitted: Fitted, requests: dict[str, Answers]) -> Engine:
     plain = _line(_beside(bare["none"], "none", fitted, requests, (2, 3)))
     profiles = {}
     for method, profile in bare.items():
-        host = Line(_beside(profile, method, fitted, requests, (2, 3), (1,))[1], plain.further_s)
+        host = RowTime(_beside(profile, method, fitted, requests, (2, 3), (1,))[1], plain.further_s)
         draft = profile.draft
         if method == "n-gram":
             lookup = _line(_beside(profile, method, fitted, requests, (0,)))
@@ -157,13 +157,13 @@ def engine_of(fitted: Fitted, requests: dict[str, Answers]) -> Engine:
             verify=_with_host(profile.verify, host),
             verify_prefill=_with_host(profile.verify_prefill, host),
         )
-    return Engine(profiles, fitted.matching)
+    return Arms(profiles, fitted.matching)
 
 
-def host_lines(engine: Engine) -> dict[str, Line]:
+def host_lines(engine: Arms) -> dict[str, RowTime]:
     """Return what the host takes of each step: sampling and all else, by drafter."""
     return {
-        method: Line(profile.verify.base_s, profile.verify.per_row_s) for method, profile in engine.profiles.items()
+        method: RowTime(profile.verify.base_s, profile.verify.per_row_s) for method, profile in engine.profiles.items()
     }
 
 
@@ -179,7 +179,7 @@ def _bare(passes: Passes, method: str) -> HardwareProfile:
     )
 
 
-def _with_host(time: StepTime, host: Line) -> StepTime:
+def _with_host(time: StepTime, host: RowTime) -> StepTime:
     return msgspec.structs.replace(time, base_s=host.one_s, per_row_s=host.further_s)
 
 
@@ -201,7 +201,7 @@ def _beside(
     bare: HardwareProfile,
     method: str,
     fitted: Fitted,
-    requests: dict[str, Answers],
+    requests: dict[str, WalkedTexts],
     columns: tuple[int, ...],
     batches: tuple[int, ...] = (),
 ) -> dict[int, float]:
@@ -222,12 +222,12 @@ def _beside(
     return found
 
 
-def _line(by_batch: dict[int, float]) -> Line:
+def _line(by_batch: dict[int, float]) -> RowTime:
     """Lay a line through times by batch, with the least relative error."""
     further = np.array(list(by_batch), dtype=np.float64) - 1
     times_s: NDArray[np.float64] = np.array(list(by_batch.values()))
     slope, one_s = np.polyfit(further, times_s, 1, w=1 / times_s)
-    return Line(float(one_s), max(float(slope), 0.0))
+    return RowTime(float(one_s), max(float(slope), 0.0))
 
 
 def _sharpened(placed: Placed, sharpness: float) -> Placed:
@@ -281,7 +281,7 @@ class Speed(NamedTuple):
         return float(np.mean(self.drafted) / np.mean(self.plain))
 
 
-class Case(NamedTuple):
+class Bar(NamedTuple):
     """A bar of figure 1."""
 
     name: str
@@ -289,27 +289,27 @@ class Case(NamedTuple):
     depth: int
     batch: int
 
-    def on(self, engine: Engine, answers: Answers) -> Speed:
+    def on(self, engine: Arms, answers: WalkedTexts) -> Speed:
         """Compute it."""
         arms = (self.method, "none")
         return Speed(*(engine.tokens_per_s(answers, arm, self.depth, self.batch) for arm in arms))
 
 
-def specdecode_fig1(inputs: Inputs) -> Reproduction:
+def specdecode_fig1(inputs: Inputs) -> ReproducedRows:
     """Figure 1: InstructCoder's rows fitted, GSM8K's and CNN's predicted, ShareGPT's forecast; `--data` as for fig10.
 
     Raises InputError without the recordings.
     """
     found = recordings(inputs, "specdecode-fig1")
     curves = [*FIGURE_1, *(("ShareGPT", method, DEPTH) for method in METHODS)]
-    walked = {curve: Answers.of(found, *curve) for curve in curves}
+    walked = {curve: WalkedTexts.of(found, *curve) for curve in curves}
     requests = of_shares(found)
     fitting = [curve for curve in FIGURE_1 if curve[0] == FITTED_SET]
 
     def residuals(values: Floats) -> list[float]:
         engine = engine_of(Fitted(*values), requests)
         return [
-            Case(*curve, batch).on(engine, walked[curve]).up() / paper - 1
+            Bar(*curve, batch).on(engine, walked[curve]).up() / paper - 1
             for curve in fitting
             for batch, paper in zip(MEASURED_BATCHES, FIGURE_1[curve], strict=True)
         ]
@@ -318,11 +318,11 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
     fitted = Fitted(*solved.x.tolist())
     engine = engine_of(fitted, requests)
     nudged = [engine_of(Fitted(*values), requests) for values in _nudged(solved.x)]
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     within: list[bool] = []
     for curve in curves:
         for batch, paper in zip(MEASURED_BATCHES, FIGURE_1.get(curve, (None,) * 4), strict=True):
-            one = Case(*curve, batch)
+            one = Bar(*curve, batch)
             speed = one.on(engine, walked[curve])
             case = {"set": one.name, "drafter": one.method, "depth": one.depth, "B": batch}
             if one.name == FITTED_SET:
@@ -338,7 +338,7 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
     parts = {method: score_of([one for one in rows if one.case["drafter"] == method]) for method in METHODS}
     constants = _constants(fitted, host_lines(engine))
     notes = [*ASSUMED, _fit_error(rows), f"{sum(within)} of {len(within)} predicted numbers lie in their interval"]
-    return Reproduction("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
+    return ReproducedRows("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
 
 
 def _nudged(values: Floats) -> list[Floats]:
@@ -362,7 +362,7 @@ def _half_width(speed: Speed, slopes: Floats, solved: OptimizeResult) -> float:
     return quantile * float(np.sqrt(ups.var(ddof=1) + of_fit + scatter * speed.up() ** 2))
 
 
-def _constants(fitted: Fitted, hosts: dict[str, Line]) -> list[Row]:
+def _constants(fitted: Fitted, hosts: dict[str, RowTime]) -> list[PaperRow]:
     """Return what was fitted, and what figure 4 says with it."""
     case = {"on": FITTED_SET}
     rows = [
@@ -377,7 +377,7 @@ def _constants(fitted: Fitted, hosts: dict[str, Line]) -> list[Row]:
     return rows
 
 
-def _fit_error(rows: list[Row]) -> str:
+def _fit_error(rows: list[PaperRow]) -> str:
     errors = [abs(one.error) for one in rows if one.kind == "fitted" and one.error is not None]
     return f"fitted rows: mean absolute error {np.mean(errors):.1%}, worst {max(errors):.1%}"
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, Reproduction, Row, row
+from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row
 from fleet.acceptance.places import Text
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
@@ -87,18 +87,18 @@ METHODS: dict[str, Method] = {"n-gram": "ngram", "EAGLE-3": "eagle"}
 MATCHING = {"InstructCoder": 0.8, "ShareGPT": 0.2, "GSM8K": 0.2, "CNN": 0.4}
 
 
-class Recorded(NamedTuple):
+class RecordedTexts(NamedTuple):
     """Texts of one set under one method, accepted tokens by place from 1 on, and the tokens of each prompt."""
 
     texts: Sequence[Text]
     prompts: Sequence[int]
 
-    def only(self, numbers: Sequence[int]) -> "Recorded":
+    def only(self, numbers: Sequence[int]) -> "RecordedTexts":
         """Return some of the texts."""
-        return Recorded([self.texts[number] for number in numbers], [self.prompts[number] for number in numbers])
+        return RecordedTexts([self.texts[number] for number in numbers], [self.prompts[number] for number in numbers])
 
 
-def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], Recorded]:
+def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], RecordedTexts]:
     """Read all sets and methods, by their names in the figures, for the reproduction `name`.
 
     Raises InputError where the folder or the file is missing, or the file contradicts its format.
@@ -112,7 +112,7 @@ def recordings(inputs: Inputs, name: str) -> dict[tuple[str, str], Recorded]:
     for title, dataset in SETS.items():
         for method, key in METHODS.items():
             read = read_specdecode_bench([file], key, dataset)
-            found[title, method] = Recorded(read.texts, [prompt for prompt, _ in read.lengths])
+            found[title, method] = RecordedTexts(read.texts, [prompt for prompt, _ in read.lengths])
         counts = [len(found[title, method].texts) for method in METHODS]
         if len(set(counts)) > 1:
             found_counts = " and ".join(f"{count} of {method}" for count, method in zip(counts, METHODS, strict=True))
@@ -164,13 +164,13 @@ class Arm(NamedTuple):
         return float(np.mean(batch * walks.answers / answer_s))
 
 
-def specdecode_fig10(inputs: Inputs) -> Reproduction:
+def specdecode_fig10(inputs: Inputs) -> ReproducedRows:
     """Figures 10 and 12: speed-up by set, drafter, depth and batch; `--data` has the recordings.
 
     Raises InputError without them.
     """
     found = recordings(inputs, "specdecode-fig10")
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for name in SETS:
         drawn = {method: _as_they_read(found[name, method]) for method in ("n-gram", "EAGLE-3")}
         for method, recorded in drawn.items():
@@ -184,23 +184,25 @@ def specdecode_fig10(inputs: Inputs) -> Reproduction:
             ("combined", [one for one in rows if one.case["drafter"] == "combined"]),
         )
     ]
-    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
+    return ReproducedRows("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
 
 
-def _as_they_read(recorded: Recorded) -> Recorded:
+def _as_they_read(recorded: RecordedTexts) -> RecordedTexts:
     """Return the requests that they drew, each place with what was recorded one place earlier."""
     numbers = random.Random(SEED).sample(range(len(recorded.texts)), min(REQUESTS, len(recorded.texts)))
     drawn = recorded.only(numbers)
-    return Recorded([(0, *text[:-1]) for text in drawn.texts], drawn.prompts)
+    return RecordedTexts([(0, *text[:-1]) for text in drawn.texts], drawn.prompts)
 
 
-def _combined(first: Recorded, second: Recorded) -> Recorded:
+def _combined(first: RecordedTexts, second: RecordedTexts) -> RecordedTexts:
     """Return the better of both at each place, as long as the shorter of both goes."""
     pairs = zip(first.texts, second.texts, strict=True)
-    return Recorded([tuple(map(max, one, other)) for one, other in pairs], first.prompts)
+    return RecordedTexts([tuple(map(max, one, other)) for one, other in pairs], first.prompts)
 
 
-def _points(name: str, method: str, recorded: Recorded, depth: int | str, printed: tuple[float, ...]) -> list[Row]:
+def _points(
+    name: str, method: str, recorded: RecordedTexts, depth: int | str, printed: tuple[float, ...]
+) -> list[PaperRow]:
     """Return the speed-ups of one curve."""
     walks = walks_of(recorded.texts, recorded.prompts, RECORDED if depth == "oracle" else int(depth))
     plain = walks_of(recorded.texts, recorded.prompts, 0)
@@ -250,16 +252,16 @@ def _lookup(walks: Walks, drafted: NDArray[np.float64], sharing: NDArray[np.floa
     return StepTime(per_token_s=token_s, per_row_token_s=token_s)
 
 
-def _equal(rows: list[Row]) -> int:
+def _equal(rows: list[PaperRow]) -> int:
     return sum(one.ours is not None and round(one.ours, 2) == one.paper for one in rows)
 
 
-def _error(rows: list[Row]) -> str:
+def _error(rows: list[PaperRow]) -> str:
     errors = [abs(one.error) for one in rows if one.error is not None]
     return f"all {len(errors)} points: mean absolute error {np.mean(errors):.2%}, worst {max(errors):.2%}"
 
 
-def _differing(rows: list[Row]) -> str:
+def _differing(rows: list[PaperRow]) -> str:
     """Say which points differ in the second decimal, and by how much the worst."""
     apart = [one for one in rows if one.ours is not None and round(one.ours, 2) != one.paper]
     if not apart:

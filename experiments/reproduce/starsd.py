@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, Line, Picture, Reproduction, Row, row
+from experiments.reproduce.rows import Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, row
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.measured import AfterIdle, AfterWarmUp, after_idle, after_warm_up
-from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.profile import read_profile
 from sim.run import simulate
 
 # Table 1 of the paper, columns N = 1 .. 6; times in milliseconds, rates a second, load in per cent.
@@ -147,7 +146,7 @@ def simulated_rows(
     variation: float,
     own_S: Sequence[int],
     own_Z: Sequence[int],
-) -> list[Row]:
+) -> list[PaperRow]:
     """Simulate each column; `variation`: of the return times; `own_S`, `own_Z` as in `kind_of`."""
     rows = []
     for column, N in enumerate(N_COLUMNS):
@@ -166,7 +165,7 @@ def simulated_rows(
     return rows
 
 
-def breakdown(services_s: Sequence[float], rows: Sequence[Row]) -> Picture:
+def breakdown(services_s: Sequence[float], rows: Sequence[PaperRow]) -> PaperFigure:
     """Return the table's time breakdown: a round's draft, its wait before, and the drafter's idleness, by N."""
     ours = {(one.case["N"], one.quantity): 1e3 * (one.ours or 0.0) for one in rows}
     columns = [f"N = {N}" for N in N_COLUMNS]
@@ -176,15 +175,15 @@ def breakdown(services_s: Sequence[float], rows: Sequence[Row]) -> Picture:
         "idle T_idle": ([1e3 * one for one in IDLE_GAP_S], [ours[N, "idle_gap_s"] for N in N_COLUMNS]),
     }
     lines = [
-        Line(("the paper", "ours")[which], name, tuple(columns), tuple(values[which]))
+        Curve(("the paper", "ours")[which], name, tuple(columns), tuple(values[which]))
         for which in (0, 1)
         for name, values in parts.items()
     ]
     note = "S of the paper is its load over its R_q"
-    return Picture("stacked", "", "time breakdown of a round at the drafter, ms", tuple(lines), note)
+    return PaperFigure("stacked", "", "time breakdown of a round at the drafter, ms", tuple(lines), note)
 
 
-def identity_rows() -> list[Row]:
+def identity_rows() -> list[PaperRow]:
     """The paper's own numbers against each other: O is not N O_i, while R_q is N R_p."""
     rows = []
     for column, N in enumerate(N_COLUMNS):
@@ -196,7 +195,7 @@ def identity_rows() -> list[Row]:
     return rows
 
 
-def starsd_table1(_inputs: Inputs) -> Reproduction:
+def starsd_table1(_inputs: Inputs) -> ReproducedRows:
     """Table 1 with S of each column, one local Z from N <= 3 and one remote Z from N = 6."""
     services_s = [service_s(column) for column in range(6)]
     local_s = local_return_s()
@@ -218,10 +217,10 @@ def starsd_table1(_inputs: Inputs) -> Reproduction:
             f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
         ),
     ]
-    return Reproduction("starsd-table1", rows, [*ASSUMED, *notes], picture=breakdown(services_s, simulated))
+    return ReproducedRows("starsd-table1", rows, [*ASSUMED, *notes], picture=breakdown(services_s, simulated))
 
 
-def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
+def starsd_table1_blind(_inputs: Inputs) -> ReproducedRows:
     """Table 1 from N <= 3 and the times of a token alone, and remote targets taken to be like local ones."""
     services_s = [blind_service_s(column) for column in range(6)]
     local_s = local_return_s()
@@ -238,14 +237,14 @@ def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
         "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
         "remote targets are taken to be like local ones",
     ]
-    return Reproduction("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
+    return ReproducedRows("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
 
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
 DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
 
 
-def starsd_table2(_inputs: Inputs) -> Reproduction:
+def starsd_table2(_inputs: Inputs) -> ReproducedRows:
     """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
     rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
     for N in (1, 3):
@@ -257,13 +256,13 @@ def starsd_table2(_inputs: Inputs) -> Reproduction:
         "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
         "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
     ]
-    return Reproduction("starsd-table2", rows, assumptions)
+    return ReproducedRows("starsd-table2", rows, assumptions)
 
 
-def starsd_fig6(inputs: Inputs) -> Reproduction:
+def starsd_fig6(_inputs: Inputs) -> ReproducedRows:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
-    rows: list[Row] = []
+    rows: list[PaperRow] = []
     for N in (2, 3, 1):
         gap_s = IDLE_GAP_S[N - 1]
         ours = DRAFT_TOKEN_MS[3] * shipped.idle.slowdown(gap_s)
@@ -283,27 +282,11 @@ def starsd_fig6(inputs: Inputs) -> Reproduction:
             "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1; t_s at N = 2 was seen before"
         )
     ]
-    profile = inputs.profile
-    if profile is None:
-        assumptions.append("no profile of this host was given (--profile): its own curve is not shown")
-        return Reproduction("starsd-fig6", rows, assumptions)
-    steady_s = after_idle(profile)[0].mean_s
-    points: list[tuple[dict[str, float], AfterIdle | AfterWarmUp]] = [
-        *[({"gap_ms": round(1000 * point.gap_s, 2)}, point) for point in after_idle(profile)],
-        *[({"warm_tokens": point.warm_tokens}, point) for point in after_warm_up(profile)],
-    ]
-    for place, point in points:
-        case = {**place, "hardware": profile.name}
-        for name, time_s in (("mean", point.mean_s), ("p10", point.p10_s), ("p90", point.p90_s)):
-            rows.append(row(f"draft time over the steady one, {name}", case, "measured", None, time_s / steady_s))
-    assumptions.append("rows of this host are its own measurements, of another machine than the paper's")
-    return Reproduction("starsd-fig6", rows, assumptions)
+    return ReproducedRows("starsd-fig6", rows, assumptions)
 
 
-def starsd_fig4(inputs: Inputs) -> Reproduction:
-    """Figure 4: one target, distributed against co-located EAGLE; and the same ratio on this host, if calibrated.
-
-    Arithmetic of the paper's own columns; this host's ratio is one of other models, and predicts none of the paper's.
+def starsd_fig4(_inputs: Inputs) -> ReproducedRows:
+    """Figure 4: one target, distributed against co-located EAGLE: arithmetic of the paper's own columns.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
     2.24 ms (N = 1) its draft part scales S of N = 1; what is left of the excess is communication.
@@ -322,27 +305,4 @@ def starsd_fig4(inputs: Inputs) -> Reproduction:
         row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
     ]
     assumptions = ["tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)"]
-    if inputs.profile is not None:
-        rows += _host_rows(inputs.profile)
-        assumptions.append("this host: depth 5, acceptance and times of its calibrated profile; co-located has no link")
-    return Reproduction("starsd-fig4", rows, assumptions)
-
-
-def _host_rows(profile: HardwareProfile) -> list[Row]:
-    content = {"name": "fig4", "profile": profile, "workload": {"prompt_tokens": 128, "new_tokens": 48, "requests": 96}}
-    one_process = {
-        "devices": {"host": {"sharing": "one-process"}},
-        "drafters": {"device": "host"},
-        "verifiers": {"device": "host"},
-    }
-    rates = [measure(simulate(make_scenario(content | tables)))["throughput"].value for tables in ({}, one_process)]
-    case = {"hardware": profile.name}
-    return [
-        row(
-            "distributed over co-located throughput",
-            case,
-            "measured",
-            THROUGHPUT[0] / EAGLE_THROUGHPUT,
-            rates[0] / rates[1],
-        )
-    ]
+    return ReproducedRows("starsd-fig4", rows, assumptions)

@@ -96,7 +96,7 @@ SAMPLES = {  # by fields of a sample, with our unit in theirs
 }
 
 
-class Page:
+class PrometheusPage:
     """Prometheus collector of the latest counters. `model_name` is the label of vLLM's metrics."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -172,7 +172,7 @@ def metrics_page(fleet: Fleet, port: int, host: str) -> Iterator[Callable[[Count
 
     InputError if the port cannot be bound.
     """
-    page, registry = Page(fleet), CollectorRegistry(auto_describe=False)
+    page, registry = PrometheusPage(fleet), CollectorRegistry(auto_describe=False)
     registry.register(page)  # type: ignore[arg-type]
     try:
         server, thread = start_http_server(port, host, registry)

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 LEAST_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
 
 
-class Fit(msgspec.Struct, frozen=True):
+class ModelFit(msgspec.Struct, frozen=True):
     """A fitted model, the natural logarithm of its likelihood, and the number of rounds behind it."""
 
     model: Geometric | BetaGeometric
@@ -36,8 +36,8 @@ class LikelihoodRatio(msgspec.Struct, frozen=True):
 
     statistic: float
     p_value: float
-    one_beta: Fit
-    many_betas: Fit
+    one_beta: ModelFit
+    many_betas: ModelFit
 
 
 class MeanLength(NamedTuple):
@@ -48,7 +48,7 @@ class MeanLength(NamedTuple):
     high: float
 
 
-def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> Fit:
+def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
     """Fit one beta: accepted tokens over verified tokens, the first mismatch included.
 
     Raises InputError where lengths and depths do not match, or contain no draft token.
@@ -56,10 +56,10 @@ def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> Fit:
     wins, losses = _trials(lengths, depths)
     won, lost = int(wins.sum()), int(losses.sum())
     beta = won / (won + lost)
-    return Fit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
+    return ModelFit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
 
 
-def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> Fit:
+def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> ModelFit:
     """Fit Beta(a, b), from which each round, or each session, draws its beta.
 
     - `sessions[r]`: session of round r, from 0. Left out, each round draws its own beta.
@@ -99,7 +99,7 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
         return one_beta
     total = (1 - spread) / spread
     model = BetaGeometric(mean * total, (1 - mean) * total, "round" if sessions is None else "session")
-    return Fit(model, -float(best.fun) * trials, one_beta.rounds)
+    return ModelFit(model, -float(best.fun) * trials, one_beta.rounds)
 
 
 def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> LikelihoodRatio:

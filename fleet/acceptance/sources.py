@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Sources(NamedTuple):
+class RandomSources(NamedTuple):
     """Random numbers of a run by cause, so that a change in one leaves the others unchanged.
 
     The causes: acceptance, step times of targets, links, step times of drafters, and overhead between steps.
@@ -18,9 +18,9 @@ class Sources(NamedTuple):
     delays: np.random.Generator
 
 
-def sources_of(seed: int) -> Sources:
+def sources_of(seed: int) -> RandomSources:
     """Return the sources of a run with that seed."""
-    return Sources(*np.random.default_rng(seed).spawn(len(Sources._fields)))
+    return RandomSources(*np.random.default_rng(seed).spawn(len(RandomSources._fields)))
 
 
 def of_each(source: np.random.Generator, count: int) -> list[np.random.Generator]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from fleet.errors import InputError
-from fleet.hardware.shape import Shape
+from fleet.hardware.shape import ModelShape
 
 NESTED = {"gemma3": "text_config"}  # text part of a multimodal model
 MODEL_TYPES = (
@@ -19,7 +19,7 @@ GEMMA_DEFAULTS = {
 }  # fmt: skip
 
 
-def shape_of_config(name: str, content: Any, origin: str) -> Shape:
+def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
     """Return the shape of a config.json; `origin` begins the line of an InputError.
 
     Raises InputError for an unknown model type and for a missing or invalid size.
@@ -59,7 +59,7 @@ def shape_of_config(name: str, content: Any, origin: str) -> Shape:
     if kind in ("eagle", "eagle3"):
         norms = 1 if kind == "eagle" else 3  # as in published heads
         sizes |= {"head": kind, "norms": norms, "draft_vocabulary": config.size("draft_vocab_size", 0)}
-    made = msgspec.convert(sizes | _experts(kind, config), Shape)
+    made = msgspec.convert(sizes | _experts(kind, config), ModelShape)
     if made.heads % made.kv_heads:
         raise InputError(f"{origin}: num_attention_heads = {heads} is no multiple of {made.kv_heads} key-value heads")
     return made

@@ -27,7 +27,7 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.source.partition(":")[0]
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One accelerator. Units: bytes, bytes/s, dense floating point operations per second, shares of peaks, seconds.
 
     - `bandwidth_share`, `compute_share`: share of the peaks that matrix products reach.
@@ -67,7 +67,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return flat | {f"compute.{name}": figure for name, figure in self.compute.items()}
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Host time: `step_s` for each step, and `layer_s` to launch each layer. No pass is shorter."""
 
     title: str

@@ -9,8 +9,8 @@ import math
 import msgspec
 
 from fleet.errors import InputError
-from fleet.hardware.device import Device, Engine
-from fleet.hardware.shape import CACHE_BYTES, Shape
+from fleet.hardware.device import Accelerator, HostOverhead
+from fleet.hardware.shape import CACHE_BYTES, ModelShape
 from fleet.times.roofline import AttentionTime, Roofline
 
 ACTIVATION_BYTES = 2
@@ -29,9 +29,9 @@ KNOTS_A_DOUBLING = 4
 class Placed(msgspec.Struct, frozen=True):
     """A model on devices: `parallel` of them share each tensor. `named`: the user's text."""
 
-    shape: Shape
-    device: Device
-    engine: Engine
+    shape: ModelShape
+    device: Accelerator
+    engine: HostOverhead
     precision: str = "bf16"
     parallel: int = 1
     named: str = ""
@@ -59,7 +59,7 @@ def computes_in(precision: str) -> str:
     return "bf16" if precision == "int4" else precision
 
 
-def precisions_of(device: Device) -> list[str]:
+def precisions_of(device: Accelerator) -> list[str]:
     """List the weight precisions that a device supports."""
     return [name for name in WEIGHT_BYTES if computes_in(name) in device.compute]
 
@@ -117,7 +117,7 @@ def product_s(
     return placed.device.product_s.value + float((memory_s**sharpness + compute_s**sharpness) ** (1 / sharpness))
 
 
-def kernel_s(device: Device, numbers: float) -> float:
+def kernel_s(device: Accelerator, numbers: float) -> float:
     """Return the time of a small kernel that reads and writes so many 16-bit numbers."""
     bandwidth = device.kernel_share.value * device.bandwidth_bytes_per_s.value
     return device.kernel_s.value + numbers * ACTIVATION_BYTES / bandwidth

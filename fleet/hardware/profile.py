@@ -1,9 +1,9 @@
 """An estimated profile of a target and a drafter; every number has a label."""
 
 from fleet.errors import InputError
-from fleet.hardware.device import Engine, Figure
+from fleet.hardware.device import Figure, HostOverhead
 from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of, send_s
-from fleet.hardware.shape import Shape
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -66,7 +66,7 @@ def placed_of(text: str, *, precision: str = "bf16", parallel: int = 1, engine: 
 
 
 def placed(
-    shape: Shape, device: str, *, precision: str = "bf16", parallel: int = 1, engine: str | Engine = "graphs"
+    shape: ModelShape, device: str, *, precision: str = "bf16", parallel: int = 1, engine: str | HostOverhead = "graphs"
 ) -> Placed:
     """Place a model on `parallel` devices that share each of its tensors; InputError as `placed_of`."""
     host = engine_of(engine) if isinstance(engine, str) else engine

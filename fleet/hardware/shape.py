@@ -10,7 +10,7 @@ Some = Annotated[int, Meta(ge=0, le=10**7)]
 CACHE_BYTES = 2  # bytes of a number in the key-value cache: 16 bits for any weight precision
 
 
-class Shape(msgspec.Struct, frozen=True):
+class ModelShape(msgspec.Struct, frozen=True):
     """A decoder of transformer layers, or an EAGLE head that drafts for one.
 
     Sizes are counts of numbers.

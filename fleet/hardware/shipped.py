@@ -5,26 +5,26 @@ from pathlib import Path
 from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
 from fleet.errors import InputError
 from fleet.hardware.configs import shape_of_config
-from fleet.hardware.device import Device, Engine
-from fleet.hardware.shape import Shape
+from fleet.hardware.device import Accelerator, HostOverhead
+from fleet.hardware.shape import ModelShape
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, read_toml, shortened
 
 CONFIG = "config.json"
 
 
-def device_of(name: str) -> Device:
+def device_of(name: str) -> Accelerator:
     """Return a device by its shipped name, or from a TOML file of the same keys; InputError lists the shipped names."""
-    return convert(read_toml(_path(name, "device", shipped_devices())), Device, f"device {shortened(name)}")
+    return convert(read_toml(_path(name, "device", shipped_devices())), Accelerator, f"device {shortened(name)}")
 
 
-def engine_of(name: str) -> Engine:
+def engine_of(name: str) -> HostOverhead:
     """Return an engine by its shipped name, or from a TOML file of the same keys; InputError lists the shipped
     names."""
-    return convert(read_toml(_path(name, "engine", shipped_engines())), Engine, f"engine {shortened(name)}")
+    return convert(read_toml(_path(name, "engine", shipped_engines())), HostOverhead, f"engine {shortened(name)}")
 
 
-def shape_of(name: str) -> Shape:
+def shape_of(name: str) -> ModelShape:
     """Return a model by its shipped name, or from a config.json or its folder; InputError lists the shipped names."""
     models = shipped_models()
     if name in models:

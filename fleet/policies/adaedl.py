@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import Needs, Rule
+from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
 BASE = 7  # tokens of the longest draft; the only number of this table that DSDE prints
@@ -29,7 +29,7 @@ class Threshold(msgspec.Struct, frozen=True):
     accepted_share: float
 
 
-class AdaEdl(Rule, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
+class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
     """AdaEDL: draft up to 7 tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the

@@ -57,7 +57,7 @@ class Allocation(Protocol):
         ...
 
 
-class Rule(msgspec.Struct, frozen=True):
+class LengthAllocation(msgspec.Struct, frozen=True):
     """Defaults of most allocations: no budget, and no stopping."""
 
     @property
@@ -85,7 +85,7 @@ class Rule(msgspec.Struct, frozen=True):
         return False
 
 
-class Memoryless(Rule, frozen=True):
+class Memoryless(LengthAllocation, frozen=True):
     """An allocation without learning."""
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         return [self.depth] * len(states)
 
 
-class Heuristic(Rule, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
+class Heuristic(LengthAllocation, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
     """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
 
     The state is the length itself.

@@ -49,7 +49,7 @@ class Observed(msgspec.Struct, frozen=True):
         return max(0.0, (self.time_s - slope * self.tokens) / self.steps), slope
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class SmoothedAcceptance(msgspec.Struct, frozen=True):
     """Smoothed counts of one session: accepted tokens and tested tokens."""
 
     passed: float
@@ -77,16 +77,16 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
         """Maximum depth."""
         return self.most
 
-    def start(self) -> Accepted:
+    def start(self) -> SmoothedAcceptance:
         """Return the state of a new session: a prior of seven accepted tokens in ten."""
-        return Accepted(7.0, 10.0)
+        return SmoothedAcceptance(7.0, 10.0)
 
-    def learn(self, state: Accepted, drafted: int, accepted: int) -> Accepted:
+    def learn(self, state: SmoothedAcceptance, drafted: int, accepted: int) -> SmoothedAcceptance:
         """Return the state after a round; a rejected draft was tested up to its first mismatch."""
         keep = 1 - MEMORY
-        return Accepted(keep * state.passed + accepted, keep * state.tested + min(drafted, accepted + 1))
+        return SmoothedAcceptance(keep * state.passed + accepted, keep * state.tested + min(drafted, accepted + 1))
 
-    def depth(self, state: Accepted, observed: Observed, sessions: int) -> int:
+    def depth(self, state: SmoothedAcceptance, observed: Observed, sessions: int) -> int:
         """Return the depth of the next draft, with `sessions` sessions at the drafter."""
         line = observed.line()
         if line is None or not observed.returns:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from fleet.policies.allocate import Needs, Rule
+from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
 SHORT_STEPS = 10  # the short window of equation (4)
@@ -34,7 +34,7 @@ class Stability(msgspec.Struct, frozen=True):
     kld_peak: float = 0.0
 
 
-class Dsde(Rule, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
+class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid_unknown_fields=True):
     """DSDE: a length for each sequence and step, longer while drafter and target agree steadily.
 
     Keys:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from fleet.policies.allocate import Needs, Rule
+from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -24,7 +24,7 @@ class Client(msgspec.Struct, frozen=True):
     rounds: int = 0
 
 
-class GoodSpeed(Rule, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
+class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed: lengths by the gradient of a fair utility of the goodputs, equation (5).
 
     Keys:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 
-class Waiting(Protocol):
+class OrderView(Protocol):
     """Attributes of a waiting request that an order reads; arrivals are listed oldest first."""
 
     @property
@@ -30,7 +30,7 @@ class Waiting(Protocol):
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[OrderView]) -> int:
         """Return the index of the request to serve next."""
         return 0
 
@@ -38,7 +38,7 @@ class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_u
 class Priority(msgspec.Struct, frozen=True, tag="priority", tag_field="policy", forbid_unknown_fields=True):
     """The most urgent first; first in, first out among equals."""
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[OrderView]) -> int:
         """Return the index of the request to serve next."""
         return max(range(len(waiting)), key=lambda index: (waiting[index].priority, -index))
 
@@ -65,7 +65,7 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
         """Weight of a target."""
         return self.weights[min(target, len(self.weights) - 1)]
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[OrderView]) -> int:
         """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 
@@ -79,11 +79,11 @@ class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", 
 
     within_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
 
-    def pick(self, waiting: Sequence[Waiting]) -> int:
+    def pick(self, waiting: Sequence[OrderView]) -> int:
         """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (self._due_s(waiting[index]), index))
 
-    def _due_s(self, work: Waiting) -> float:
+    def _due_s(self, work: OrderView) -> float:
         return work.asked_s + self.within_s[min(work.target, len(self.within_s) - 1)]
 
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 Size = Annotated[int, Meta(ge=1, le=10**9)]
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class PooledRow(msgspec.Struct, frozen=True, gc=False):
     """A session in the pool, oldest first: its tag, and its row length, padding from its last batch included.
 
     - `fresh`: its prompt is not in the cache yet.
@@ -25,7 +25,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     fresh: bool = False
 
 
-class Choice(msgspec.Struct, frozen=True):
+class NextRows(msgspec.Struct, frozen=True):
     """The rows of the next round, by tag, and whether they are realigned before."""
 
     tags: tuple[int, ...]
@@ -77,9 +77,9 @@ class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_
         """Whether the rows of a step must end together, padding included: no."""
         return False
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all."""
-        return Choice(tuple(row.tag for row in pool))
+        return NextRows(tuple(row.tag for row in pool))
 
 
 class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
@@ -97,9 +97,9 @@ class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unkn
         """Whether a batch ends as a whole."""
         return self.fixed
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all, realigned."""
-        return Choice(tuple(row.tag for row in pool), realign=True)
+        return NextRows(tuple(row.tag for row in pool), realign=True)
 
 
 class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_unknown_fields=True):
@@ -110,9 +110,9 @@ class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_un
         """Whether a batch ends as a whole: yes, since a new row would have another length."""
         return True
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all."""
-        return Choice(tuple(row.tag for row in pool))
+        return NextRows(tuple(row.tag for row in pool))
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: the minimum of all."""
@@ -149,7 +149,7 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
         """Whether sessions enter by prompt length, not by arrival."""
         return self.sort
 
-    def pick(self, pool: Sequence[Row]) -> Choice:
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round."""
         groups: dict[tuple[int, bool], list[int]] = {}
         wanted = min(self.size, len(pool))
@@ -157,8 +157,8 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
             group = groups.setdefault((row.length, row.fresh), [])
             group.append(row.tag)
             if len(group) == wanted:
-                return Choice(tuple(group))
-        return Choice(tuple(row.tag for row in pool[: self.size]), realign=True)
+                return NextRows(tuple(group))
+        return NextRows(tuple(row.tag for row in pool[: self.size]), realign=True)
 
 
 BatchRule = Slots | Realign | Rollback | SameLength

@@ -32,7 +32,7 @@ Origin = Literal["simulated", "real", "replayed"]
 Log = list[Any]  # row values, one row after the other, len(SCHEMA) each
 
 
-class Report(NamedTuple):
+class ReportedRows(NamedTuple):
     """New records of a process since its last report.
 
     - `time_s`: seconds since the run began.

@@ -177,7 +177,7 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     padded: bool = True
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SharedDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A device of several stations; `drafters.device` and `verifiers.device` refer to its `NAME`.
 
     Keys:
@@ -277,7 +277,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drafters: Drafters = Drafters()
     verifiers: Verifiers = Verifiers()
     batch: Batch | None = None
-    devices: dict[str, Device] = {}
+    devices: dict[str, SharedDevice] = {}
     link: LinkTime | None = None
     acceptance: Acceptance | None = None
     workload: Workload = Workload()

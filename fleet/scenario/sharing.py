@@ -1,11 +1,11 @@
 """Which stations share a device, and their overhead."""
 
-from fleet.scenario.scenario import Device, Scenario
+from fleet.scenario.scenario import Scenario, SharedDevice
 from fleet.scenario.sides import Side, profile_of
 from fleet.times.overhead import StationOverheads
 
 
-def shared_device(scenario: Scenario, device: str) -> Device | None:
+def shared_device(scenario: Scenario, device: str) -> SharedDevice | None:
     """Return the device of that name if it has several stations; a single station has its own device."""
     sides = (scenario.drafters, scenario.verifiers)
     stations = sum(side.count for side in sides if side.device == device)

@@ -49,14 +49,14 @@ class Conversation(msgspec.Struct, frozen=True):
     turns: Annotated[list[str], Meta(min_length=1)]
 
 
-class Lengths(msgspec.Struct, frozen=True, kw_only=True):
+class LengthsRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row of a file of lengths: tokens."""
 
     num_prefill_tokens: Tokens
     num_decode_tokens: Tokens
 
 
-class Arrival(Lengths, frozen=True, kw_only=True):
+class TraceRow(LengthsRow, frozen=True, kw_only=True):
     """A row of a trace: seconds and tokens."""
 
     arrived_at: Seconds
@@ -152,7 +152,7 @@ def _turns(workload: Workload, length: Length) -> Iterator[Turn]:
         for number, row in enumerate(_trace(Path(workload.arrivals.file))):
             yield number, row.num_prefill_tokens, row.num_decode_tokens
     elif workload.lengths not in ("", *TEXTS):
-        for number, lengths in enumerate(_rows(Path(workload.lengths), Lengths, "workload.lengths")):
+        for number, lengths in enumerate(_rows(Path(workload.lengths), LengthsRow, "workload.lengths")):
             yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
     elif isinstance(workload.prompt_tokens, int) and isinstance(workload.new_tokens, int):
         yield from zip(range(workload.requests), repeat(workload.prompt_tokens), repeat(workload.new_tokens))
@@ -221,8 +221,8 @@ def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator
                 yield row.arrived_at
 
 
-def _trace(path: Path) -> Iterator[Arrival]:
-    return _rows(path, Arrival, "workload.arrivals.file")
+def _trace(path: Path) -> Iterator[TraceRow]:
+    return _rows(path, TraceRow, "workload.arrivals.file")
 
 
 def _rows(path: Path, kind: type[R], what: str) -> Iterator[R]:

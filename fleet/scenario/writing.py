@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from fleet.scenario.scenario import Device, Drafters, Scenario, Verifiers, Workload
+from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
 TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost", "memory")
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),
     Workload: ("requests", "prompts", "prompt_tokens", "new_tokens"),
-    Device: ("sharing",),
+    SharedDevice: ("sharing",),
 }
 """Keys that a written scenario always has."""
 

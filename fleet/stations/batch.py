@@ -5,7 +5,7 @@ import numpy as np
 
 from fleet.policies.clip import reach
 from fleet.policies.order import Fifo
-from fleet.policies.ragged import Row
+from fleet.policies.ragged import PooledRow
 from fleet.scenario.resolved import ResolvedBatch
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
@@ -69,7 +69,7 @@ class BatchStation(Station):
             self.grants.open(work.tag)
         if not self.pool:
             return False
-        choice = self.rule.pick([Row(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
+        choice = self.rule.pick([PooledRow(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
         self.lengths = self.grants.grant(list(choice.tags))
         fresh = tuple([tag for tag in choice.tags if tag in self.fresh])
         if fresh:

@@ -7,7 +7,7 @@ import msgspec
 from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
-from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
+from fleet.policies.depth import AdaptiveDepth, Observed, SmoothedAcceptance
 from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
 from fleet.scenario.resolved import ResolvedDrafters
@@ -54,7 +54,7 @@ class DrafterStation(Station):
         self.adaptive = allocate if isinstance(allocate, AdaptiveDepth) else None
         self.positions = drafters.positions
         self.observed = Observed()
-        self.accepted: dict[int, Accepted] = {}  # adaptive depth's counts of each target
+        self.accepted: dict[int, SmoothedAcceptance] = {}  # adaptive depth's counts of each target
         self.drafted_s: dict[int, float] = {}  # end of a session's last draft, by tag
         self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
         self.timed = self.discipline.limited

@@ -14,7 +14,7 @@ Duration = Annotated[float, Meta(gt=0, le=1e9)]  # seconds
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-class AfterIdle(msgspec.Struct, frozen=True):
+class DraftAfterIdle(msgspec.Struct, frozen=True):
     """Draft times after an idle gap: mean, and the tenth and ninetieth percentile, in seconds."""
 
     gap_s: Seconds
@@ -24,7 +24,7 @@ class AfterIdle(msgspec.Struct, frozen=True):
 
 
 class AfterWarmUp(msgspec.Struct, frozen=True):
-    """Draft times after warm-up tokens; seconds as in `AfterIdle`."""
+    """Draft times after warm-up tokens; seconds as in `DraftAfterIdle`."""
 
     warm_tokens: Annotated[int, Meta(ge=0)]
     mean_s: Duration
@@ -45,13 +45,13 @@ class FittedStep(msgspec.Struct, frozen=True):
 
 
 class _Rows(msgspec.Struct, frozen=True):
-    idle: Annotated[list[AfterIdle], Meta(min_length=1)] | None = None
+    idle: Annotated[list[DraftAfterIdle], Meta(min_length=1)] | None = None
     warm_up: Annotated[list[AfterWarmUp], Meta(min_length=1)] | None = None
     draft: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
     verify: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
 
 
-def after_idle(profile: HardwareProfile) -> list[AfterIdle]:
+def after_idle(profile: HardwareProfile) -> list[DraftAfterIdle]:
     """Return the draft times after idle gaps; InputError if the profile has none."""
     return _found(profile, "idle", _rows(profile, "idle").idle)
 

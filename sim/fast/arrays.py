@@ -30,13 +30,13 @@ from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
 from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
-from sim.fast.numbers import Lengths, Maker, Sources, child, once
+from sim.fast.numbers import DrawnLengths, Maker, MultiplierSources, child, once
 
 SPARE = 1.15  # random numbers drawn in advance, relative to those of a mean target
 UNUSED = np.random.default_rng(0)  # for step times without spread
 
 
-class Star(NamedTuple):
+class StarArrays(NamedTuple):
     """State of the loop, and its sources of random numbers; see `kernel.py` and `layout.py`."""
 
     requests: Array
@@ -48,11 +48,11 @@ class Star(NamedTuple):
     numbers: Numbers
     heap: Array
     clocks: Array
-    sources: Sources
-    lengths: Lengths
+    sources: MultiplierSources
+    lengths: DrawnLengths
 
 
-def star_of(fleet: Fleet) -> Star:
+def star_of(fleet: Fleet) -> StarArrays:
     """Lay out a plain star in its initial state.
 
     Raises InputError as the SimPy path does, for a bad workload file or acceptance model.
@@ -61,14 +61,14 @@ def star_of(fleet: Fleet) -> Star:
     sampler = Outcomes(fleet).lengths
     assert isinstance(sampler, Sampler)
     flat = [request for requests in streams.values() for request in requests]
-    lengths, sources = _lengths(fleet, sampler, flat), Sources()
+    lengths, sources = _lengths(fleet, sampler, flat), MultiplierSources()
     drawn = sources_of(fleet.seed)
     delays = (partial(child, drawn.delays, number) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
     wires, way_of = _wires(fleet, streams, sources, drawn.links)
     rounds, own = SPARE * lengths.rounds, stations["steps"][fleet.verifiers.count :].tolist()
     at, to = sources.draw_ahead(dict.fromkeys(own, rounds / max(len(own), 1)), rounds / fleet.verifiers.count)
-    star = Star(
+    star = StarArrays(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
         stations=stations,
@@ -104,13 +104,13 @@ def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
     return lambda tokens, base: draw(*grid_place(kind, tokens, base), 0.0)
 
 
-def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Lengths:
+def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> DrawnLengths:
     committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
     rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for request in requests]
-    return Lengths(sampler, [request.number for request in requests], rounds)
+    return DrawnLengths(sampler, [request.number for request in requests], rounds)
 
 
-def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: Lengths) -> Array:
+def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLengths) -> Array:
     flat, tags = [request for requests in streams.values() for request in requests], list(streams)
     made, size_of = records(A_REQUEST, len(flat)), _size_of(fleet)
     prompts = made["prompt"] = _whole([request.prompt_tokens for request in flat])
@@ -186,7 +186,11 @@ def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple
 
 
 def _stations(
-    fleet: Fleet, sources: Sources, drafters: np.random.Generator, targets: np.random.Generator, delays: Iterator[Maker]
+    fleet: Fleet,
+    sources: MultiplierSources,
+    drafters: np.random.Generator,
+    targets: np.random.Generator,
+    delays: Iterator[Maker],
 ) -> Array:
     """Return the stations: targets, then drafters. `delays`, the generators of overhead, begin with the drafters."""
     N, M = fleet.verifiers.count, fleet.drafters.count
@@ -225,7 +229,7 @@ def _itself(rng: np.random.Generator) -> np.random.Generator:
 
 
 def _wires(
-    fleet: Fleet, tags: Iterable[int], sources: Sources, links: np.random.Generator
+    fleet: Fleet, tags: Iterable[int], sources: MultiplierSources, links: np.random.Generator
 ) -> tuple[Wires, dict[tuple[int, int], int]]:
     """Return both directions of each used link, and the number of each downlink.
 

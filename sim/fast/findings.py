@@ -8,7 +8,7 @@ from fleet.records.columns import Column, Integers, Table, Words
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.tables import with_differences
 from fleet.scenario.resolved import Fleet
-from sim.fast.arrays import Star
+from sim.fast.arrays import StarArrays
 from sim.fast.kernel import (
     ARRIVED_S,
     AT_BASE,
@@ -56,7 +56,7 @@ def with_double_capacity(log: StepLog) -> StepLog:
     return log._replace(**doubled)
 
 
-def make_findings(fleet: Fleet, star: Star, log: StepLog) -> Findings:
+def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
     """Return the tables of a finished simulation."""
     clock, speculates = star.clocks[0], fleet.drafters.count > 0
     log = StepLog(
@@ -83,7 +83,7 @@ def make_findings(fleet: Fleet, star: Star, log: StepLog) -> Findings:
     )
 
 
-def _commits(star: Star, tags: Integers, log: StepLog) -> Table:
+def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
     request = log.commits[OF_REQUEST]
     left = star.requests["goal"][request] - log.commits[AT_BASE]
     return Table.of(
@@ -95,7 +95,7 @@ def _commits(star: Star, tags: Integers, log: StepLog) -> Table:
     )
 
 
-def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
+def _requests(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
     requests = star.requests
     last = np.zeros(len(requests), dtype=bool)
     last[star.streams["last"]] = fleet.streams > 0
@@ -113,7 +113,7 @@ def _requests(fleet: Fleet, star: Star, tags: Integers) -> Table:
     ).where(np.lexsort((requests["number"], tags)))
 
 
-def _rounds(star: Star, tags: Integers, log: StepLog) -> Table:
+def _rounds(star: StarArrays, tags: Integers, log: StepLog) -> Table:
     """Return the rounds. Columns are computed at first use."""
     times, numbers, ends = log.draft_times, log.drafts, log.commit_times
     following = numbers[NEXT_DRAFT]

@@ -54,7 +54,7 @@ class Pool:
         return start
 
 
-class Sources:
+class MultiplierSources:
     """Sources of time ratios, drawn in blocks.
 
     All blocks are in one pool. A source reuses its place until it draws a longer block.
@@ -113,7 +113,7 @@ def _with_reserve(rounds: float) -> float:
     return 1.1 * rounds + 4
 
 
-class Lengths:
+class DrawnLengths:
     """Acceptance lengths of requests, drawn in advance. They depend on seed and request alone.
 
     `start` and `end` are the places of each request in the pool.

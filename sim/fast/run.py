@@ -5,11 +5,11 @@ import pyarrow as pa
 
 from fleet.records.metrics.findings import Findings
 from fleet.scenario.resolved import Fleet
-from sim.fast.arrays import Star, star_of
+from sim.fast.arrays import StarArrays, star_of
 from sim.fast.compiled import ready
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, StepLog, run_star
-from sim.fast.table import Table
+from sim.fast.table import RowBatches
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of the first batch, and of the largest
 
@@ -19,7 +19,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
 
     Raises InputError as the SimPy path does, and RuntimeError if the fleet stalls.
     """
-    star, table, need, room, empty = star_of(fleet), Table(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
+    star, table, need, room, empty = star_of(fleet), RowBatches(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
         columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
@@ -47,14 +47,14 @@ def simulate_findings(fleet: Fleet) -> Findings:
     return make_findings(fleet, star, log)
 
 
-def _check_ended(star: Star) -> None:
+def _check_ended(star: StarArrays) -> None:
     streams, goals = star.streams, star.requests["goal"]
     open_streams = (streams["request"] < streams["last"]) | (streams["committed"] < goals[streams["request"]])
     if open_streams.any():
         raise RuntimeError(f"simulation stalled with open streams {streams['tag'][open_streams].tolist()}")
 
 
-def _run(star: Star, times: Array, rows: Array, log: StepLog) -> tuple[Star, int]:
+def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[StarArrays, int]:
     """Run the loop until it needs rows or is over. Draw the random numbers that it needs."""
     while True:
         arguments = (
@@ -70,7 +70,7 @@ def _run(star: Star, times: Array, rows: Array, log: StepLog) -> tuple[Star, int
             return star, need
 
 
-def _more_lengths(star: Star, stream: int) -> Star:
+def _more_lengths(star: StarArrays, stream: int) -> StarArrays:
     """Draw acceptance lengths for the open request of a stream."""
     one = star.streams[stream]
     request = star.requests[one["request"]]

@@ -18,7 +18,7 @@ def station_names(fleet: Fleet) -> list[str]:
     return targets + fleet.drafter_names
 
 
-class Table:
+class RowBatches:
     """Batches of the event table. Constant columns share their memory."""
 
     def __init__(self, fleet: Fleet) -> None:

@@ -14,7 +14,7 @@ from specfleet.cli.options import AsJson, Changes, folder_option, settings, ship
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from experiments.plan.answer import Plan, Row
+    from experiments.plan.answer import Plan, PlannedFleet
 
 FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4."
 TABLED = 12  # rows of the table that is printed; all are in plan.json
@@ -130,7 +130,7 @@ def print_plan(found: "Plan") -> None:
     print(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
 
 
-def tabled(rows: "Sequence[Row]") -> "list[Row]":
+def tabled(rows: "Sequence[PlannedFleet]") -> "list[PlannedFleet]":
     """Return the rows that are printed: the first ones, among them the first of each pair of places."""
     first = {(row.target_place, row.draft_place): place for place, row in reversed(list(enumerate(rows)))}
     places = sorted(set(first.values()))
@@ -138,7 +138,7 @@ def tabled(rows: "Sequence[Row]") -> "list[Row]":
     return [rows[place] for place in sorted(places + others[: max(0, TABLED - len(places))])]
 
 
-def _cells(row: "Row") -> tuple[str, ...]:
+def _cells(row: "PlannedFleet") -> tuple[str, ...]:
     return (
         row.fleet, row.standing, number(row.tokens_per_s), f"{row.tokens_per_s_per_user:.3g}",
         "-" if row.tpot_p99_s is None else number(1e3 * row.tpot_p99_s), number(row.cost_per_million), str(row.seeds),

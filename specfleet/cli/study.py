@@ -37,7 +37,7 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.reproduce.rows import Row
+    from experiments.reproduce.rows import PaperRow
     from experiments.sweep.cell import CellResult
     from experiments.sweep.table import SweepPlot
     from fleet.records.metrics.window import Metric
@@ -179,7 +179,6 @@ def compare(
 
 def reproduce(
     name: Annotated[str, typer.Argument(help="Name of a table or figure of a paper; empty lists them.")] = "",
-    profile: Annotated[Path | None, typer.Option(help="A calibrated profile, where this host stands in.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A run file of the authors (amusd-a100).")] = None,
     data: Annotated[
         Path | None,
@@ -206,7 +205,7 @@ def reproduce(
         format_of(out)  # before anything runs
     with keeping(out):
         with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, profile=profile, trace=trace, data=data)
+            reproduction = reproduce(name, trace=trace, data=data)
         print_reproduction(name, reproduction, as_json)
         if out is not None:
             reproduction.figure(out=out)
@@ -242,7 +241,7 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
     print(reproduction.score.line())
 
 
-def error_text(row: "Row") -> str:
+def error_text(row: "PaperRow") -> str:
     """Say how far off a row is, and of what where that is not the row's own number."""
     if row.error is None:
         return "-"

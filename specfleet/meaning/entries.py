@@ -26,7 +26,7 @@ from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import default_of, fields_of, tag_of, toml
-from sim.predict import Prediction, StarInputs
+from sim.predict import FleetPrediction, StarInputs
 
 PARSER = GoogleParser([Section("Keys", "attribute", SectionType.MULTIPLE)])
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
@@ -56,7 +56,7 @@ class Key(msgspec.Struct, frozen=True):
     structs: tuple[type, ...]
 
 
-class Table(msgspec.Struct, frozen=True):
+class KeyTable(msgspec.Struct, frozen=True):
     """A struct with its keys. `paths`: where it stands, as dotted names; `uses`: the keys that hold it.
 
     `title`: its path (the shortest, if all others end with it), the name of a policy or model, or else the struct's own
@@ -180,23 +180,23 @@ def default_text(field: types.Field) -> str:
 
 
 @cache
-def scenario_tables() -> tuple[Table, ...]:
+def scenario_tables() -> tuple[KeyTable, ...]:
     """Return the tables of a scenario, its own keys first; those of a profile are among them."""
     return tables_from(Scenario)
 
 
 @cache
-def prediction_tables() -> tuple[Table, ...]:
+def prediction_tables() -> tuple[KeyTable, ...]:
     """Return the tables of what the analytic model says."""
-    return tables_from(Prediction)
+    return tables_from(FleetPrediction)
 
 
-def is_of_profile(table: Table) -> bool:
+def is_of_profile(table: KeyTable) -> bool:
     """Whether a table belongs to the profile's format rather than to the scenario's own keys."""
     return table.struct.__module__.startswith("fleet.times.")
 
 
-def tables_from(root: type) -> tuple[Table, ...]:
+def tables_from(root: type) -> tuple[KeyTable, ...]:
     """Return the table of `root` and all that can stand within it."""
     paths: dict[type, dict[str, None]] = {}
     owners: dict[type, dict[tuple[type, str], None]] = {}
@@ -219,7 +219,7 @@ def tables_from(root: type) -> tuple[Table, ...]:
     for struct, places in paths.items():
         uses = dict.fromkeys(joined(title(owner), key) for owner, key in owners.get(struct, {}))
         place = tuple(places), tuple(uses)
-        tables.append(Table(struct, title(struct), tag_of(struct)[0], *prose_of(struct), keys_of(struct), *place))
+        tables.append(KeyTable(struct, title(struct), tag_of(struct)[0], *prose_of(struct), keys_of(struct), *place))
     return tuple(tables)
 
 
@@ -255,7 +255,7 @@ def all_entries() -> list[Entry]:
     return entries
 
 
-def _of_keys(table: Table, kind: str) -> Iterator[Entry]:
+def _of_keys(table: KeyTable, kind: str) -> Iterator[Entry]:
     """Yield an entry for each key of a table, by all the dotted names that it has."""
     where = ", ".join(table.uses) if table.tag_field or len(table.paths) > 1 else ""
     for key in table.keys:

@@ -29,7 +29,7 @@ from specfleet.meaning.entries import (
     REQUIRED,
     Entry,
     Key,
-    Table,
+    KeyTable,
     is_of_profile,
     keys_of,
     prediction_tables,
@@ -187,14 +187,14 @@ def _described(struct: type, text: str = "", with_default: bool = False) -> list
     return [first, text or prose, _keys(keys_of(struct), with_default)]
 
 
-def _section(table: Table, level: int, with_default: bool = True) -> list[str]:
+def _section(table: KeyTable, level: int, with_default: bool = True) -> list[str]:
     """Write a table of keys under a heading: what it is, where it stands, its keys."""
     where = ", ".join(map(code, table.uses)) if table.tag_field or len(table.paths) > 1 else ""
     keys = _keys(table.keys, with_default) if table.keys else "It has no keys."
     return [f"{'#' * level} {_title(table)}", table.first, table.prose, f"Where: {where}." if where else "", keys]
 
 
-def _title(table: Table) -> str:
+def _title(table: KeyTable) -> str:
     name = code(table.title) or "Top level"
     return f"{name} ({table.tag_field})" if table.tag_field else name
 

@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.amusd import Measured, agreement_of, read_runs
+from calibrate.readers.amusd import AmusdRun, agreement_of, read_runs
 from calibrate.readers.amusd_clocks import first_pass_s, launched_before_s, own_steps
 from experiments.reproduce import REPRODUCTIONS, amusd
-from experiments.reproduce.rows import Inputs, Row
+from experiments.reproduce.rows import Inputs, PaperRow
 from tests.helpers.amusd_runs import any_machine, run_file
 
 QUICK = (0, 1)
 MANY = range(24)
 
 
-def totals(entries: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], Row]:
+def totals(
+    entries: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[int, str], PaperRow]:
     """The rows of total times, by sample and by strategy (amusd: by what it is predicted from)."""
     monkeypatch.setattr(amusd, "SEEDS", 3)
     file = folder / "runs.json"
@@ -94,7 +96,7 @@ def test_the_steps_of_a_known_machine_are_found(tmp_path: Path) -> None:
 def test_unobserved_places_agree_as_often_as_observed_ones() -> None:
     """Half the depth and more: of the places after two agreements, three of four agree here; of all, fewer."""
     rounds = [6, 1, 1, 4, 6, 1]
-    sd = Measured(total_time=10.0, tokens_generated=19, draft_times=[0.01] * 31, verify_times=[0.03] * 6,
+    sd = AmusdRun(total_time=10.0, tokens_generated=19, draft_times=[0.01] * 31, verify_times=[0.03] * 6,
                   accepted_tokens=rounds)  # fmt: skip
     assert agreement_of(sd).unknown == pytest.approx(7 / 8)
 

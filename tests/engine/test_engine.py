@@ -20,7 +20,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.verify import Target
 from engine.launch.placement import crowding
 from engine.launch.processes import NodeProcess
-from engine.launch.serve import Served, serve
+from engine.launch.serve import EngineRun, serve
 from engine.node.capacity import accounts_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
@@ -39,10 +39,10 @@ from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs, plain_text
 from tests.helpers.stars import cache_of
 
-RUNS: dict[str, Served] = {}  # of scenarios in several tests
+RUNS: dict[str, EngineRun] = {}  # of scenarios in several tests
 
 
-def greedy(scenario: Scenario) -> Served:
+def greedy(scenario: Scenario) -> EngineRun:
     """Run a greedy scenario over processes, once for all tests."""
     assert scenario.workload.temperature == 0
     if scenario.digest() not in RUNS:
@@ -50,7 +50,7 @@ def greedy(scenario: Scenario) -> Served:
     return RUNS[scenario.digest()]
 
 
-def check_lossless(scenario: Scenario) -> Served:
+def check_lossless(scenario: Scenario) -> EngineRun:
     served = greedy(scenario)
     assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []

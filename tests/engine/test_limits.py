@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from engine.net.content import NOTHING, Content, states_sent
 from engine.net.handshake import Ping
-from engine.net.limits import AGAIN_S, Bounds, SessionState, bounds_of, draft_refused, request_refused
+from engine.net.limits import AGAIN_S, MessageLimits, SessionState, bounds_of, draft_refused, request_refused
 from engine.net.sessions import Sessions
 from fleet.policies.shapes import tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet
 
 VOCABULARY, STATES = 50, 3
-CHAIN = Bounds(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabulary=VOCABULARY)
+CHAIN = MessageLimits(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabulary=VOCABULARY)
 TREE = replace(CHAIN, shape=tree(2), nodes=30)
 EAGLE = replace(CHAIN, state_numbers=STATES)
 SAMPLED = replace(CHAIN, sampled=True)
@@ -28,7 +28,7 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
     return np.full((rows, numbers), fill, np.float16)
 
 
-HONEST: list[tuple[DraftRequest, Content, SessionState | None, Bounds]] = [
+HONEST: list[tuple[DraftRequest, Content, SessionState | None, MessageLimits]] = [
     (OPENING, Content([1] * 9), None, CHAIN),
     (replace(OPENING, tokens=0), Content([1] * 9), None, CHAIN),
     (LATER, Content([7]), SESSION, CHAIN),

@@ -16,7 +16,7 @@ from engine.node.observer import LOOK_S, PIECE, Observer, observed
 from fleet.errors import NodeDiedError
 from fleet.records.metrics.counters import Counters
 from fleet.records.metrics.tables import commits_of
-from fleet.records.recorder import Log, Report
+from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import make_run
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
@@ -69,7 +69,7 @@ def test_a_log_is_read_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_half_written_row_is_left_for_later() -> None:
-    reports: list[Report] = []
+    reports: list[ReportedRows] = []
     log = LOG[: 3 * WIDTH - 1]
     observer = looks(log, take=lambda report: reports.append(report) or True)
     observer.end()
@@ -79,7 +79,7 @@ def test_a_half_written_row_is_left_for_later() -> None:
 
 
 def test_rows_that_could_not_be_reported_are_reported_again() -> None:
-    reports: list[Report] = []
+    reports: list[ReportedRows] = []
     answers = iter([True, False])
     observer = looks(LOG, take=lambda report: (reports.append(report), next(answers, True))[1])
     observer.end()
@@ -103,9 +103,9 @@ def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.Monke
     watched = Watched(FLEET, lambda counters: called.append(counters.time_s))
     for number in range(1, 41):
         time_s = 0.05 * number
-        watched.take(Report(time_s, []))
+        watched.take(ReportedRows(time_s, []))
     assert len(called) == 2 / LOOK_S
-    watched.take(Report(2.01, []))
+    watched.take(ReportedRows(2.01, []))
     watched.end()
     assert called[-1] == 2.01
 

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 from engine.decoding.feed import Nodes
 from engine.decoding.greedy import longest_path, path_in_text
-from engine.decoding.grow import Drafts, Drawing, drawn, grow_dynamic, grow_static
+from engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
 from engine.decoding.rules import NEEDS_Q, Rule, normalised, verify
 from engine.decoding.sampling import Chance, Sampling, Uniforms, distributions, uniforms
 from engine.decoding.signals import signals_of
@@ -55,7 +55,7 @@ def drafted(
     first = logits_after(drafter, fed)[:, 0]
     if shape.kind == "dynamic":
         return grow_dynamic(shape, [depth] * rows, first, extend)
-    drawing = Drawing([sampling] * rows, chance, replace=rule == "rejection") if rule in NEEDS_Q else None
+    drawing = ChildSampling([sampling] * rows, chance, replace=rule == "rejection") if rule in NEEDS_Q else None
     return grow_static(shape, [depth] * rows, first, extend, drawing)
 
 

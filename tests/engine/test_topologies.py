@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from engine.launch.runnable import check_can_run
-from engine.launch.serve import Served, serve
+from engine.launch.serve import EngineRun, serve
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.scenario.resolve import resolve
@@ -23,7 +23,7 @@ AHEAD = {"policy": "ahead", "least": 2, "busy": True}
 GOODSPEED = {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}}
 
 
-def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], **workload: Any) -> Served:
+def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], **workload: Any) -> EngineRun:
     """Run a fleet of the kin and the target; check texts, where they are greedy, and logs."""
     drafters = {"model": str(folder / "kin"), "depth": 5 if "overlap" in drafters else 4} | drafters
     verifiers = {"count": 1} | verifiers

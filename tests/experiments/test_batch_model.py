@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import batch_model as model
-from experiments.reproduce.batch_model import Answers, evenly, turn_tokens, write_lengths
+from experiments.reproduce.batch_model import AnswerLengths, evenly, turn_tokens, write_lengths
 from fleet.records.metrics.tables import verifications_of
 
 
@@ -42,7 +42,7 @@ def test_a_full_draft_counts_four_tokens_and_the_bonus() -> None:
 
 def test_requests_are_spec_benchs_turns_cut_to_size(tmp_path: Path) -> None:
     file = tmp_path / "lengths.csv"
-    write_lengths(file, 560, Answers((0.0, 1.0), (16, 139)), seed=1, most=800)
+    write_lengths(file, 560, AnswerLengths((0.0, 1.0), (16, 139)), seed=1, most=800)
     rows = [tuple(map(int, line.split(","))) for line in file.read_text().splitlines()[1:]]
     prompts, answers = zip(*rows, strict=True)
     assert sorted(prompts) == turn_tokens(800)

@@ -15,7 +15,7 @@ from calibrate.run import QUICK
 from experiments.demo.cells import (
     FULL,
     SHORT,
-    Cell,
+    DemoCell,
     DemoEffort,
     Planned,
     baseline_cells,
@@ -58,7 +58,7 @@ def slowed(scenario: Scenario, factor: float) -> Run:
 
 
 @pytest.fixture(scope="module")
-def cells(profile: HardwareProfile) -> list[Cell]:
+def cells(profile: HardwareProfile) -> list[DemoCell]:
     """Two kinds of replayed targets at N = 1 and 3; one host out of three runs is half as fast, but for one cell."""
     made = []
     for number, planned in enumerate(replayed_cells(profile, SMALL)):
@@ -86,7 +86,7 @@ def test_every_cell_decodes_the_pair_of_each_prompt_that_calibrates(profile: Har
     assert calibration_scenario().workload.prompts == "demo/calibration"
 
 
-def test_last_lines_give_three_errors_and_steady_cells(profile: HardwareProfile, cells: list[Cell]) -> None:
+def test_last_lines_give_three_errors_and_steady_cells(profile: HardwareProfile, cells: list[DemoCell]) -> None:
     *_, title, mechanism, parameters, host, steady = findings(profile, cells, [])
     assert title == "replayed targets, rounds_per_s, 4 cells of 3 runs:"
     assert "mechanism" in mechanism
@@ -95,12 +95,12 @@ def test_last_lines_give_three_errors_and_steady_cells(profile: HardwareProfile,
     assert "1 of 4 cells are steady" in steady
 
 
-def test_a_contradiction_of_a_log_is_told(profile: HardwareProfile, cells: list[Cell]) -> None:
+def test_a_contradiction_of_a_log_is_told(profile: HardwareProfile, cells: list[DemoCell]) -> None:
     lines = findings(profile, cells, ["drafter: step 3 is another"])
     assert "replay of 16 logs on fresh stations: drafter: step 3 is another" in lines
 
 
-def test_points_are_medians_and_unsteady_cells_are_marked(cells: list[Cell]) -> None:
+def test_points_are_medians_and_unsteady_cells_are_marked(cells: list[DemoCell]) -> None:
     table = throughput_table(cells)
     engine = table[table.source == "engine"].reset_index()
     for cell, (_, row) in zip(cells, engine.iterrows(), strict=True):

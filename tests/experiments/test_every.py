@@ -4,11 +4,22 @@ import pytest
 
 from experiments.reproduce import every as of_all
 from experiments.reproduce.every import PAPERS, every, names
-from experiments.reproduce.rows import FAR, JUDGED, Inputs, Kind, Reproduction, Row, claim, kinds_of, row, score_of
+from experiments.reproduce.rows import (
+    FAR,
+    JUDGED,
+    Inputs,
+    Kind,
+    PaperRow,
+    ReproducedRows,
+    claim,
+    kinds_of,
+    row,
+    score_of,
+)
 
 
-def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:
-    return Reproduction(name, [row("x", {}, kind, 1.0, 1 + error) for error in errors], [])
+def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> ReproducedRows:
+    return ReproducedRows(name, [row("x", {}, kind, 1.0, 1 + error) for error in errors], [])
 
 
 def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +67,7 @@ def test_nothing_is_held_against_a_zero() -> None:
 
 
 def test_what_the_paper_excludes_does_not_count() -> None:
-    rows: list[Row] = [
+    rows: list[PaperRow] = [
         row("x", {}, "unsettled", 1.0, 2.0, note="its table 2 says 2"),
         claim("y", {}, False, "its table 3 says no"),
         row("z", {}, "predicted", 1.0, 1.0 + FAR),

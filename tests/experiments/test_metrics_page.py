@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from calibrate.readers.vllm_metrics import read_vllm_metrics
-from experiments.watching.page import FAMILIES, Page, metrics_page
+from experiments.watching.page import FAMILIES, PrometheusPage, metrics_page
 from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.records.metrics.counters import EDGES_S, Counters
 from fleet.records.metrics.tables import commits_of, verifications_of
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.records.samples import PowerSample
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
@@ -49,13 +49,13 @@ def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tu
     counters = Counters(resolve(scenario))
     for row in (log[place : place + WIDTH] for place in range(0, rows * WIDTH, WIDTH)):
         if row[1].startswith(station):
-            counters.take(Report(12.5, row))
+            counters.take(ReportedRows(12.5, row))
     counters.time_s = 12.5
     return counters, run.columns().where(np.arange(rows))
 
 
 def text_of(scenario: Scenario, counts: Counters) -> str:
-    page, registry = Page(resolve(scenario)), CollectorRegistry()
+    page, registry = PrometheusPage(resolve(scenario)), CollectorRegistry()
     page.put(counts)
     registry.register(page)  # type: ignore[arg-type]
     return generate_latest(registry).decode()
@@ -129,7 +129,7 @@ def test_a_measured_run_has_a_sample_of_every_metric() -> None:
     scenario = star()
     counts, _ = counters_of(scenario)
     gpu = PowerSample(1.0, "", 0, "gpu (NVML)", 1980.0, 300.0, 2.0**30, 5000.0)
-    counts.take(Report(12.5, [], (gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)"))))
+    counts.take(ReportedRows(12.5, [], (gpu, PowerSample(1.0, "", 0, "package-0 (RAPL)"))))
     text = text_of(scenario, counts)
     found = {name.removesuffix("_bucket").removesuffix("_sum").removesuffix("_count") for name, _, _ in samples(text)}
     assert found == {one.name for one in FAMILIES}

@@ -19,7 +19,7 @@ from experiments.reproduce import (
     goodspeed,
     starsd,
 )
-from experiments.reproduce.rows import JUDGED, Inputs, Row
+from experiments.reproduce.rows import JUDGED, Inputs, PaperRow
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 
@@ -179,7 +179,7 @@ def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch
     assert {place for place in counted if not before[place].is_claim} <= set(compared)
 
 
-def growth(before: Row, after: Row) -> float:
+def growth(before: PaperRow, after: PaperRow) -> float:
     """By what the paper's number of a row grew: the factor of the number that it is, or that it is made of."""
     assert before.paper
     assert after.paper

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.draw import draw
 from experiments.reproduce import REPRODUCTIONS, starsd
-from experiments.reproduce.rows import JUDGED, Reproduction
+from experiments.reproduce.rows import JUDGED, ReproducedRows
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from sim.run import simulate
@@ -35,7 +35,7 @@ def less() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def table1(less: None) -> Reproduction:  # noqa: ARG001  (the sizes are set before)
+def table1(less: None) -> ReproducedRows:  # noqa: ARG001  (the sizes are set before)
     return reproduced("starsd-table1")
 
 
@@ -65,7 +65,7 @@ def test_every_reproduction_is_scored_by_its_predicted_rows(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reproduction_is_json_and_reads_back_as_it_was(name: str) -> None:
     written = msgspec.json.encode(reproduced(name))
-    assert msgspec.json.decode(written, type=Reproduction) == reproduced(name)
+    assert msgspec.json.decode(written, type=ReproducedRows) == reproduced(name)
     assert json.loads(written)["name"] == name
 
 
@@ -82,14 +82,14 @@ def test_what_is_measured_here_does_not_pass_for_a_prediction(name: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("N", [1, 2, 3, 5, 6])
-def test_table_1_has_the_round_speed_within_three_per_cent(table1: Reproduction, N: int) -> None:
+def test_table_1_has_the_round_speed_within_three_per_cent(table1: ReproducedRows, N: int) -> None:
     (row,) = [row for row in table1.rows if row.quantity == "rounds_per_s" and row.case == {"N": N}]
     assert row.error is not None
     assert abs(row.error) < 0.03
 
 
 @pytest.mark.slow
-def test_the_papers_throughput_is_not_N_times_a_targets(table1: Reproduction) -> None:
+def test_the_papers_throughput_is_not_N_times_a_targets(table1: ReproducedRows) -> None:
     rows = [row for row in table1.rows if row.quantity == "O against N O_i" and row.case["N"] > 1]
     assert all(row.kind == "identity" and row.error is not None and row.error > 0.15 for row in rows)
 

@@ -9,7 +9,7 @@ import msgspec
 import pandas as pd
 import pytest
 
-from experiments.compare.compare import Row, compare_metrics, summarise, worst
+from experiments.compare.compare import ComparedQuantity, compare_metrics, summarise, worst
 from experiments.sweep.cell import ANALYTIC, CellResult
 from experiments.sweep.resume import resume_digest
 from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
@@ -242,7 +242,7 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 def test_errors_are_relative_to_the_measured_run() -> None:
     sim = {"throughput": Metric(11.0, 10.0, 12.0, "tokens/s")}
     engine = {"throughput": Metric(10.0, 9.0, 11.0, "tokens/s")}
-    rows: list[Row] = compare_metrics({"N": 1}, sim, engine)
+    rows: list[ComparedQuantity] = compare_metrics({"N": 1}, sim, engine)
     comparison = summarise(rows, "digest")
     assert rows[0].error == pytest.approx(0.1)
     assert comparison.mape == {"throughput": pytest.approx(0.1)}

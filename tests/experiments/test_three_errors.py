@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare.compare import Row, compare_reruns
+from experiments.compare.compare import ComparedQuantity, compare_reruns
 from experiments.compare.reruns import Reruns
 from experiments.compare.summary import summary_of
 from experiments.console.printing import print_comparison
@@ -36,11 +36,11 @@ def measured(scenario: Scenario, seed: int = 9) -> Run:
     return simulate(msgspec.structs.replace(scenario, seed=seed))
 
 
-def row_of(comparison: specfleet.Comparison, quantity: str) -> Row:
+def row_of(comparison: specfleet.Comparison, quantity: str) -> ComparedQuantity:
     return next(row for row in comparison.rows if row.quantity == quantity)
 
 
-def errors_of(run: Run, **options: Any) -> Row:
+def errors_of(run: Run, **options: Any) -> ComparedQuantity:
     return row_of(specfleet.three_errors(specfleet.Result(run), seeds=4, **options), "rounds_per_s")
 
 
@@ -89,7 +89,7 @@ def metrics(value: float) -> dict[str, Metric]:
     return {"rounds_per_s": Metric(value, 0.99 * value, 1.01 * value, "rounds/s")}
 
 
-def rows_of(predicted: float, runs: list[float]) -> Row:
+def rows_of(predicted: float, runs: list[float]) -> ComparedQuantity:
     reruns = Reruns([metrics(value) for value in runs], [metrics(1.01 * value) for value in runs])
     return compare_reruns({"N": 1}, metrics(predicted), reruns)[0]
 

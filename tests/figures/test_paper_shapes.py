@@ -8,7 +8,7 @@ from matplotlib.container import BarContainer
 
 from experiments.draw import draw
 from experiments.reproduce.rows import PAPER as OF_ROWS
-from experiments.reproduce.rows import Line, Picture, Reproduction
+from experiments.reproduce.rows import Curve, PaperFigure, ReproducedRows
 from figures.paper_shapes import PAPER
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
@@ -20,13 +20,13 @@ def less() -> Iterator[None]:
         yield
 
 
-def made(shape: str, *lines: Line) -> Reproduction:
-    return Reproduction("x", [], ["nothing"], picture=Picture(shape, "across", "up", lines, "a note"))  # type: ignore[arg-type]
+def made(shape: str, *lines: Curve) -> ReproducedRows:
+    return ReproducedRows("x", [], ["nothing"], picture=PaperFigure(shape, "across", "up", lines, "a note"))  # type: ignore[arg-type]
 
 
 def test_curves_carry_their_names_and_bands() -> None:
-    figure = draw("reproduction", made("curves", Line("a", "ours", (1, 2), (3, 4), (2, 3), (4, 5)),
-                                       Line("b", "theirs", (1, 2), (3, 5))))  # fmt: skip
+    figure = draw("reproduction", made("curves", Curve("a", "ours", (1, 2), (3, 4), (2, 3), (4, 5)),
+                                       Curve("b", "theirs", (1, 2), (3, 5))))  # fmt: skip
     first, second = figure.axes
     assert [text.get_text() for axes in figure.axes for text in axes.texts] == ["ours", "theirs"]
     assert (len(first.collections), len(second.collections)) == (1, 0)
@@ -35,13 +35,15 @@ def test_curves_carry_their_names_and_bands() -> None:
 
 
 def test_stacked_parts_stand_on_each_other() -> None:
-    figure = draw("reproduction", made("stacked", Line("", "a", ("x", "y"), (1, 2)), Line("", "b", ("x", "y"), (3, 4))))
+    figure = draw(
+        "reproduction", made("stacked", Curve("", "a", ("x", "y"), (1, 2)), Curve("", "b", ("x", "y"), (3, 4)))
+    )
     lower, upper = (part for part in figure.axes[0].containers if isinstance(part, BarContainer))
     assert [bar.get_y() for bar in upper] == [bar.get_height() for bar in lower] == [1, 2]
 
 
 def test_grouped_bars_have_the_papers_numbers_as_marks() -> None:
-    lines = Line("", "sd", ("x", "y"), (1, 2)), Line("", f"sd{PAPER}", ("x", "y"), (1.5, 2.5))
+    lines = Curve("", "sd", ("x", "y"), (1, 2)), Curve("", f"sd{PAPER}", ("x", "y"), (1.5, 2.5))
     (axes,) = draw("reproduction", made("grouped", *lines)).axes
     (bars,) = (part for part in axes.containers if isinstance(part, BarContainer))
     assert [bar.get_height() for bar in bars] == [1, 2]

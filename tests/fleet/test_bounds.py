@@ -12,7 +12,7 @@ from fleet.policies.shapes import BOUNDS, Shape
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.writing import fields_of, tag_of
 from sim.run import simulate
-from specfleet.meaning.entries import Table, arms, is_of_profile, keys_of, scenario_tables
+from specfleet.meaning.entries import KeyTable, arms, is_of_profile, keys_of, scenario_tables
 from tests.helpers.stars import star
 from tests.helpers.values import values_of
 
@@ -22,7 +22,7 @@ OWN = [
 MEMORY = {"weights_bytes": 10, "kv_bytes_per_token": 1}
 
 
-def numbers(tables: list[Table]) -> Iterator[tuple[Table, str, inspect.IntType | inspect.FloatType]]:
+def numbers(tables: list[KeyTable]) -> Iterator[tuple[KeyTable, str, inspect.IntType | inspect.FloatType]]:
     """Yield the numbers among the keys of tables, in lists or not."""
     for table in tables:
         for field in fields_of(table.struct):
@@ -32,7 +32,7 @@ def numbers(tables: list[Table]) -> Iterator[tuple[Table, str, inspect.IntType |
 
 
 @pytest.mark.parametrize("table", OWN, ids=lambda table: table.title)
-def test_reference_lists_the_bounds_of_every_number(table: Table) -> None:
+def test_reference_lists_the_bounds_of_every_number(table: KeyTable) -> None:
     for key in keys_of(table.struct):
         if any(word in key.facts["type"] for word in ("integer", "number")):
             assert ">" in key.facts["allowed"] and "<" in key.facts["allowed"], key.name  # noqa: PT018  (one statement: both ends)
@@ -46,7 +46,7 @@ def beyond(kind: inspect.IntType | inspect.FloatType) -> list[Any]:
     return [below, above, *far]
 
 
-def tables_with(struct: Table, key: str, value: Any) -> dict[str, Any]:
+def tables_with(struct: KeyTable, key: str, value: Any) -> dict[str, Any]:
     """A change that puts the value at the key of a table, in a scenario that has that table."""
     path, content = struct.paths[0], {key: value}
     field, name = tag_of(struct.struct)
@@ -71,7 +71,7 @@ def tables_with(struct: Table, key: str, value: Any) -> dict[str, Any]:
     ("table", "key", "kind"), list(numbers(OWN)), ids=lambda part: getattr(part, "title", str(part)[:30])
 )
 def test_values_beyond_bounds_are_refused_in_one_line(
-    table: Table, key: str, kind: inspect.IntType | inspect.FloatType
+    table: KeyTable, key: str, kind: inspect.IntType | inspect.FloatType
 ) -> None:
     is_list = any(
         isinstance(field.type, inspect.VarTupleType) for field in fields_of(table.struct) if field.encode_name == key

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost, CacheRoom, Everyone, N_max
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import Barrier, Batch, One
+from fleet.policies.group import AllWaiting, Barrier, One
 from fleet.policies.order import Deadline, Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -110,15 +110,15 @@ def test_groups_have_one_kind_and_barriers_wait_for_all(waiting: list[Work], ses
     kinds = [work.kind for work in waiting]
     of_kind = {kind: [index for index, each in enumerate(kinds) if each == kind] for kind in set(kinds)}
     assert One().pick(waiting, sessions) == [0]
-    assert Batch().pick(waiting, sessions) == of_kind[kinds[0]]
-    assert Batch(most=2).pick(waiting, sessions) == of_kind[kinds[0]][:2]
+    assert AllWaiting().pick(waiting, sessions) == of_kind[kinds[0]]
+    assert AllWaiting(most=2).pick(waiting, sessions) == of_kind[kinds[0]][:2]
     verifies, decodes = of_kind.get("verify", []), of_kind.get("decode", [])
     complete = bool(verifies) and len(verifies) == sessions
     expected = of_kind.get("prefill", [])
     if not expected:
         expected = verifies if complete and (not decodes or decodes[0] > verifies[0]) else decodes
     assert Barrier().pick(waiting, sessions) == expected
-    assert One().pick([], 0) == Batch().pick([], 0) == Barrier().pick([], 0) == []
+    assert One().pick([], 0) == AllWaiting().pick([], 0) == Barrier().pick([], 0) == []
 
 
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:

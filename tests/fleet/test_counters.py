@@ -13,7 +13,7 @@ from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetC
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.recent import MAX_EVENTS, SPAN_S
 from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
-from fleet.records.recorder import Log, Report
+from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import Run
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
@@ -39,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def counted(scenario: Scenario, run: Run) -> Counters:
     counters = Counters(resolve(scenario))
-    counters.take(Report(0.0, log_of_run(run)))
+    counters.take(ReportedRows(0.0, log_of_run(run)))
     return counters
 
 
@@ -115,7 +115,7 @@ def test_a_running_step_counts_as_busy_time() -> None:
     rows = RUN.frame()
     first = int(rows[(rows.event == "start") & (rows.station == "drafter")].index[0])
     counters = Counters(FLEET)
-    counters.take(Report(0.0, log_of_run(RUN)[: (first + 1) * WIDTH]))
+    counters.take(ReportedRows(0.0, log_of_run(RUN)[: (first + 1) * WIDTH]))
     assert counters.stations["drafter"].busy_until_s(float(rows.time_s[first]) + 0.25) == pytest.approx(0.25)
 
 
@@ -123,11 +123,11 @@ def test_a_running_step_counts_as_busy_time() -> None:
 @repeatable
 def test_pieces_of_a_log_count_like_the_whole(pieces: list[int]) -> None:
     log, whole, growing = log_of_run(RUN), Counters(FLEET), Counters(FLEET)
-    whole.take(Report(5.0, log))
+    whole.take(ReportedRows(5.0, log))
     place = 0
     for piece in [*pieces, len(log)]:
         before = growing.committed
-        growing.take(Report(5.0, log[place : place + piece * WIDTH]))
+        growing.take(ReportedRows(5.0, log[place : place + piece * WIDTH]))
         assert growing.committed >= before
         place += piece * WIDTH
     for name in ("drafting", "verifying", "stations", "waits", "first", "latency"):
@@ -165,7 +165,7 @@ def test_recent_metrics_of_a_short_run_are_its_metrics(side: str) -> None:
     if side == "drafters alone":
         log = [value for row in log_rows(log) if row[1] == "drafter" for value in row]
     counters, measured = Counters(resolve(scenario)), measure(run)
-    counters.take(Report(end_s, log))
+    counters.take(ReportedRows(end_s, log))
     (recent,) = counters.recent_metrics()
     assert recent["load"] == pytest.approx(measured["load"].value)
     assert recent["service_s"] == pytest.approx(measured["service_s"].value)
@@ -239,9 +239,9 @@ def test_a_restarted_station_has_nothing_open() -> None:
     rows = RUN.frame()
     opened = int(rows[(rows.event == "draft-request") & rows.flag].index[0]) + 1
     counters = Counters(FLEET)
-    counters.take(Report(0.0, log[: opened * WIDTH]))
+    counters.take(ReportedRows(0.0, log[: opened * WIDTH]))
     assert counters.stations["drafter"].texts
     restart = list(log[:WIDTH])
     restart[1], restart[3] = "drafter", "restart"
-    counters.take(Report(0.0, restart))
+    counters.take(ReportedRows(0.0, restart))
     assert not counters.stations["drafter"].texts

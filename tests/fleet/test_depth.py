@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.depth import Accepted, AdaptiveDepth, Observed
+from fleet.policies.depth import AdaptiveDepth, Observed, SmoothedAcceptance
 from fleet.policies.outcome import Outcome
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.drafter import DrafterStation
@@ -63,7 +63,7 @@ def test_the_depth_is_the_shallowest_of_the_best(
     beta: float, a: float, b: float, return_s: float, sessions: int, most: int
 ) -> None:
     rule = AdaptiveDepth(most=most)
-    chosen = rule.depth(Accepted(beta, 1.0), observed_line(a, b, return_s), sessions)
+    chosen = rule.depth(SmoothedAcceptance(beta, 1.0), observed_line(a, b, return_s), sessions)
     offered = [tokens_per_s(beta, a, b, return_s, sessions, depth) for depth in range(1, most + 1)]
     assert 1 <= chosen <= most
     assert offered[chosen - 1] == pytest.approx(max(offered), rel=1e-9)
@@ -72,26 +72,26 @@ def test_the_depth_is_the_shallowest_of_the_best(
 
 def test_of_depths_that_are_equally_good_the_shallowest_is_taken() -> None:
     """Nothing is ever accepted, and deeper drafts cost nothing."""
-    assert AdaptiveDepth().depth(Accepted(0.0, 10.0), observed_line(1.0, 0.0, 2.0), 1) == 1
+    assert AdaptiveDepth().depth(SmoothedAcceptance(0.0, 10.0), observed_line(1.0, 0.0, 2.0), 1) == 1
 
 
 def test_more_accepted_than_tested_counts_as_all() -> None:
     """Smoothed counts may differ by rounding; the rate stays a probability."""
     observed = observed_line(1.0, 0.1, 2.0)
-    assert AdaptiveDepth().depth(Accepted(1.1, 1.0), observed, 1) == AdaptiveDepth().depth(
-        Accepted(1.0, 1.0), observed, 1
+    assert AdaptiveDepth().depth(SmoothedAcceptance(1.1, 1.0), observed, 1) == AdaptiveDepth().depth(
+        SmoothedAcceptance(1.0, 1.0), observed, 1
     )
 
 
 @pytest.mark.parametrize(("accepted", "tested"), [(0, 1), (2, 3), (4, 5), (5, 5)])
 def test_a_draft_is_tested_up_to_its_first_mismatch(accepted: int, tested: int) -> None:
-    state = AdaptiveDepth().learn(Accepted(4.0, 8.0), 5, accepted)
-    assert state == Accepted(0.95 * 4 + accepted, 0.95 * 8 + tested)
+    state = AdaptiveDepth().learn(SmoothedAcceptance(4.0, 8.0), 5, accepted)
+    assert state == SmoothedAcceptance(0.95 * 4 + accepted, 0.95 * 8 + tested)
 
 
 def test_new_sessions_start_with_acceptance_seven_in_ten() -> None:
     assert AdaptiveDepth().start().rate == 0.7
-    assert Accepted(3.0, 4.0).rate == 0.75
+    assert SmoothedAcceptance(3.0, 4.0).rate == 0.75
 
 
 def test_returns_are_smoothed_from_the_first_one_on() -> None:

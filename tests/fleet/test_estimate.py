@@ -25,7 +25,7 @@ from fleet.hardware.passes import (
     roofline_of,
 )
 from fleet.hardware.profile import estimated_profile, placed, placed_of
-from fleet.hardware.shape import Shape
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.labels import basis_of, estimated_numbers, label_of
 from fleet.times.profile import STEPS, HardwareProfile, read_profile, write_profile
@@ -335,5 +335,5 @@ def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:
 
 
 def test_shapes_are_values() -> None:
-    assert isinstance(shape_of("llama-3.1-8b"), Shape)
+    assert isinstance(shape_of("llama-3.1-8b"), ModelShape)
     assert shape_of("llama-3.1-8b").cache_bytes_per_token() == 131072

@@ -7,7 +7,7 @@ from experiments.jobs import side_by_side
 from experiments.plan.answer import Reached
 from experiments.plan.goals import Goal
 from experiments.plan.make import make_plan
-from experiments.plan.question import Question, Shape
+from experiments.plan.question import FleetShape, Question
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT, Entrant, Trial, entrants_of, leader_of, try_out, unsettled
 
@@ -22,7 +22,7 @@ def held(question: Question) -> str:
     costs = {one.shape.title: one.cost_per_hour for one in screened}
     open_loop = bool(question.arrivals_per_s)
 
-    def simulated(shapes: Iterable[Shape], seeds: range) -> list[Trial]:
+    def simulated(shapes: Iterable[FleetShape], seeds: range) -> list[Trial]:
         pairs = [(question, shape, FRESH + seed) for shape in shapes for seed in seeds]
         return list(side_by_side(try_out, pairs, 1))
 

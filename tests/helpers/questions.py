@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.goals import Goal
 from experiments.plan.prices import Prices
-from experiments.plan.question import DEPTH, Pair, Question
+from experiments.plan.question import DEPTH, PlannedPair, Question
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from sim.predict import star_inputs
@@ -51,12 +51,12 @@ def question_of(number: int, pairs: int = 1) -> Question:
         limit_s = plain_s * float(rng.uniform(0.7, 1.3))
         goals = (Goal(f"tpot_p99 <= {1e3 * limit_s:.3g}ms", "tpot_p99_s", limit_s, "at most"),)
     base, name = make_scenario(content), str(content["name"])
-    first = Pair(base, None, prices)
+    first = PlannedPair(base, None, prices)
     candidates = (first,) if pairs == 1 else tuple(_elsewhere(first, number, place) for place in range(pairs))
     return Question(candidates, drafters, TARGETS, {DEPTH: DEPTHS}, goals, name)
 
 
-def _elsewhere(first: Pair, number: int, place: int) -> Pair:
+def _elsewhere(first: PlannedPair, number: int, place: int) -> PlannedPair:
     """Return a candidate with devices that are faster or slower than the first one's, and priced accordingly."""
     places = {"target_place": f"device {place}", "draft_place": f"device {place}"}
     if place == 0:
@@ -66,4 +66,4 @@ def _elsewhere(first: Pair, number: int, place: int) -> Pair:
     base = slowed(slowed(first.base, DRAFTER_STEPS, drafting), TARGET_STEPS, verifying)
     of_target, of_drafter = first.prices.target_per_hour or 0.0, first.prices.drafter_per_hour or 0.0
     prices = Prices(of_target * dearer_target**0.5 / verifying, of_drafter * dearer**0.5 / drafting, first.prices.unit)
-    return Pair(base, None, prices, **places)
+    return PlannedPair(base, None, prices, **places)

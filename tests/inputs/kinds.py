@@ -131,7 +131,6 @@ KINDS: dict[str, Kind] = {
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--precision", "VALUE", "--json"),
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--tensor-parallel", "VALUE", "--json"),
             ("profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "VALUE", "--json"),
-            ("reproduce", "starsd-fig6", "--profile", "VALUE", "--json"),
             ("explain", "VALUE"),
             ("export", "VALUE", "--json"),
             ("import", "VALUE", "run.parquet", "-o", "made.toml", "--json"),

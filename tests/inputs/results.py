@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.image import imread
 
 from experiments.compare.compare import Comparison
-from experiments.reproduce.rows import Reproduction
+from experiments.reproduce.rows import ReproducedRows
 from experiments.sweep.cell import CellResult
 from experiments.sweep.sweep import TABLE
 from fleet.records.metrics.overload import Overload
@@ -22,7 +22,7 @@ from fleet.scenario.names import World
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.resolved import Fleet
 from fleet.times.profile import HardwareProfile, read_profile
-from sim.predict import Prediction
+from sim.predict import FleetPrediction
 from sim.run import simulate
 
 
@@ -53,8 +53,8 @@ class PrintedImport(msgspec.Struct, frozen=True):
 
 
 PRINTED: dict[str, Any] = {
-    "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": Prediction, "compare": Comparison,
-    "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
+    "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": FleetPrediction, "compare": Comparison,
+    "reproduce": ReproducedRows, "import": PrintedImport, "export": dict[str, str],
     "profile": HardwareProfile,
 }  # fmt: skip
 NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}

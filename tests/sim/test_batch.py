@@ -11,7 +11,7 @@ from fleet.acceptance.models import Geometric, committed_closed_form, pmf
 from fleet.policies.allocate import Fixed
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
-from fleet.policies.ragged import BatchRule, Realign, Rollback, Row, SameLength, Slots
+from fleet.policies.ragged import BatchRule, PooledRow, Realign, Rollback, SameLength, Slots
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
@@ -26,8 +26,8 @@ from tests.helpers.stars import repeatable
 from tests.helpers.theory import batch_speedup
 
 
-def rows(*lengths: int) -> list[Row]:
-    return [Row(tag, length) for tag, length in enumerate(lengths)]
+def rows(*lengths: int) -> list[PooledRow]:
+    return [PooledRow(tag, length) for tag, length in enumerate(lengths)]
 
 
 def test_exspec_takes_the_first_length_that_fills_a_batch() -> None:
@@ -41,7 +41,7 @@ def test_exspec_realigns_the_oldest_rows_otherwise() -> None:
 
 
 def test_exspec_groups_new_rows_with_new_rows_only() -> None:
-    pool = [Row(0, 9), Row(1, 7, fresh=True), Row(2, 7), Row(3, 7, fresh=True)]
+    pool = [PooledRow(0, 9), PooledRow(1, 7, fresh=True), PooledRow(2, 7), PooledRow(3, 7, fresh=True)]
     assert SameLength(2, window=6).pick(pool).tags == (1, 3)
 
 

@@ -152,9 +152,9 @@ def test_an_unwritable_engine_run_is_printed(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    from engine.launch.serve import Served
+    from engine.launch.serve import EngineRun
 
-    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: Served(simulate(star()), {}))
+    monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     words = [option, "/dev/full", kept, str(tmp_path / "kept")]
     assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1

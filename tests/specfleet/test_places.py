@@ -9,7 +9,7 @@ import pytest
 import specfleet
 from experiments.plan.answer import Plan
 from experiments.plan.places import pairs_of, places_of
-from experiments.plan.question import APART, COLOCATED, PLAIN, Pair, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question
 from experiments.plan.screen import screen
 from experiments.plan_files import write_plan
 from fleet.errors import InputError
@@ -23,11 +23,11 @@ DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]
 COSTS = "h100=3,l4=0.4,rtx-4090=0.35"
 
 
-def pairs(targets: str | Sequence[str], drafts: str | Sequence[str], *costs: str) -> tuple[Pair, ...]:
+def pairs(targets: str | Sequence[str], drafts: str | Sequence[str], *costs: str) -> tuple[PlannedPair, ...]:
     return pairs_of(scenario_of("star", {}), places_of(targets, "target"), places_of(drafts, "draft"), costs)
 
 
-def drafting(pair: Pair) -> str:
+def drafting(pair: PlannedPair) -> str:
     assert isinstance(pair.base.profile, HardwareProfile)
     return pair.base.profile.sources["draft"]
 

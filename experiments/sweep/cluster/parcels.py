@@ -34,7 +34,7 @@ class Parcel(NamedTuple):
     paths: tuple[str, ...] = ()
 
 
-class Answer(NamedTuple):
+class ChunkResult(NamedTuple):
     """Results of a chunk's first calls, in their order; or, in words, why a worker ran none."""
 
     results: list[Any]
@@ -43,21 +43,21 @@ class Answer(NamedTuple):
 
 def run_chunk(
     call: Callable[..., Any], chunk: Sequence[tuple[Any, ...]], wanted: Mapping[str, str], files: Files
-) -> Answer:
+) -> ChunkResult:
     """Make the calls of a chunk until CHUNK_S have passed; the last argument of each is the paths of its files.
 
     This runs on a worker, which removes its folder at the end.
     """
     refusal = unlike(wanted, versions())
     if refusal:
-        return Answer([], refusal)
+        return ChunkResult([], refusal)
     results: list[Any] = []
     with _one_at_a_time:
         places = laid_out(files, Path(import_module("distributed").get_worker().local_directory)) if files else {}
         until_s = time.monotonic() + CHUNK_S
         while len(results) < len(chunk) and (not results or time.monotonic() < until_s):
             results.append(call(*chunk[len(results)], places))
-    return Answer(results)
+    return ChunkResult(results)
 
 
 def laid_out(files: Files, folder: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from experiments.sweep.cluster.connect import connected, failure
-from experiments.sweep.cluster.parcels import Answer, Parcel, run_chunk, versions
+from experiments.sweep.cluster.parcels import ChunkResult, Parcel, run_chunk, versions
 from fleet.errors import ClusterError
 from fleet.inputs.text import read_bytes
 
@@ -132,10 +132,10 @@ class Sending:
                 self.files[path] = sha256(content).hexdigest()[:16], self.client.submit(bytes, content, pure=False)
         return self.files[path]
 
-    def _answer(self, future: Any) -> Answer | None:
+    def _answer(self, future: Any) -> ChunkResult | None:
         """Fetch an answer; None if its worker died, which dask may take a while to find."""
         try:
-            answer: Answer = future.result(timeout=ANSWER_S)
+            answer: ChunkResult = future.result(timeout=ANSWER_S)
         except TimeoutError:
             return None
         except Exception as error:  # whatever dask raises for what it has lost

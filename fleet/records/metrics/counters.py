@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fleet.records.metrics.recent import Recent
 from fleet.records.metrics.tables import COMMITTING
-from fleet.records.recorder import Report
+from fleet.records.recorder import ReportedRows
 from fleet.records.samples import PowerSample
 from fleet.records.schema import WIDTH, Row
 from fleet.scenario.names import DRAFTER, ROUTER
@@ -163,7 +163,7 @@ class Counters:
                     found[self.fleet.target_of(tag)].append(text)
         return found
 
-    def take(self, report: Report) -> None:
+    def take(self, report: ReportedRows) -> None:
         """Count a report of new rows."""
         with self.lock:
             for begin in range(0, len(report.rows), WIDTH):

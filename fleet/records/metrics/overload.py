@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from fleet.policies.group import Barrier, Batch, One
+from fleet.policies.group import AllWaiting, Barrier, One
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Floats, Groups, at, find
@@ -128,12 +128,12 @@ def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
     """Return whether each step of a station is full: one session, the maximum of its group, or a whole pool."""
     if fleet.batch is not None:
         return _pool_is_full(fleet, own, steps)
-    if _is_drafter(station) and isinstance(fleet.drafters.group, Batch):  # steps before a draft have its group
+    if _is_drafter(station) and isinstance(fleet.drafters.group, AllWaiting):  # steps before a draft have its group
         drafts = np.flatnonzero(steps.kind.among("draft"))
         following = np.searchsorted(drafts, np.arange(len(steps)))
         members = at(steps.members[drafts], np.where(following < len(drafts), following, -1))
         return np.equal(members, fleet.drafters.group.most)
-    if not _is_drafter(station) and isinstance(fleet.verifiers.group, Batch):
+    if not _is_drafter(station) and isinstance(fleet.verifiers.group, AllWaiting):
         members = steps.members
         return np.asarray(members == fleet.verifiers.group.most)
     return np.ones(len(steps), dtype=bool)

@@ -7,23 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, Shape
+from experiments.plan.question import APART, FleetShape
 from experiments.plan.screen import Screened
-from experiments.plan.search import Line
+from experiments.plan.search import FleetsByTargets
 from experiments.plan.trials import Trial, entrants_of
 
 LIMIT_S = 0.04
 GOALS = parse_slo([f"tpot_p99={LIMIT_S}"])
 
 
-def line_of(estimates_s: list[float]) -> Line:
+def line_of(estimates_s: list[float]) -> FleetsByTargets:
     """A line of fleets of 1, 2, ... targets; what equations say a token takes, falling."""
-    fleets = [[Screened(Shape(APART, 1, N), 100.0, tpot_s, 0.5, 0.5, float(N))]
+    fleets = [[Screened(FleetShape(APART, 1, N), 100.0, tpot_s, 0.5, 0.5, float(N))]
               for N, tpot_s in enumerate(estimates_s, start=1)]  # fmt: skip
-    return Line(fleets, GOALS)
+    return FleetsByTargets(fleets, GOALS)
 
 
-def run(line: Line, truth_s: list[float], most: float = math.inf) -> int:
+def run(line: FleetsByTargets, truth_s: list[float], most: float = math.inf) -> int:
     """Search a line; return how many fleets were simulated."""
     looks = 0
     while (one := line.probe(most)) is not None:
@@ -35,7 +35,7 @@ def run(line: Line, truth_s: list[float], most: float = math.inf) -> int:
     return looks
 
 
-def targets(line: Line) -> int | None:
+def targets(line: FleetsByTargets) -> int | None:
     return line.found.shape.targets if line.found else None
 
 

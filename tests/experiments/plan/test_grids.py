@@ -3,7 +3,7 @@
 from experiments.plan.answer import Reached
 from experiments.plan.doubt import Range
 from experiments.plan.goals import parse_slo
-from experiments.plan.question import PLAIN, Shape
+from experiments.plan.question import PLAIN, FleetShape
 from experiments.plan.trials import Entrant, Trial, entrants_of
 from tests.helpers.grids import verdict_of
 
@@ -11,7 +11,7 @@ GOAL = parse_slo(["tpot_p99=40ms"])
 
 
 def fleet(N: int, cost: float, *tpots_s: float) -> Entrant:
-    shape = Shape(PLAIN, 0, N)
+    shape = FleetShape(PLAIN, 0, N)
     values = [{"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s} for tpot_s in tpots_s]
     trials = [Trial(shape, seed, each) for seed, each in enumerate(values)]
     return entrants_of(trials, {shape.title: cost})[shape.title]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from experiments.plan.answer import Plan
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.make import make_plan
-from experiments.plan.question import DEPTH, PLAIN, Pair, Question
+from experiments.plan.question import DEPTH, PLAIN, PlannedPair, Question
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
@@ -26,16 +26,16 @@ def small(number: int, pairs: int = 1) -> Question:
     return replace(question, targets=question.targets[:3], vary={DEPTH: (2, 4)})
 
 
-def named(pair: Pair, name: str, target: str = "") -> Pair:
+def named(pair: PlannedPair, name: str, target: str = "") -> PlannedPair:
     return replace(pair, target_place=target or name, draft_place=name)
 
 
-def dearer(pair: Pair, factor: float) -> Pair:
+def dearer(pair: PlannedPair, factor: float) -> PlannedPair:
     target, drafter = pair.prices.target_per_hour or 0.0, pair.prices.drafter_per_hour or 0.0
     return replace(pair, prices=Cost(factor * target, factor * drafter, pair.prices.unit))
 
 
-def slower(pair: Pair, factor: float) -> Pair:
+def slower(pair: PlannedPair, factor: float) -> PlannedPair:
     return replace(pair, base=slowed(slowed(pair.base, DRAFTER_STEPS, factor), TARGET_STEPS, factor))
 
 

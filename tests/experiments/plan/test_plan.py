@@ -11,13 +11,13 @@ from msgspec.structs import replace
 import specfleet
 from experiments.plan.answer import Plan
 from experiments.plan.make import make_plan
-from experiments.plan.question import APART, COLOCATED, PLAIN, Shape
+from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from experiments.plan.trials import try_out
 from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
-from fleet.scenario.scenario import Device, Poisson
+from fleet.scenario.scenario import Poisson, SharedDevice
 from sim.run import simulate
 from specfleet.cli.plan import print_plan
 from tests.helpers.grids import held
@@ -139,7 +139,7 @@ def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_pa
 
 def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
     question = question_of(0)
-    plain = Shape(PLAIN, 0, 5)
+    plain = FleetShape(PLAIN, 0, 5)
     part = try_out(question, plain, 0).values["throughput"]
     base = question.pairs[0].base
     whole = msgspec.structs.replace(base, drafters=type(base.drafters)(count=0))
@@ -168,7 +168,7 @@ def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind
     question = question_of(1003)
     (pair,) = question.pairs
     own = replace(pair.base.drafters, device="own"), replace(pair.base.verifiers, device="own")
-    together = {"devices": {"own": Device("one-process")}, "drafters": own[0], "verifiers": own[1]}
+    together = {"devices": {"own": SharedDevice("one-process")}, "drafters": own[0], "verifiers": own[1]}
     question = replace(question, pairs=(replace(pair, colocated=replace(pair.base, link=None, **together)),))
     fleets = [one for one in screen(question) if one.shape.kind == kind and math.isfinite(one.tpot_s)]
     carried = [one for one in fleets if one.target_load < 0.9 and one.shape.targets in (2, 5)][:3]

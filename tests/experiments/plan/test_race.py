@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
-from experiments.plan.question import APART, Shape
+from experiments.plan.question import APART, FleetShape
 from experiments.plan.trials import Entrant, Trial, entrants_of, gap_to, leader_of, unsettled
 
 GOAL = parse_slo(["tpot_p99=40ms"])
 
 
 def entrant(N: int, costs: list[float], tpot_s: float = 0.03, per_hour: float = 1.0) -> Entrant:
-    shape = Shape(APART, 1, N, {"drafters.depth": 4})
+    shape = FleetShape(APART, 1, N, {"drafters.depth": 4})
     trials = [
         Trial(shape, seed, {"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s})
         for seed, cost in enumerate(costs)
@@ -75,7 +75,7 @@ def test_a_goal_is_missed_clearly_beyond_chance_or_far() -> None:
 
 
 def test_an_overloaded_fleet_is_out_whatever_it_shows() -> None:
-    shape = Shape(APART, 1, 1)
+    shape = FleetShape(APART, 1, 1)
     over = Entrant(shape.title, 1.0, (Trial(shape, 0, {"tpot_p99_s": 0.001, "tpot_s": 0.001}, "overload"),))
     assert leader_of([over], GOAL, open_loop=True) is None
     assert over.misses_clearly(())

@@ -10,7 +10,7 @@ import pytest
 
 import specfleet
 from experiments.compare.compare import Comparison, compare_metrics
-from experiments.report.page import LABELS, Page, grid, html_of
+from experiments.report.page import LABELS, ReportPage, grid, html_of
 from figures.style import new_figure
 from fleet.errors import InputError
 from fleet.files import write_file
@@ -142,9 +142,11 @@ NASTY = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>&amp;"
 def test_all_text_is_escaped(tmp_path: Path) -> None:
     figure = new_figure(1, 1)
     page = html_of(
-        Page(NASTY, NASTY, ((NASTY, NASTY),), NASTY, ((figure, NASTY),), (grid(NASTY, [NASTY], [[NASTY]], NASTY),))
+        ReportPage(
+            NASTY, NASTY, ((NASTY, NASTY),), NASTY, ((figure, NASTY),), (grid(NASTY, [NASTY], [[NASTY]], NASTY),)
+        )
     )
-    parsed, plain = Parsed(page), Parsed(html_of(Page("a", "a", (("a", "a"),), "a", ((figure, "a"),), ())))
+    parsed, plain = Parsed(page), Parsed(html_of(ReportPage("a", "a", (("a", "a"),), "a", ((figure, "a"),), ())))
     assert parsed.misfits == []
     assert parsed.count("script") == plain.count("script") == 1
     assert parsed.count("img") == plain.count("img") == 1
@@ -156,7 +158,7 @@ def test_all_text_is_escaped(tmp_path: Path) -> None:
 
 def test_large_tables_are_cut_and_say_so() -> None:
     cut = grid("cells", ["n"], [[float(number)] for number in range(20_000)])
-    page = html_of(Page("a", "a", (), "", (), (cut,)))
+    page = html_of(ReportPage("a", "a", (), "", (), (cut,)))
     assert len(page.encode()) < MOST_BYTES
     assert f"{20_000 - len(cut.rows)} more rows are in the results" in page
 
