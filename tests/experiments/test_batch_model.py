@@ -36,7 +36,7 @@ def test_the_fitted_workload_gives_the_papers_tokens_a_verification() -> None:
 
 
 def test_a_full_draft_counts_four_tokens_and_the_bonus() -> None:
-    run = model.run_batch(model.eqspec(2), fit=model.Fit(0.9, 20, 20), requests=4)
+    run = model.run_batch(model.eqspec(2), fit=model.WorkloadFit(0.9, 20, 20), requests=4)
     assert verifications_of(run.columns()).acceptance_length.max() == model.DEPTH - 1
 
 

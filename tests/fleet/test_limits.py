@@ -22,7 +22,7 @@ LIMITS: dict[str, tuple[Any, float | None]] = {
     "AdaptiveDepth.most": (1, 4095), "Heuristic.most": (1, 4096),
     "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096),
     "Ahead.least": (1, 4096),
-    "AtMost.sessions": (0, BILLION), "Batch.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),
+    "AtMost.sessions": (0, BILLION), "AllWaiting.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),
     "CacheRoom.cache_bytes": (0, 10**18), "CacheRoom.row_bytes": (1, 10**18),
     "BetaGeometric.b": ("0", 1e12), "ByPlace.depth": (1, 4096), "Deadline.within_s": ("0", BILLION),
     "Fixed.depth": (0, 4096), "FixedShare.budget": (0, 4096), "Geometric.beta": (0, 1),
