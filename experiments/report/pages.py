@@ -166,15 +166,12 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
 
 
 def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:
-    """Draw speed against throughput, and metrics along the first key; other keys than two stay at the best cell's."""
-    figures = []
-    if {"tpot_p99_s", "throughput"} <= set(wide) and not wide[["tpot_p99_s", "throughput"]].dropna().empty:
-        figures.append(sweep_figure(table, SweepPlot(kind="pareto")))
+    """Draw metrics along the first key; other keys than two stay at the best cell's."""
     best = (
         wide.loc[wide.throughput.idxmax()] if "throughput" in wide and wide.throughput.notna().any() else wide.iloc[0]
     )
     where = {key: text_of(best[key]) for key in keys[2:]}
-    return (*figures, *(sweep_figure(table, SweepPlot(y=name, where=where)) for name in DRAWN if name in wide))
+    return tuple(sweep_figure(table, SweepPlot(y=name, where=where)) for name in DRAWN if name in wide)
 
 
 def _best_cells(

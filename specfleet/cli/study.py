@@ -39,7 +39,6 @@ from specfleet.cli.options import (
 if TYPE_CHECKING:
     from experiments.reproduce.rows import PaperRow
     from experiments.sweep.cell import CellResult
-    from experiments.sweep.table import SweepPlot
     from fleet.records.metrics.window import Metric
     from specfleet.reproduction import Reproduction
     from specfleet.results import Sweep
@@ -265,38 +264,20 @@ def figure(
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
     ],
-    x: Annotated[
-        str, typer.Option("--x", metavar="KEY", help="sweep: along it, a varied key; a metric for pareto.")
-    ] = "",
+    x: Annotated[str, typer.Option("--x", metavar="KEY", help="sweep: along it, a varied key.")] = "",
     y: Annotated[str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default.")] = "",
-    lines: Annotated[
-        str, typer.Option(metavar="KEY", help="sweep: a varied key, a line (a row, a colour) for each value.")
-    ] = "",
-    kind: Annotated[str, typer.Option(metavar="KIND", help="sweep: lines, heat or pareto.")] = "",
-    against: Annotated[
-        str, typer.Option(metavar="VALUE", help="sweep: draw how far the other lines are from this one, seed by seed.")
-    ] = "",
+    lines: Annotated[str, typer.Option(metavar="KEY", help="sweep: a varied key, a line for each value.")] = "",
     where: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="sweep: only cells with it; may be repeated.")
     ] = None,
 ) -> None:
     """Draw a figure from results."""
     from specfleet import figure
-    from specfleet.results import sweep_question
 
-    values: dict[str, Any] = {
-        "x": x,
-        "y": y,
-        "lines": lines,
-        "kind": kind,
-        "against": against,
-        "where": _held(where or []),
-    }
+    values: dict[str, Any] = {"x": x, "y": y, "lines": lines, "where": _held(where or [])}
     options = {option: value for option, value in values.items() if value}
     with keeping(out):
         figure(name, results, out, **options)
-    if against:
-        print_differences(results, sweep_question(**options))
     remark(f"figure: {out}")
 
 
@@ -307,20 +288,3 @@ def _held(texts: list[str]) -> dict[str, str]:
         if not (key.strip() and equals and value.strip()):
             raise InputError(f"--where {shortened(text, quoted=False)}: write KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in parts}
-
-
-def print_differences(results: Path, question: "SweepPlot") -> None:
-    """Print how far the lines of a sweep are from one of them, with intervals."""
-    from experiments.sweep.figure import answer_of, unit_of_metric
-    from experiments.sweep.table import completed, read_sweep, text_of
-
-    table = read_sweep(results)
-    full = completed(table, question)
-    unit = unit_of_metric(full.y, table[table.quantity == full.y])
-    rows = [
-        (f"{full.x} = {text_of(row.x)}, {full.lines} = {row.line}", number(row.value),
-         f"{number(row.low)} .. {number(row.high)}", "" if row.low <= 0 <= row.high else "yes")
-        for row in answer_of(table, question).itertuples()
-    ]  # fmt: skip
-    title = f"{full.y} less that of {full.lines} = {full.against}, seed by seed"
-    print_table(title, ("cell", f"difference, {unit}", "95 % interval", "beyond chance"), rows)
