@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
-from experiments.reproduce.rows import PaperFigure, ReproducedRows
+from experiments.reproduce.rows import ReproducedRows
 from experiments.sweep.figure import sweep_figure
 from experiments.sweep.table import SweepPlot, keys_of, read_sweep
-from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
+from figures import draft_time, pareto, residuals, throughput, timeline
 from figures import reproduction as reproduction_figure
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
@@ -65,9 +65,7 @@ def timeline_of(run: Run) -> Drawn:
 
 
 def reproduction_of(reproduction: ReproducedRows) -> Drawn:
-    """Draw a reproduction as its paper does, or its rows, the paper's number against ours."""
-    if reproduction.picture is not None:
-        return _as_the_paper(reproduction, reproduction.picture)
+    """Draw the rows of a reproduction, the paper's number against ours."""
     values: dict[str, set[str]] = {}
     for row in reproduction.rows:
         for key, value in row.case.items():
@@ -91,17 +89,6 @@ def reproduction_of(reproduction: ReproducedRows) -> Drawn:
         + "".join(f" Unsettled: {note}." for note in dict.fromkeys(row.note for row in reproduction.rows if row.note))
     )
     return reproduction_figure.draw(pd.DataFrame(rows)), caption
-
-
-def _as_the_paper(reproduction: ReproducedRows, picture: PaperFigure) -> Drawn:
-    """Draw a reproduction in the shape that its paper draws."""
-    lines = pd.DataFrame(map(msgspec.structs.asdict, picture.lines))
-    note = f" {_sentence(picture.note)}" if picture.note else ""
-    caption = (
-        f"{reproduction.name}, in the shape of what the paper shows, with numbers computed by the simulator.{note} "
-        f"{_sentence(reproduction.score.line())}"
-    )
-    return paper_shapes.draw(lines, picture.shape, picture.x_label, picture.y_label), caption
 
 
 def _sentence(line: str) -> str:

@@ -63,17 +63,8 @@ def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tupl
             if numeric:
                 axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
             errors = [np.clip(heights - low, 0, None)[bounded], np.clip(high - heights, 0, None)[bounded]]
-            axes.errorbar(
-                places[bounded],
-                heights[bounded],
-                errors,
-                fmt="o",
-                ms=4,
-                elinewidth=1,
-                capsize=2,
-                color=colour,
-                zorder=3,
-            )
+            bars = {"elinewidth": 1, "capsize": 2, "zorder": 3}
+            axes.errorbar(places[bounded], heights[bounded], errors, fmt="o", ms=4, color=colour, **bars)
             axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
             axes.plot(places[~bounded], heights[~bounded], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
         end = float(heights[-1])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -165,24 +165,6 @@ def simulated_rows(
     return rows
 
 
-def breakdown(services_s: Sequence[float], rows: Sequence[PaperRow]) -> PaperFigure:
-    """Return the table's time breakdown: a round's draft, its wait before, and the drafter's idleness, by N."""
-    ours = {(one.case["N"], one.quantity): 1e3 * (one.ours or 0.0) for one in rows}
-    columns = [f"N = {N}" for N in N_COLUMNS]
-    parts = {
-        "draft S": ([1e3 * service_s(c) for c in range(len(N_COLUMNS))], [1e3 * one for one in services_s]),
-        "wait T_wait": ([1e3 * one for one in WAIT_S], [ours[N, "wait_s"] for N in N_COLUMNS]),
-        "idle T_idle": ([1e3 * one for one in IDLE_GAP_S], [ours[N, "idle_gap_s"] for N in N_COLUMNS]),
-    }
-    lines = [
-        Curve(("the paper", "ours")[which], name, tuple(columns), tuple(values[which]))
-        for which in (0, 1)
-        for name, values in parts.items()
-    ]
-    note = "S of the paper is its load over its R_q"
-    return PaperFigure("stacked", "", "time breakdown of a round at the drafter, ms", tuple(lines), note)
-
-
 def identity_rows() -> list[PaperRow]:
     """The paper's own numbers against each other: O is not N O_i, while R_q is N R_p."""
     rows = []
@@ -201,13 +183,12 @@ def starsd_table1(_inputs: Inputs) -> ReproducedRows:
     local_s = local_return_s()
     remote_s = remote_return_s(local_s)
     variation = return_variation(local_s)
-    simulated = simulated_rows(services_s, local_s, remote_s, variation, N_COLUMNS, (1, 2, 3, 6))
     rows = [
         *(row("service_s", {"N": N}, "input", services_s[c], services_s[c]) for c, N in enumerate(N_COLUMNS)),
         row("return_s, local", {"N": "1..3"}, "fitted", None, local_s),
         row("return_s, remote", {"N": 6}, "fitted", None, remote_s),
         row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation),
-        *simulated,
+        *simulated_rows(services_s, local_s, remote_s, variation, N_COLUMNS, (1, 2, 3, 6)),
         *identity_rows(),
     ]
     remote_ms = ", ".join(f"{1000 * remote_return_s(local_s, column):.0f}" for column in range(LOCAL, 6))
@@ -217,7 +198,7 @@ def starsd_table1(_inputs: Inputs) -> ReproducedRows:
             f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
         ),
     ]
-    return ReproducedRows("starsd-table1", rows, [*ASSUMED, *notes], picture=breakdown(services_s, simulated))
+    return ReproducedRows("starsd-table1", rows, [*ASSUMED, *notes])
 
 
 def starsd_table1_blind(_inputs: Inputs) -> ReproducedRows:

@@ -122,5 +122,5 @@ def test_a_reproduction_is_drawn_from_what_json_printed(tmp_path: Path) -> None:
 
 def test_the_json_form_has_the_documented_keys() -> None:
     content = msgspec.to_builtins(reproduced("batch-table2"))
-    assert set(content) == {"name", "rows", "assumptions", "score", "parts", "picture"}
+    assert set(content) == {"name", "rows", "assumptions", "score", "parts"}
     assert set(content["rows"][0]) == {"quantity", "case", "kind", "paper", "ours", "error"}
