@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does 
     from matplotlib.figure import Figure
 
     from experiments.compare.compare import Comparison
+    from experiments.reproduce.rows import Reproduction
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary
-    from specfleet.reproduction import Reproduction
 
 RunGiven = Result | str | Path
 
@@ -312,23 +312,22 @@ def reproduce(
     """
     from experiments.reproduce.every import reproduction_named
     from experiments.reproduce.rows import Inputs
-    from specfleet.reproduction import Reproduction
 
     inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
-    return Reproduction(**msgspec.structs.asdict(reproduction_named(name, inputs)))
+    return reproduction_named(name, inputs)
 
 
 def figure(
     name: str,
-    results: "Result | Sweep | Reproduction | HardwareProfile | str | Path",
+    results: "Result | Sweep | HardwareProfile | str | Path",
     out: str | Path | None = None,
     **options: Any,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
-    from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
-    `options` say what to show, see `specfleet.results.sweep_question`. Raises InputError for anything else.
+    from a calibrated profile, "plan" from a plan (JSON). For "sweep" `options` say what to show, see
+    `specfleet.results.sweep_question`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

@@ -29,7 +29,7 @@ from calibrate.readers.amusd_clocks import (
     own_steps,
     token_s,
 )
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
@@ -106,7 +106,7 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
     return float(brentq(surplus_s, 0.0, 1.0))
 
 
-def amusd_table1(_inputs: Inputs) -> ReproducedRows:
+def amusd_table1(_inputs: Inputs) -> Reproduction:
     """Table I: acceptance fitted to the synchronous row of each dataset, the asynchronous one predicted from it."""
     rows: list[PaperRow] = []
     for dataset, (plain_ms, synchronous_ms, asynchronous_ms) in TABLE_1_MS.items():
@@ -131,10 +131,10 @@ def amusd_table1(_inputs: Inputs) -> ReproducedRows:
         "a draft takes 10 ms (section IV-A); a verification takes as long as a token of the autoregressive row",
         "every token is accepted with one probability, the same all through a dataset; start-up is left out",
     ]
-    return ReproducedRows("amusd-table1", rows, assumed)
+    return Reproduction("amusd-table1", rows, assumed)
 
 
-def amusd_fig4(_inputs: Inputs) -> ReproducedRows:
+def amusd_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
     beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
     rows = [row("acceptance", {}, "fitted", None, beta)]
@@ -156,7 +156,7 @@ def amusd_fig4(_inputs: Inputs) -> ReproducedRows:
         "accepted counts the target's own token, as the authors do",
         "the times of section IV-A are held against the figure; those of table I stand beside them and do not count",
     ]
-    return ReproducedRows("amusd-fig4", rows, assumed)
+    return Reproduction("amusd-fig4", rows, assumed)
 
 
 def accepted_of(metrics: dict[str, Metric]) -> float:
@@ -164,7 +164,7 @@ def accepted_of(metrics: dict[str, Metric]) -> float:
     return metrics["mean_acceptance_length"].value
 
 
-def amusd_a100(inputs: Inputs) -> ReproducedRows:
+def amusd_a100(inputs: Inputs) -> Reproduction:
     """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts.
 
     Raises InputError without `--trace FILE`.
@@ -196,7 +196,7 @@ def amusd_a100(inputs: Inputs) -> ReproducedRows:
         ),
         f"energy is that of {GPUS} GPUs; powers: idle and verifying from greedy, drafting from sd; start-up is idle",
     ]
-    return ReproducedRows("amusd-a100", rows, assumed)
+    return Reproduction("amusd-a100", rows, assumed)
 
 
 def _sample_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:

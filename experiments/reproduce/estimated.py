@@ -15,7 +15,7 @@ import numpy as np
 from calibrate.operators import Operators, estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, roofline_of
 from fleet.hardware.profile import estimated_profile, placed_of
@@ -125,7 +125,7 @@ ASSUMED = [
 ]
 
 
-def estimates(inputs: Inputs) -> ReproducedRows:
+def estimates(inputs: Inputs) -> Reproduction:
     """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD; `--data` has Vidur's files."""
     of_vidur, missing = vidur(inputs.data)
     by_source = {
@@ -141,7 +141,7 @@ def estimates(inputs: Inputs) -> ReproducedRows:
     rows = [one for part in by_source.values() for one in part]
     assumed = [*missing, *(whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
     parts = {source: score_of(part) for source, part in by_source.items()}
-    return ReproducedRows("estimates", rows, assumed, parts=parts)
+    return Reproduction("estimates", rows, assumed, parts=parts)
 
 
 def _constants() -> list[PaperRow]:

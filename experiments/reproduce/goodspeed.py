@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, claim, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, claim, row
 from fleet.policies.goodspeed import FIRST_GOODPUT
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.metrics.tables import verifications_of
@@ -124,7 +124,7 @@ def requests_for(clients: int) -> int:
     return ITERATIONS * {4: 8, 8: 6}[clients] // SETUPS[clients][1] + 2
 
 
-def goodspeed_fig2(_inputs: Inputs) -> ReproducedRows:
+def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
     rows: list[PaperRow] = []
     for budget in SETUPS[8][0]:
@@ -147,7 +147,7 @@ def goodspeed_fig2(_inputs: Inputs) -> ReproducedRows:
             row("correlation of the two", case, "predicted", None, float(np.corrcoef(*means.values())[0, 1])),
         ]
     note = "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity"
-    return ReproducedRows("goodspeed-fig2", rows, [*ASSUMED, note])
+    return Reproduction("goodspeed-fig2", rows, [*ASSUMED, note])
 
 
 def times_of(run: Run) -> pd.Series:
@@ -189,7 +189,7 @@ def total_s(parts: pd.Series, fixed_s: float) -> float:
     return float(parts["receive"] + parts["verify"] + parts["send"] + fixed_s * parts["iterations"])
 
 
-def goodspeed_fig3(_inputs: Inputs) -> ReproducedRows:
+def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
     budget = SETUPS[8][0][1]
     families = {
@@ -230,10 +230,10 @@ def goodspeed_fig3(_inputs: Inputs) -> ReproducedRows:
         "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
         "what else an iteration waits for is not printed: set by Random-S's time, the same for all rules and families",
     ]
-    return ReproducedRows("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes])
+    return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes])
 
 
-def goodspeed_fig4(_inputs: Inputs) -> ReproducedRows:
+def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
     rows: list[PaperRow] = []
     for clients, (budgets, _) in SETUPS.items():
@@ -253,4 +253,4 @@ def goodspeed_fig4(_inputs: Inputs) -> ReproducedRows:
                 above = (at_end["GoodSpeed"] > at_end[other]).all()
                 rows.append(claim(f"GoodSpeed is above {other} in every seed", case, above))
     notes = [*ASSUMED, f"{SEEDS} seeds a rule; the paper shows one run"]
-    return ReproducedRows("goodspeed-fig4", rows, notes)
+    return Reproduction("goodspeed-fig4", rows, notes)

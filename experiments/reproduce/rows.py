@@ -10,11 +10,10 @@ fitted on none of that source's numbers.
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import pandas as pd
-from msgspec import Meta
 
 from fleet.shown import Shown
 
@@ -39,14 +38,14 @@ class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
     `part_of`: the paper's whole, of which this quantity is a tiny part. `note`: why a row is unsettled.
     """
 
-    quantity: Annotated[str, Meta(max_length=200)]
+    quantity: str
     case: dict[str, Any]
     kind: Kind
     paper: float | None
     ours: float | None
     error: float | None
     part_of: float | None = None
-    note: Annotated[str, Meta(max_length=2000)] = ""
+    note: str = ""
 
     @property
     def is_claim(self) -> bool:
@@ -86,15 +85,15 @@ class Score(msgspec.Struct, frozen=True):
         return f"{self.kind}: {'; '.join(parts)}" if parts else "no row here is a prediction"
 
 
-class ReproducedRows(Shown, msgspec.Struct, frozen=True):
+class Reproduction(Shown, msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows.
 
     `parts`: the same by source, where there are several.
     """
 
-    name: Annotated[str, Meta(max_length=200)]
-    rows: Annotated[list[PaperRow], Meta(max_length=10_000)]
-    assumptions: list[Annotated[str, Meta(max_length=2000)]]
+    name: str
+    rows: list[PaperRow]
+    assumptions: list[str]
     score: Score = Score()
     parts: dict[str, Score] = {}
 

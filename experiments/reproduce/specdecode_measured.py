@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row, score_of
 from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, RecordedTexts, recordings
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, roofline_of
@@ -295,7 +295,7 @@ class Bar(NamedTuple):
         return Speed(*(engine.tokens_per_s(answers, arm, self.depth, self.batch) for arm in arms))
 
 
-def specdecode_fig1(inputs: Inputs) -> ReproducedRows:
+def specdecode_fig1(inputs: Inputs) -> Reproduction:
     """Figure 1: InstructCoder's rows fitted, GSM8K's and CNN's predicted, ShareGPT's forecast; `--data` as for fig10.
 
     Raises InputError without the recordings.
@@ -338,7 +338,7 @@ def specdecode_fig1(inputs: Inputs) -> ReproducedRows:
     parts = {method: score_of([one for one in rows if one.case["drafter"] == method]) for method in METHODS}
     constants = _constants(fitted, host_lines(engine))
     notes = [*ASSUMED, _fit_error(rows), f"{sum(within)} of {len(within)} predicted numbers lie in their interval"]
-    return ReproducedRows("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
+    return Reproduction("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
 
 
 def _nudged(values: Floats) -> list[Floats]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row
 from fleet.acceptance.places import Text
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
@@ -164,7 +164,7 @@ class Arm(NamedTuple):
         return float(np.mean(batch * walks.answers / answer_s))
 
 
-def specdecode_fig10(inputs: Inputs) -> ReproducedRows:
+def specdecode_fig10(inputs: Inputs) -> Reproduction:
     """Figures 10 and 12: speed-up by set, drafter, depth and batch; `--data` has the recordings.
 
     Raises InputError without them.
@@ -184,7 +184,7 @@ def specdecode_fig10(inputs: Inputs) -> ReproducedRows:
             ("combined", [one for one in rows if one.case["drafter"] == "combined"]),
         )
     ]
-    return ReproducedRows("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
+    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
 
 
 def _as_they_read(recorded: RecordedTexts) -> RecordedTexts:

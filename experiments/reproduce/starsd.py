@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -177,7 +177,7 @@ def identity_rows() -> list[PaperRow]:
     return rows
 
 
-def starsd_table1(_inputs: Inputs) -> ReproducedRows:
+def starsd_table1(_inputs: Inputs) -> Reproduction:
     """Table 1 with S of each column, one local Z from N <= 3 and one remote Z from N = 6."""
     services_s = [service_s(column) for column in range(6)]
     local_s = local_return_s()
@@ -198,10 +198,10 @@ def starsd_table1(_inputs: Inputs) -> ReproducedRows:
             f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
         ),
     ]
-    return ReproducedRows("starsd-table1", rows, [*ASSUMED, *notes])
+    return Reproduction("starsd-table1", rows, [*ASSUMED, *notes])
 
 
-def starsd_table1_blind(_inputs: Inputs) -> ReproducedRows:
+def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
     """Table 1 from N <= 3 and the times of a token alone, and remote targets taken to be like local ones."""
     services_s = [blind_service_s(column) for column in range(6)]
     local_s = local_return_s()
@@ -218,14 +218,14 @@ def starsd_table1_blind(_inputs: Inputs) -> ReproducedRows:
         "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
         "remote targets are taken to be like local ones",
     ]
-    return ReproducedRows("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
+    return Reproduction("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
 
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
 DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
 
 
-def starsd_table2(_inputs: Inputs) -> ReproducedRows:
+def starsd_table2(_inputs: Inputs) -> Reproduction:
     """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
     rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
     for N in (1, 3):
@@ -237,10 +237,10 @@ def starsd_table2(_inputs: Inputs) -> ReproducedRows:
         "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
         "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
     ]
-    return ReproducedRows("starsd-table2", rows, assumptions)
+    return Reproduction("starsd-table2", rows, assumptions)
 
 
-def starsd_fig6(_inputs: Inputs) -> ReproducedRows:
+def starsd_fig6(_inputs: Inputs) -> Reproduction:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
     rows: list[PaperRow] = []
@@ -263,10 +263,10 @@ def starsd_fig6(_inputs: Inputs) -> ReproducedRows:
             "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1; t_s at N = 2 was seen before"
         )
     ]
-    return ReproducedRows("starsd-fig6", rows, assumptions)
+    return Reproduction("starsd-fig6", rows, assumptions)
 
 
-def starsd_fig4(_inputs: Inputs) -> ReproducedRows:
+def starsd_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: one target, distributed against co-located EAGLE: arithmetic of the paper's own columns.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
@@ -286,4 +286,4 @@ def starsd_fig4(_inputs: Inputs) -> ReproducedRows:
         row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
     ]
     assumptions = ["tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)"]
-    return ReproducedRows("starsd-fig4", rows, assumptions)
+    return Reproduction("starsd-fig4", rows, assumptions)

@@ -37,10 +37,9 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.reproduce.rows import PaperRow
+    from experiments.reproduce.rows import PaperRow, Reproduction
     from experiments.sweep.cell import CellResult
     from fleet.records.metrics.window import Metric
-    from specfleet.reproduction import Reproduction
     from specfleet.results import Sweep
 
 
@@ -185,7 +184,6 @@ def reproduce(
             metavar="FOLDER", help="Measurements that others published (estimates, specdecode-fig10 and -fig1)."
         ),
     ] = None,
-    out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -194,21 +192,14 @@ def reproduce(
     """
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.every import EVERY
-    from figures.style import format_of
     from specfleet import reproduce
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
         return
-    if out is not None:
-        format_of(out)  # before anything runs
-    with keeping(out):
-        with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace, data=data)
-        print_reproduction(name, reproduction, as_json)
-        if out is not None:
-            reproduction.figure(out=out)
-            remark(f"figure: {out}")
+    with busy(f"reproducing {name}"):
+        reproduction = reproduce(name, trace=trace, data=data)
+    print_reproduction(name, reproduction, as_json)
 
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
@@ -250,15 +241,13 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME", help="throughput, sweep, timeline, draft-time, residuals, plan or reproduction."
-        ),
+        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, draft-time, residuals or plan."),
     ],
     results: Annotated[
         Path,
         typer.Argument(
             metavar="RESULTS",
-            help="A sweep's folder, a run (Parquet), a calibrated profile, or a plan or reproduction (JSON).",
+            help="A sweep's folder, a run (Parquet), a calibrated profile, or a plan (JSON).",
         ),
     ],
     out: Annotated[
