@@ -246,15 +246,13 @@ def sweep(
         raise
 
 
-def compare(
-    first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (), budget: bool = False
-) -> "Comparison":
+def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = ()) -> "Comparison":
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
     Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
-    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`: what playing back
-    each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. Raises InputError for reruns
+    of another scenario.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -263,7 +261,7 @@ def compare(
     """
     from experiments.compare.validation import compare_runs
 
-    return compare_runs(_run_of(first), _run_of(second), _named(reruns), budget)
+    return compare_runs(_run_of(first), _run_of(second), _named(reruns))
 
 
 def three_errors(
@@ -271,16 +269,15 @@ def three_errors(
     changes: Changes | None = None,
     *,
     reruns: Sequence[RunGiven] = (),
-    budget: bool = False,
     seeds: int = 20,
     **keys: Any,
 ) -> "Comparison":
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
     `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
-    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a
-    run without a profile is given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile,
-    and for reruns of another scenario.
+    `seeds`; `host`: the run against its `reruns`. `changes` and keywords as in `simulate`; a run without a profile is
+    given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of
+    another scenario.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})
@@ -292,7 +289,7 @@ def three_errors(
 
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)
-    return predict_run(measured, scenario, _named(reruns), budget, seeds)
+    return predict_run(measured, scenario, _named(reruns), seeds)
 
 
 def reproduce(

@@ -11,7 +11,6 @@ from experiments.console.printing import (
     busy,
     case_text,
     interval,
-    print_budget,
     print_comparison,
     print_json,
     print_table,
@@ -139,9 +138,6 @@ def compare(
     rerun: Annotated[
         list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
     ] = None,
-    budget: Annotated[
-        bool, typer.Option("--budget", help="Say what playing back each part of the runs leaves of the error.")
-    ] = False,
     changes: Changes = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
@@ -161,14 +157,13 @@ def compare(
 
     with busy("comparing"):
         if second is None:
-            comparison = three_errors(first, settings(changes), reruns=rerun or [], budget=budget)
+            comparison = three_errors(first, settings(changes), reruns=rerun or [])
         else:
-            comparison = compare(first, second, reruns=rerun or [], budget=budget)
+            comparison = compare(first, second, reruns=rerun or [])
     if as_json:
         print_json(comparison)
     else:
         print_comparison("comparison", comparison)
-        print_budget(comparison)
     beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
     if beyond:
         remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")
