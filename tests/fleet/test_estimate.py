@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
 from fleet.errors import InputError
@@ -123,22 +121,6 @@ def test_passes_are_not_faster_than_the_devices_peaks(model: str, device: str) -
                 for context in (0, 3000):
                     time_s = roofline.mean_s(fed, context)
                     assert time_s >= max(least_s(place, fed, context)), (precision, parallel, fed, context)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(MODELS), st.sampled_from(DEVICES), st.sampled_from(PARALLEL),
-    st.integers(1, 4000), st.integers(0, 20_000), st.integers(1, 64), st.booleans(),
-)  # fmt: skip
-def test_time_never_falls_with_tokens_context_or_rows(
-    model: str, device: str, parallel: int, tokens: int, context: int, rows: int, in_turn: bool
-) -> None:
-    roofline = roofline_of(on(model, device, parallel), in_turn=in_turn)
-    others = tokens * (rows - 1)
-    now_s = roofline.mean_s(tokens, context, rows, others) * (1 - 1e-9)
-    assert roofline.mean_s(tokens + 1, context, rows, others) >= now_s
-    assert roofline.mean_s(tokens, context + 1, rows, others) >= now_s
-    assert roofline.mean_s(tokens, context, rows + 1, others + 1) >= now_s
 
 
 GROWING = ("layers", "hidden", "heads", "intermediate", "vocabulary")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -49,13 +48,6 @@ def test_poisson_arrivals_have_their_rate() -> None:
     assert len(streams) == 2000
     last_s = max(requests[0].not_before_s for requests in streams.values())
     assert last_s == pytest.approx(2000 / 5, rel=4 / np.sqrt(2000))
-
-
-def test_requests_that_arrive_by_themselves_share_a_target() -> None:
-    run = simulate(scenario({"requests": 30, "new_tokens": 20, "arrivals": {"process": "poisson", "per_s": 1.0}}))
-    metrics = measure(run)
-    assert metrics["requests"].value > 20
-    assert run.frame().tag.nunique() == 30
 
 
 def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:

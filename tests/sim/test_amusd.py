@@ -92,13 +92,6 @@ def test_a_mismatch_commits_one_token_and_drops_the_tail() -> None:
     assert not station.ready
 
 
-def test_a_verification_waits_for_the_least_tail() -> None:
-    station = verifying(1, least=2)
-    assert not station.ready
-    station.handle(Draft(0, 0, 1, 12, 1), 0.0)
-    assert station.ready
-
-
 def test_a_busy_target_decodes_alone_while_the_drafter_rolls_back() -> None:
     station = verifying(2, least=2, busy=True)
     run_step(station, Outcome(1))

@@ -51,11 +51,6 @@ def test_eqspec_realigns_always_and_slots_never() -> None:
     assert not Slots(2).pick(pool).realign
 
 
-def test_rollback_keeps_the_least_of_all() -> None:
-    assert Rollback(3).kept([3, 1, 5]) == [1, 1, 1]
-    assert Slots(3).kept([3, 1, 5]) == [3, 1, 5]
-
-
 def test_a_window_smaller_than_the_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="window = 2 must hold at least size = 4"):
         SameLength(4, window=2)
