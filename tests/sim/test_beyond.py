@@ -23,6 +23,7 @@ from sim.analytic import throughput
 from sim.packing import colocated, shared
 from sim.predict import predict
 from sim.run import simulate
+from tests.helpers.quickly import simulated
 from tests.helpers.stars import cache_of
 
 
@@ -50,7 +51,7 @@ def limited(cache_tokens: int, **drafters: Any) -> Scenario:
 
 
 def tokens_per_s(scenario: Scenario) -> float:
-    return measure(simulate(scenario))["throughput"].value
+    return measure(simulated(scenario))["throughput"].value
 
 
 def test_a_small_cache_costs_throughput() -> None:

@@ -18,6 +18,7 @@ from sim.analytic import idle_s, iteration_s, wait_s
 from sim.mva import mean_value_analysis
 from sim.run import simulate
 from tests.helpers.marks import slow
+from tests.helpers.quickly import simulated
 from tests.helpers.stars import repeatable, star
 
 FALSE_ALARM = 1e-3  # probability of a false alarm of all statistical tests here
@@ -81,7 +82,7 @@ def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -
 
 def replicated(scenario: dict[str, Any], name: str, replications: int, confidence: float) -> tuple[float, float]:
     """Interval of a metric over independent replications."""
-    values = [measure(simulate(star(**scenario, seed=seed)))[name].value for seed in range(replications)]
+    values = [measure(simulated(star(**scenario, seed=seed)))[name].value for seed in range(replications)]
     half = student_t.ppf((1 + confidence) / 2, replications - 1) * np.std(values, ddof=1) / np.sqrt(replications)
     return float(np.mean(values) - half), float(np.mean(values) + half)
 

@@ -84,7 +84,7 @@ def test_a_failed_cell_loses_no_other_cell(
         "--jobs",
         "1",
     ]
-    status = run_cli(monkeypatch, "sweep", "star", "-o", str(out), *options)
+    status = run_cli(monkeypatch, "sweep", "star", "-o", str(out), *options, "--seeds", "1", "--jobs", "1")
     assert status == 1
     captured = capsys.readouterr()
     assert "1 of 2 cells failed" in captured.err
