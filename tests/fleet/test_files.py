@@ -4,7 +4,6 @@ import ast
 import os
 import signal
 import stat
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,32 +178,6 @@ def test_what_does_not_fit_leaves_the_old_file(largest: int, lines: list[str], t
     for line, expected in zip(out.splitlines(), lines, strict=True):
         assert expected in line
     assert state(tmp_path) == {str(tmp_path / "file"): b"old"}
-
-
-@pytest.mark.parametrize(
-    ("options", "lines"),
-    [
-        ("size=16k", ["checked", "cannot be written (No space left on device)"]),
-        ("size=16k,ro", ["cannot be written (Read-only file system)"]),
-    ],
-)
-def test_full_and_read_only_disks_are_reported(options: str, lines: list[str], tmp_path: Path) -> None:
-    """Uses real file systems in memory, if this user may mount them."""
-    alone = ["unshare", "--user", "--map-root-user", "--mount"]
-    mount = f"mount -t tmpfs -o {options} tmpfs '{tmp_path}'"
-    try:
-        subprocess.run([*alone, "sh", "-c", mount], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no file system can be mounted here: {error}")
-    program = start("-c", WRITE, tmp_path / "file", "30000")
-    command, environment = program.args, os.environ | {"PYTHONPATH": str(ROOT)}
-    ended(program)
-    done = subprocess.run(
-        [*alone, "sh", "-c", f'{mount}; "$@"; ls -A "{tmp_path}"', "sh", *command],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    for line, expected in zip(done.stdout.splitlines(), lines, strict=True):
-        assert expected in line
 
 
 # All rooms follow the law.

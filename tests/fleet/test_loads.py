@@ -168,12 +168,6 @@ def test_loads_that_say_nothing_are_refused_in_a_line(changes: dict[str, Any], s
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("key", ["prompt_tokens", "new_tokens"])
-def test_a_published_workload_has_the_lengths_alone(key: str) -> None:
-    with pytest.raises(InputError, match=f"workload.lengths = 'chat' has the lengths; leave workload.{key} out"):
-        star(workload={"prompt_tokens": 192, "new_tokens": 96, "lengths": "chat", key: 11})
-
-
 def test_a_written_scenario_keeps_its_loads_goals_and_prices(tmp_path: Path) -> None:
     for load in ({"lengths": "chat"}, {"prompt_tokens": LOGNORMAL, "arrivals": {"process": "gamma", "per_s": 2.0}}):
         prices = {"target_per_hour": 1.0, "drafter_per_hour": 0.5, "unit": "EUR"}

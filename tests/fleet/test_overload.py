@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from experiments.sweep.cell import run_cell
+from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.overload import FALSE_ALARM, Overload, overload_of
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
-from sim.run import observe, simulate
+from sim.run import simulate
 from specfleet.results import Result
-from tests.helpers.quickly import quickest
+from tests.helpers.quickly import simulated
 
 ROUNDS = 11  # of a request, on average: new_tokens - 1
 S, DELAY, V, PREFILL, DRAFT_PREFILL = 0.01, 0.001, 0.03, 0.02, 0.005
@@ -71,7 +72,7 @@ def arriving(tables: dict[str, Any], per_s: float, requests: int = 300, seed: in
 
 
 def verdict_of(scenario: Scenario) -> Overload | None:
-    return overload_of(observe(scenario, path=quickest(scenario)))
+    return overload_of(findings_of(simulated(scenario)))
 
 
 def verdict(name: str, load: float, seed: int, requests: int = 300) -> Overload | None:

@@ -91,7 +91,8 @@ def test_a_request_goes_through_prefill_draft_and_verification() -> None:
     assert start(verifier).kind == "prefill"
     assert finish(verifier) == [DraftRequest(0, 0, epoch=1, base=11, opening=True)]
     assert hub.handle(opening(0), 0.0) == []
-    assert start(hub).kind == "prefill"
+    prefill = start(hub)
+    assert (prefill.kind, prefill.members[0].base, prefill.members[0].tokens) == ("prefill", 0, 10)
     assert finish(hub) == []
     assert start(hub).kind == "draft"
     assert finish(hub) == [Draft(0, 0, epoch=1, base=11, tokens=5)]
@@ -129,13 +130,6 @@ def test_a_prefill_and_its_draft_are_not_torn_apart() -> None:
     hub.handle(opening(1, priority=9), 0.0)
     finish(hub)
     assert run_all(hub) == [("draft", 0), ("prefill", 1), ("draft", 1)]
-
-
-def test_the_drafter_prefills_all_but_the_last_token() -> None:
-    hub = drafter()
-    hub.handle(opening(0), 0.0)
-    member = start(hub).members[0]
-    assert (member.base, member.tokens) == (0, 10)
 
 
 def test_one_step_runs_at_a_time() -> None:
@@ -257,9 +251,9 @@ def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
 
 def test_a_finished_request_is_not_decoded_again() -> None:
     station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
-    request = Join(0, 0, prompt_tokens=10, new_tokens=2)
+    request = Join(0, 0, prompt_tokens=10, new_tokens=3)
     station.handle(request, 0.0)
-    assert run_all(station) == [("prefill", 0), ("decode", 0)]
+    assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0)]
     station.handle(request, 0.0)
     assert run_all(station) == []
 
@@ -314,12 +308,6 @@ def test_a_refused_target_finishes_alone() -> None:
         assert finish(station) == []
     assert start(station).kind == "decode"
     assert finish(station) == [Released(0, 0), Finished(0, 0)]
-
-
-def test_without_a_drafter_every_step_decodes_one_token() -> None:
-    station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
-    station.handle(Join(0, 0, prompt_tokens=10, new_tokens=4), 0.0)
-    assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
 
 
 def test_requests_of_one_token_need_no_drafter() -> None:

@@ -78,6 +78,7 @@ def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
     [
         ({"prompt_tokens": 20}, "has the lengths; leave workload.prompt_tokens out"),
         ({"new_tokens": 20}, "has the lengths; leave workload.new_tokens out"),
+        ({"lengths": "chat", "new_tokens": 20}, "'chat' has the lengths; leave workload.new_tokens out"),
         ({"conversations": "talk.jsonl"}, "workload.conversations has the lengths; leave workload.lengths out"),
         ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
     ],
