@@ -63,15 +63,13 @@ def least_s(place: Placed, fed: int, context: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("model", list(shipped_models()))
 def test_a_shape_has_as_many_parameters_as_its_checkpoint(model: str) -> None:
+    """Exactly, unless the published number is rounded to millions."""
     published = shipped_models()[model]["parameters"]
     allowed = ROUNDED if "head" in shape_of(model).head or model.startswith("eagle") else 0.01
+    if model in MODELS and published % 10**6:
+        allowed = 0.0
     assert shape_of(model).parameters() == pytest.approx(published, rel=allowed)
     assert shipped_models()[model]["source"].startswith("stated: ")
-
-
-@pytest.mark.parametrize("model", [name for name in MODELS if shipped_models()[name]["parameters"] % 10**6])
-def test_shapes_have_their_checkpoints_parameters(model: str) -> None:
-    assert shape_of(model).parameters() == shipped_models()[model]["parameters"]
 
 
 TINY = {

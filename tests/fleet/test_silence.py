@@ -27,7 +27,6 @@ from fleet.stations.messages import (
     Refusal,
     Released,
     Restarted,
-    Retry,
     StepDone,
     View,
 )
@@ -35,7 +34,6 @@ from fleet.stations.payload import encode
 from fleet.stations.session import ERA, INCARNATION, begins, era_of, new_era
 from fleet.stations.station import Start, Station
 from fleet.stations.verifier import VerifierStation
-from tests.helpers.stars import repeatable
 
 PATIENT = Patience(patience_s=2.0, rejoin_s=5.0)
 
@@ -170,34 +168,6 @@ def test_a_tail_with_a_hole_is_given_up() -> None:
     station.handle(Draft(0, 0, 1, 11, 1), 1.5)
     assert isinstance(station.handle(Draft(0, 0, 1, 13, 1), 2.0)[0], Ignored)  # the one before it was lost
     assert station.due(3.5) == [Overdue(0, 0, 1)]
-
-
-@repeatable
-@given(st.data())
-def test_timeouts_fire_once(data: st.DataObject) -> None:
-    """No timeout fires twice in one instant: the next one lies in the future after every event."""
-    station, drafter = target(new_tokens=200), hub()
-    now_s = 0.0
-    for _ in range(data.draw(st.integers(1, 40))):
-        now_s += data.draw(st.sampled_from([0.0, 0.5, 2.0, 5.0]))
-        session = station.sessions[0]
-        epoch = data.draw(st.sampled_from([session.epoch, era_of(session.epoch) + 1]))
-        happens = data.draw(st.sampled_from(["step", "draft", "empty", "due", "retry", "drafter"]))
-        if happens == "step" and station.ready:
-            step(station, now_s, accepted=1)
-        elif happens in ("draft", "empty"):
-            station.handle(Draft(0, 0, epoch, session.base, 3 * (happens == "draft")), now_s)
-        elif happens == "retry":
-            station.handle(Retry(0, 0), now_s)
-        elif happens == "drafter":
-            drafter.handle(DraftRequest(0, 0, epoch, session.base, opening=epoch % ERA == 1, tokens=2), now_s)
-            if drafter.ready:
-                step(drafter, now_s)
-        else:
-            for one in (station, drafter):
-                tell_due(one, now_s)
-                assert one.alarm_s() > now_s
-        assert station.sessions[0].base >= session.base
 
 
 # The drafter's side.

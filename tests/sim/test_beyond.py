@@ -54,10 +54,6 @@ def tokens_per_s(scenario: Scenario) -> float:
     return measure(simulated(scenario))["throughput"].value
 
 
-def test_a_small_cache_costs_throughput() -> None:
-    assert tokens_per_s(limited(1000)) < 0.7 * tokens_per_s(star(3))
-
-
 # Adaptive depth.
 
 

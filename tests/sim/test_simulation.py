@@ -228,12 +228,6 @@ def test_a_target_beyond_N_max_decodes_alone() -> None:
 # ---- seeds and load
 
 
-def test_one_seed_has_one_digest() -> None:
-    noisy = {"draft": {"base_s": 1.0, "spread": "exponential"}, "verify": {"base_s": 4.0, "spread": "exponential"}}
-    first, again, other = (simulate(star(seed=seed, profile=noisy)).digest() for seed in (5, 5, 6))
-    assert first == again != other
-
-
 def test_the_overhead_of_a_batch_is_between_its_steps() -> None:
     overhead = {"own": {"target": {"queued": {"mean_s": 0.5}, "after": {"mean_s": 0.25}}}}
     batch = star(
