@@ -23,6 +23,7 @@ from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
 from sim.run import simulate
 from tests.helpers.stars import repeatable
+from tests.helpers.steps import ended, started
 from tests.helpers.theory import batch_speedup
 
 
@@ -107,15 +108,13 @@ def test_empty_drafts_commit_one_token(rule: BatchRule) -> None:
     drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # none, two, all planned tokens
     verified = None
     while verified is None:
-        plan = station.plan(0.0)
-        assert isinstance(plan, Start)
-        outcomes = tuple(Outcome() for _ in plan.step.members)
-        if plan.step.kind == "draft":
+        step, outcomes = started(station), ()
+        if step.kind == "draft":
             outcomes = tuple(Outcome(drafted=tokens) for tokens in drafted)
-        elif plan.step.kind == "verify":
-            verified = plan.step
+        elif step.kind == "verify":
+            verified = step
             outcomes = tuple(Outcome(passed[member.tag]) for member in verified.members)
-        station.handle(StepDone(plan.step.number, outcomes, 1.0), 0.0)
+        ended(station, 0.0, *outcomes)
     assert [(member.tag, member.tokens) for member in verified.members] == [(0, 0), (1, 2), (2, 3)]
     assert {tag: session.base for tag, session in station.sessions.items()} == {0: 7, 1: 9, 2: 8}
 
@@ -127,10 +126,9 @@ def test_outcomes_must_match_the_rows() -> None:
         VerifierStation("verifier.1", ResolvedVerifiers(allocate=GoodSpeed(5))),
     ):
         station.handle(Join(0, 0, 5, 9), 0.0)
-        plan = station.plan(0.0)
-        assert isinstance(plan, Start)
+        started(station)
         with pytest.raises(ValueError, match="argument"):
-            station.handle(StepDone(plan.step.number, (Outcome(), Outcome()), 1.0), 0.0)
+            ended(station, 0.0, Outcome(), Outcome())
 
 
 def test_a_fixed_batch_carries_finished_rows() -> None:
@@ -161,9 +159,7 @@ def test_realigned_rows_get_the_longest_length() -> None:
     device = Device(SameLength(2, window=3), [5, 9, 12], 20)
     device.run({1: 1}, steps=5)
     assert device.station.pool == {0: 11, 1: 12, 2: 12}
-    plan = device.station.plan(0.0)
-    assert isinstance(plan, Start)
-    assert plan.step.kind == "realign"
+    assert started(device.station).kind == "realign"
     assert device.station.pool == {0: 12, 1: 12, 2: 12}
 
 
