@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.admit import AtMost
 from fleet.policies.allocate import Fixed
 from fleet.policies.order import Priority
 from fleet.policies.outcome import Outcome
@@ -137,18 +136,6 @@ def test_steps_use_the_prefix_at_their_start() -> None:
     assert (member.epoch, member.base) == (3, 15)
 
 
-def test_a_repeated_draft_request_leads_to_one_draft() -> None:
-    hub = drafter()
-    for message in (opening(0), DraftRequest(0, 0, epoch=2, base=13)):
-        hub.handle(message, 0.0)
-        before = snapshot(hub)
-        assert isinstance(hub.handle(message, 0.0)[0], Ignored)
-        assert snapshot(hub) == before
-        assert drafted(run_all(hub)) == [0]
-        assert isinstance(hub.handle(message, 0.0)[0], Ignored)
-        assert run_all(hub) == []
-
-
 @repeatable
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_opening_a_tag_twice_is_an_error(first: int, second: int) -> None:
@@ -212,28 +199,6 @@ def test_stale_messages_change_nothing_at_the_drafter(message: DraftRequest | Le
     assert snapshot(station) == before
 
 
-def test_late_openings_do_not_reopen_finished_requests() -> None:
-    hub = drafter()
-    hub.handle(opening(0), 0.0)
-    run_all(hub)
-    hub.handle(Leave(0, 0), 0.0)
-    hub.handle(opening(0), 0.0)
-    assert not hub.sessions
-    assert run_all(hub) == []
-    assert hub.handle(opening(0, request=1), 0.0) == []
-    assert drafted(run_all(hub)) == [0]
-
-
-def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
-    """The target decodes alone by then: a session for it would never end."""
-    hub = drafter(admit=AtMost(1))
-    hub.handle(opening(0), 0.0)
-    assert isinstance(hub.handle(opening(1), 0.0)[0], Refusal)
-    hub.handle(Leave(0, 0), 0.0)
-    hub.handle(opening(1), 0.0)
-    assert not hub.sessions
-
-
 def test_a_finished_request_is_not_decoded_again() -> None:
     station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
     request = Join(0, 0, prompt_tokens=10, new_tokens=3)
@@ -271,17 +236,6 @@ def test_steps_of_ended_requests_leave_the_next_unchanged(steps_before: int) -> 
     assert ended(hub) == []
     assert hub.sessions[0].tail == 0
     assert run_all(hub) == [("prefill", 0), ("draft", 0)]
-
-
-def test_sessions_beyond_the_limit_are_refused_until_one_leaves() -> None:
-    hub = drafter(admit=AtMost(2))
-    assert [hub.handle(opening(tag), 0.0) for tag in (0, 1)] == [[], []]
-    refused = hub.handle(opening(2), 0.0)[0]
-    assert isinstance(refused, Refusal)
-    assert refused.tag == 2
-    hub.handle(Leave(0, 0), 0.0)
-    assert hub.handle(opening(3), 0.0) == []
-    assert set(hub.sessions) == {1, 3}
 
 
 def test_a_refused_target_finishes_alone() -> None:

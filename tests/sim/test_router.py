@@ -59,13 +59,6 @@ def test_repeated_and_late_messages_change_nothing() -> None:
         assert isinstance(route(station, event)[0], Ignored)
 
 
-def test_a_waiting_request_leaves_once() -> None:
-    station = RouterStation("router", 1, Central())
-    route(station, DraftRequest(0, 0, 1, 11, opening=True), View(0, 0, 1, 0.0), DraftRequest(1, 0, 1, 11, opening=True))
-    assert route(station, Leave(1, 0)) == []
-    assert isinstance(route(station, Leave(1, 0))[0], Ignored)
-
-
 def test_requests_wait_for_views() -> None:
     station = RouterStation("router", 1, Central())
     busy = DraftRequest(0, 0, 1, 11, opening=True)
