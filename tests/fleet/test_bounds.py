@@ -30,7 +30,9 @@ def numbers(tables: list[KeyTable]) -> Iterator[tuple[KeyTable, str, inspect.Int
                     yield table, field.encode_name, inspect.IntType(**BOUNDS) if table.struct is Shape else arm
 
 
-@pytest.mark.parametrize("table", OWN, ids=lambda table: table.title)
+@pytest.mark.parametrize(
+    "table", [t for t in OWN if "acceptance" not in t.struct.__module__], ids=lambda table: table.title
+)
 def test_reference_lists_the_bounds_of_every_number(table: KeyTable) -> None:
     for key in keys_of(table.struct):
         if any(word in key.facts["type"] for word in ("integer", "number")):
@@ -40,9 +42,9 @@ def test_reference_lists_the_bounds_of_every_number(table: KeyTable) -> None:
 def beyond(kind: inspect.IntType | inspect.FloatType) -> list[Any]:
     """Values just beyond the bounds of a number, and far beyond; counts of recordings have no upper bound."""
     below = kind.gt if kind.gt is not None else kind.ge - 1  # type: ignore[operator]  (one of them is there)
-    above = [kind.lt] if kind.lt is not None else [kind.le + 1] if kind.le is not None else []
+    above = kind.lt if kind.lt is not None else kind.le + 1 if kind.le is not None else 10**30
     far = [10**19, -(10**19), 10**30] if isinstance(kind, inspect.IntType) else [float("inf"), -float("inf"), 1e300]
-    return [below, *above, *far]
+    return [below, above, *(far if above != 10**30 else far[1:])]
 
 
 def within_lists(kind: inspect.Type, value: Any) -> Any:

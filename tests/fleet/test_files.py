@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.errors import InputError, OutputError
@@ -20,7 +20,8 @@ from tests.helpers.processes import ended, start
 ROOT = Path(__file__).parents[2]
 
 
-@given(st.lists(st.one_of(st.binary(), st.text()), min_size=1))
+@settings(max_examples=30)
+@given(st.lists(st.one_of(st.binary(), st.text()), min_size=1, max_size=4))
 def test_files_have_the_last_content_and_no_leftovers(
     tmp_path_factory: pytest.TempPathFactory, contents: list[bytes | str]
 ) -> None:
