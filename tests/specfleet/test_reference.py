@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs
 from specfleet.meaning.entries import (
+    all_entries,
     described_keys,
     explain,
     keys_of,
@@ -119,7 +121,8 @@ def test_a_word_is_explained(word: str) -> None:
     assert titles_of(word) >= FOUND[word]
 
 
-def test_every_metric_symbol_and_column_is_explained() -> None:
+def test_every_metric_symbol_and_column_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specfleet.meaning.entries.all_entries", cache(all_entries))
     of_glossary = {"metric": METRICS, "symbol": SYMBOLS}
     named = {kind: [one.name for one in entries] for kind, entries in of_glossary.items()}
     for kind, names in (named | {"column of the record table": list(Row._fields)}).items():
