@@ -34,22 +34,17 @@ def vidur_files(folder: str | None) -> dict[str, Path]:
 
 def vidur(folder: str | None) -> tuple[dict[str, list[PaperRow]], list[str]]:
     """Return the rows of each file that is there, and what to say of those that are not."""
-    found, rows = vidur_files(folder), {}
+    found, rows = vidur_files(folder), dict[str, list[PaperRow]]()
     if folder is not None and not Path(folder).is_dir():
         raise InputError(f"--data {folder}: no folder; it holds {', '.join(VIDUR.values())}, or some of them")
     for device, file in found.items():
         other = next(name for name in VIDUR if name != device)
-        rows[f"Vidur, operators of Llama-2-7B on {device}"] = [
-            row(
-                "operators of a layer, ms",
-                {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens},
-                "estimated",
-                1000 * sum(one.times_s.values()),
-                1000 * ours_s,
-            )
-            for one, ours_s in _crosswise(device, read_operators(file))
-            if one.tokens in SHOWN_TOKENS
-        ]
+        own = rows.setdefault(f"Vidur, operators of Llama-2-7B on {device}", [])
+        for one, ours_s in _crosswise(device, read_operators(file)):
+            if one.tokens in SHOWN_TOKENS:
+                case = {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens}
+                paper_s = sum(one.times_s.values())
+                own.append(row("operators of a layer, ms", case, "estimated", 1000 * paper_s, 1000 * ours_s))
     where = f"not in {folder}" if folder else "give --data FOLDER"
     return rows, [
         f"no measurements of Vidur for {device} ({name}: {where})"
@@ -182,17 +177,13 @@ def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "es
     """Return the rows of figure 3: plain decoding of copies of one prompt, the overhead of a step included."""
     one = placed_of(place)
     decode = StepTime(base_s=one.engine.step_s.value, roofline=roofline_of(one, alike=True))
-    return [
-        row(
-            "plain decoding, tokens/s",
-            {"place": place, "set": name, "batch": batch},
-            kind,
-            paper,
-            batch / decode.mean_s(1, CONTEXT.get(name, SHORT_CONTEXT), batch, batch - 1),
-        )
-        for name, by_batch in printed.items()
-        for batch, paper in by_batch.items()
-    ]
+    rows = []
+    for name, by_batch in printed.items():
+        for batch, paper in by_batch.items():
+            case = {"place": place, "set": name, "batch": batch}
+            ours = batch / decode.mean_s(1, CONTEXT.get(name, SHORT_CONTEXT), batch, batch - 1)
+            rows.append(row("plain decoding, tokens/s", case, kind, paper, ours))
+    return rows
 
 
 def _amusd(folder: str | None) -> list[PaperRow]:

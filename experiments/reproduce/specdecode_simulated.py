@@ -149,21 +149,6 @@ ASSUMED = [
 ]
 
 
-class Arm(NamedTuple):
-    """One way to decode a set at one batch: its walks, mean tokens drafted a row and round, and its times."""
-
-    walks: Walks
-    drafted: NDArray[np.float64]
-    profile: HardwareProfile
-
-    def tokens_per_s(self, batch: int) -> float:
-        """Mean throughput of the groups of copies."""
-        walks = self.walks
-        round_s = rounds_s(self.profile, walks.context, self.drafted, batch)
-        answer_s = prefills_s(self.profile, walks.prompts, batch) + walks.of_requests(round_s)
-        return float(np.mean(batch * walks.answers / answer_s))
-
-
 def specdecode_fig10(inputs: Inputs) -> Reproduction:
     """Figures 10 and 12: speed-up by set, drafter, depth and batch; `--data` has the recordings.
 
@@ -213,12 +198,18 @@ def _points(
     rows = []
     for batch, paper in zip(BATCHES, printed, strict=True):
         draft = head_draft() if method == "EAGLE-3" else _lookup(walks, drafted, sharing, batch)
-        speculative = Arm(walks, drafted, profile_with(draft))
-        alone = Arm(plain, np.zeros_like(plain.context), profile_with(StepTime()))
-        ours = speculative.tokens_per_s(batch) / alone.tokens_per_s(batch)
+        speculative = _tokens_per_s(walks, drafted, profile_with(draft), batch)
+        ours = speculative / _tokens_per_s(plain, np.zeros_like(plain.context), profile_with(StepTime()), batch)
         case = {"set": name, "drafter": method, "depth": depth, "B": batch}
         rows.append(row("speed-up", case, "identity", paper, ours))
     return rows
+
+
+def _tokens_per_s(walks: Walks, drafted: NDArray[np.float64], profile: HardwareProfile, batch: int) -> float:
+    """Mean throughput of groups of copies; `drafted`: mean tokens drafted for a row in each round."""
+    round_s = rounds_s(profile, walks.context, drafted, batch)
+    answer_s = prefills_s(profile, walks.prompts, batch) + walks.of_requests(round_s)
+    return float(np.mean(batch * walks.answers / answer_s))
 
 
 def profile_with(draft: StepTime) -> HardwareProfile:

@@ -171,9 +171,8 @@ def identity_rows() -> list[PaperRow]:
     for column, N in enumerate(N_COLUMNS):
         case = {"N": N, "source": "the paper's own columns"}
         rows.append(row("O against N O_i", case, "identity", THROUGHPUT[column], N * THROUGHPUT_PER_TARGET[column]))
-        rows.append(
-            row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], N * ROUNDS_PER_S_PER_TARGET[column])
-        )
+        targets = N * ROUNDS_PER_S_PER_TARGET[column]
+        rows.append(row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], targets))
     return rows
 
 
@@ -230,9 +229,8 @@ def starsd_table2(_inputs: Inputs) -> Reproduction:
     rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
     for N in (1, 3):
         ours = DRAFT_MS[2] * DRAFT_TOKEN_MS[N] / DRAFT_TOKEN_MS[2]
-        rows.append(
-            row("draft time, ms", {"N": N, "gap_ms": round(1000 * IDLE_GAP_S[N - 1], 1)}, "identity", DRAFT_MS[N], ours)
-        )
+        case = {"N": N, "gap_ms": round(1000 * IDLE_GAP_S[N - 1], 1)}
+        rows.append(row("draft time, ms", case, "identity", DRAFT_MS[N], ours))
     assumptions = [
         "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
         "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
@@ -248,15 +246,8 @@ def starsd_fig6(_inputs: Inputs) -> Reproduction:
         gap_s = IDLE_GAP_S[N - 1]
         ours = DRAFT_TOKEN_MS[3] * shipped.idle.slowdown(gap_s)
         kind = "predicted" if N == 2 else "fitted"
-        rows.append(
-            row(
-                "t_s, ms",
-                {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name},
-                kind,
-                DRAFT_TOKEN_MS[N],
-                ours,
-            )
-        )
+        case = {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name}
+        rows.append(row("t_s, ms", case, kind, DRAFT_TOKEN_MS[N], ours))
     assumptions = [
         (
             "the paper's figure 6 has no printed values: the shipped curve is flat up to 14 ms, where its text has "
@@ -277,10 +268,9 @@ def starsd_fig4(_inputs: Inputs) -> Reproduction:
     communication_s = distributed_s - colocated_s - draft_share_s
     paper = {"hardware": "RTX 4090 (paper)"}
     tokens_per_round = EAGLE_THROUGHPUT / EAGLE_ROUNDS_PER_S
+    excess_s = distributed_s - colocated_s
     rows = [
-        row(
-            "round excess of distribution, s", paper, "input", distributed_s - colocated_s, distributed_s - colocated_s
-        ),
+        row("round excess of distribution, s", paper, "input", excess_s, excess_s),
         row("of it slower drafting, s", paper, "fitted", None, draft_share_s),
         row("of it communication, s", paper, "fitted", None, communication_s),
         row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
