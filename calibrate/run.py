@@ -33,7 +33,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
-from engine.launch.processes import THREADS
+from engine.launch.bodies import THREADS
 from engine.node.build import load_target, new_drafter, new_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of

@@ -77,7 +77,7 @@ class ClientEnd:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
         self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
-        self.drafter, self.port, self.name = drafter, port, name
+        self.drafter, self.port, self.name = drafter, port, name.removeprefix("tcp://")
         self.calls_router = fleet.routed and role == "verifier"
         self.state = "calling"  # then "open", "rejected" or "closed"
         self.patience_s = patience_s
@@ -89,7 +89,6 @@ class ClientEnd:
         self.open: dict[int, int] = {}
         self.unanswered: dict[int, tuple[int, float]] = {}
         self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
-        self.peer_life = -1
         self.called_s = self.received_s = self.sent_s = -1e9
         self.taken_s: float | None = None  # since when its number has been taken
         self.bad = 0
@@ -187,7 +186,7 @@ class ClientEnd:
     def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:
             return []
-        self.state, self.peer_life, self.taken_s = "open", welcome.incarnation, None
+        self.state, self.taken_s = "open", None
         unsent, self.unsent = self.unsent, {}
         return [Opened(self.port), *(action for each in unsent.values() for action in self.send(*each, now_s))]
 

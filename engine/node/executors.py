@@ -120,10 +120,10 @@ class VerifyExecutor:
         self,
         target: Target,
         streams: Streams,
+        retransmit: Retransmit,
         sends_hidden: bool = False,
         signals: bool = False,
         rejoins: bool = False,
-        retransmit: Retransmit | None = None,
     ) -> None:
         self.target = target
         self.streams = streams
@@ -144,8 +144,7 @@ class VerifyExecutor:
             self.open_requests[event.tag] = event
         elif isinstance(event, Draft):
             self.pending.append(event.tag, content)
-            if self.retransmit is not None:
-                self.retransmit.acknowledge(event.tag, event.epoch)
+            self.retransmit.acknowledge(event.tag, event.epoch)
         elif isinstance(event, Overdue):
             self.pending.forget(event.tag)
 
@@ -186,11 +185,7 @@ class VerifyExecutor:
         if not isinstance(message, DraftRequest):
             return NOTHING
         verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
-        said = (
-            1
-            if self.retransmit is None
-            else self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
-        )
+        said = self.retransmit.tokens(message)
         hidden = None
         if self.sends_hidden:
             states = self._states_before(message) if message.opening else verdict.committed_hidden
@@ -216,5 +211,4 @@ class VerifyExecutor:
         self.pending.forget(tag)
         self.verdicts.pop(tag, None)
         self.states.pop(tag, None)
-        if self.retransmit is not None:
-            self.retransmit.forget(tag)
+        self.retransmit.forget(tag)

@@ -8,6 +8,7 @@ import numpy as np
 from engine.net.content import NOTHING, Content
 from fleet.policies.outcome import Outcome
 from fleet.scenario.resolved import Fleet
+from fleet.stations.messages import DraftRequest
 
 
 class PendingDrafts:
@@ -68,16 +69,17 @@ class Retransmit:
         overlap = fleet.verifiers.overlap
         self.active = bool(getattr(overlap, "busy", False)) and fleet.verifiers.patience.patience_s > 0
 
-    def tokens(self, tag: int, epoch: int, base: int, opening: bool) -> int:
+    def tokens(self, request: DraftRequest) -> int:
         """Return how many of the last committed tokens a request contains; all if it opens its session."""
-        if opening:
-            self.unanswered[tag] = {epoch: base}
+        base = request.base
+        if request.opening:
+            self.unanswered[request.tag] = {request.epoch: base}
             return base
         if not self.active:
             return 1
-        unanswered = self.unanswered.setdefault(tag, {})
+        unanswered = self.unanswered.setdefault(request.tag, {})
         since = min(unanswered.values(), default=base - 1)
-        unanswered[epoch] = base
+        unanswered[request.epoch] = base
         return base - since
 
     def acknowledge(self, tag: int, epoch: int) -> None:

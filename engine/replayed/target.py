@@ -142,6 +142,6 @@ class ReplayedTarget:
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
-        count = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
+        count = self.retransmit.tokens(request)
         content = self.answers.content_of(request)
         return Content([0] * count) if count > len(content.tokens) else content

@@ -76,16 +76,15 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and a client without an allowed key is refused.
     """
-    from engine.launch.by_hand import serve_drafter
-    from engine.launch.shown import ShowOptions
-    from engine.net.keys import server_keys
+    from engine.launch.by_hand import ShowOptions, serve_drafter
+    from engine.net.keys import read_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
-    own = None if key is None or allowed is None else server_keys(key, allowed)
+    own = None if key is None or allowed is None else read_keys(key, allowed=allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     fleet = resolve(chosen)
@@ -114,10 +113,9 @@ def router(
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
     needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
     """
-    from engine.launch.by_hand import serve_router
-    from engine.launch.shown import ShowOptions
+    from engine.launch.by_hand import ShowOptions, serve_router
     from engine.net.addresses import addresses_of
-    from engine.net.keys import client_keys
+    from engine.net.keys import read_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
@@ -130,7 +128,7 @@ def router(
     addresses = addresses_of("--drafters", drafters)
     own = None
     if key is not None and server_key is not None:
-        own = client_keys(key, _server_keys(server_key, addresses), allowed)
+        own = read_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
@@ -161,10 +159,9 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
-    from engine.launch.by_hand import serve_verifier
-    from engine.launch.shown import ShowOptions
+    from engine.launch.by_hand import ShowOptions, serve_verifier
     from engine.net.addresses import addresses_of, targets_of
-    from engine.net.keys import client_keys
+    from engine.net.keys import read_keys
     from experiments.watching.line import tokens_of
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
@@ -173,7 +170,7 @@ def verifier(
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
     addresses = addresses_of("--connect", connect)
-    own = None if key is None or server_key is None else client_keys(key, _server_keys(server_key, addresses))
+    own = None if key is None or server_key is None else read_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
     targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
     tokens = tokens_of(fleet, targets)

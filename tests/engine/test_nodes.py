@@ -21,7 +21,7 @@ from fleet.policies.outcome import Outcome
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
-from fleet.stations.build import drafter_station, join_of, verifier_station
+from fleet.stations.build import drafter_station, verifier_station
 from fleet.stations.messages import StationEvent
 from fleet.times.step import Step
 from tests.helpers.threads import Threads
@@ -35,7 +35,7 @@ def toy_drafter(fleet: Fleet, port: int = 0) -> tuple[Node, int]:
     sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=max_bytes(fleet))
     connections = ConnectionTable(ServerEnd(fleet, time.time_ns()))
     station = RecordedStation(drafter_station(fleet), "replayed")
-    return Node(station, ToyDrafter(), connections, sockets), sockets.bound_port
+    return Node(fleet, station, ToyDrafter(), connections, sockets), sockets.bound_port
 
 
 class Noticing(ToyTarget):
@@ -52,12 +52,12 @@ class Noticing(ToyTarget):
 
 
 def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
-    users = {target: (join_of(fleet, target, request) for request in requests_of(fleet, target))}
     address = f"tcp://127.0.0.1:{port}"
     connections = ConnectionTable(clients={0: ClientEnd(fleet, target, time.time_ns(), name=address)})
     sockets = Sockets(connect={0: address}, max_bytes=max_bytes(fleet))
     station = RecordedStation(verifier_station(fleet, target), "replayed")
-    return Node(station, executor or ToyTarget(), connections, sockets, users)
+    requests = {target: list(requests_of(fleet, target))}
+    return Node(fleet, station, executor or ToyTarget(), connections, sockets, requests)
 
 
 def outputs_of(node: Node) -> dict[int, list[int]]:
@@ -158,7 +158,7 @@ def test_a_target_with_another_scenario_is_rejected() -> None:
 def test_an_unanswered_address_is_reported() -> None:
     node = toy_target(FLEET, 0, 9)
     node.open()
-    with pytest.raises(InputError, match=r"no drafter answered at tcp://127.0.0.1:9 within 0.1 s"):
+    with pytest.raises(InputError, match=r"no drafter answered at 127.0.0.1:9 within 0.1 s"):
         node.wait_for_welcomes(0.1)
 
 
@@ -178,7 +178,7 @@ def test_a_wait_for_a_drafter_is_reported_once() -> None:
         drafter, _ = toy_drafter(FLEET, port)
         drafter.open()
         waiting.result()
-    assert lines == [f"waits for a drafter at tcp://127.0.0.1:{port}"]
+    assert lines == [f"waits for a drafter at 127.0.0.1:{port}"]
     node.close()
     drafter.close()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
-from engine.launch.status_cache import StatusCache
+from engine.launch.watched import StatusCache
 from engine.net.actions import LEASE_S, Action, Cut, Send
 from engine.net.asking import Asker
 from engine.net.client import ClientEnd

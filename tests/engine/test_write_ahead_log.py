@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.launch.supervisor import first_life
 from engine.net.links import LossyLinks, lossy_links
 from engine.node.write_ahead_log import (
     FIRST,
     Life,
     WriteAheadLog,
+    first_life,
     note_finished,
     open_log,
     read_log,

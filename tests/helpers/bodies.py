@@ -2,7 +2,7 @@
 
 import os
 
-from engine.launch.launcher_pipe import LauncherPipe
+from engine.launch.bodies import LauncherPipe
 
 
 def reports_much(pipe: LauncherPipe, number: int) -> str:
