@@ -144,7 +144,7 @@ class ClientEnd:
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s, self.bad = now_s, 0  # a server that is gone does not answer at once
         sessions, self.open, self.unanswered = self.open, {}, {}
-        lost = Lost(self.port, f"{self.name} {reason}")
+        lost = Lost(f"{self.name} {reason}")
         refused = {} if self.watched else sessions
         return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in refused.items())]
 
@@ -188,7 +188,7 @@ class ClientEnd:
             return []
         self.state, self.taken_s = "open", None
         unsent, self.unsent = self.unsent, {}
-        return [Opened(self.port), *(action for each in unsent.values() for action in self.send(*each, now_s))]
+        return [Opened(), *(action for each in unsent.values() for action in self.send(*each, now_s))]
 
     def _denied(self, denied: Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:
@@ -202,7 +202,7 @@ class ClientEnd:
         if self.state != "calling":
             return []
         self.state = "rejected"
-        return [Rejected(self.port, f"{self.name}: {reason}")]
+        return [Rejected(f"{self.name}: {reason}")]
 
     def _overdue(self, now_s: float) -> list[Action]:
         """Refuse requests without a draft for too long, and close their sessions at the drafter."""

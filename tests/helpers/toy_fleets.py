@@ -18,7 +18,7 @@ from fleet.scenario.faults import Change, moments
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import drafter_station, joins_of, router_station, station_named, verifier_station
+from fleet.stations.build import drafter_station, join_of, router_station, station_named, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Message, Overdue, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
@@ -175,7 +175,7 @@ class ToyFleet:
         client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
         left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
-        users = {tag: joins_of(fleet, tag, own) for tag, own in left.items() if own}
+        users = {tag: (join_of(fleet, tag, request) for request in own) for tag, own in left.items() if own}
         lives.append(TailTarget(fleet))
         self._node(name, verifier_station(fleet, target), lives[-1], connections, users)
 
