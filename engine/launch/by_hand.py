@@ -11,13 +11,11 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-import msgspec
 import torch
 
 from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import THREADS
-from engine.launch.placement import model_device
 from engine.launch.runnable import check_by_hand
 from engine.launch.watched import StatusCache, Watch, Watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
@@ -27,7 +25,6 @@ from engine.node.capacity import largest_vocabulary, with_positions
 from engine.node.drafter import drafter_node
 from engine.node.node import Node, Site
 from engine.node.observer import observed
-from engine.node.power import Device, Meter, meter_of
 from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
@@ -38,7 +35,6 @@ from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.files import check_writable
 from fleet.interrupts import ENDING, Interrupted
-from fleet.records.power import curves_of, energy_line, write_samples
 from fleet.records.run import make_run, write_run
 from fleet.scenario.links import with_links_of_hosts
 from fleet.scenario.resolve import resolve
@@ -51,16 +47,6 @@ Say = Callable[[str], None]
 AnyNode = Node | ReplayedFleet
 
 
-class ShowOptions(msgspec.Struct, frozen=True):
-    """How a node is shown. `watch` is called with its counters; `power` is a file for samples of its device."""
-
-    watch: Watch | None = None
-    power: Path | None = None
-
-
-NOTHING = ShowOptions()
-
-
 def serve_drafter(
     scenario: Scenario,
     host: str,
@@ -68,11 +54,12 @@ def serve_drafter(
     out: Path | None,
     keys: Keys | None = None,
     number: int = 0,
-    options: ShowOptions = NOTHING,
+    watch: Watch | None = None,
 ) -> None:
     """Draft for every target that connects, until a signal: then write the records, and raise Interrupted.
 
-    `number`: of the drafter in the fleet, from 0.
+    - `number`: of the drafter in the fleet, from 0.
+    - `watch`: is called with the node's counters, twice a second and at the end.
     """
     check_bind_host(host, keys)
     fleet = _resolved(scenario)
@@ -83,11 +70,11 @@ def serve_drafter(
     say = partial(_say_of, f"drafter {number + 1}" if fleet.drafters.count > 1 else "drafter")
     site = Site(f"tcp://{host}", keys, say, Life(port=port))
     if fleet.drafters.kind == "replayed":
-        node, what, device = replayed_drafter_node(fleet, number, site), "replayed", None
+        node, what = replayed_drafter_node(fleet, number, site), "replayed"
     else:
-        node, what, device = drafter_node(fleet, number, site=site), f"model {fleet.drafters.model}", model_device()
+        node, what = drafter_node(fleet, number, site=site), f"model {fleet.drafters.model}"
     serves = f"{what}, depth {fleet.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
-    _serve(node, scenario, serves, out, options, device, say)
+    _serve(node, scenario, serves, out, watch, say)
 
 
 def serve_router(
@@ -97,7 +84,7 @@ def serve_router(
     port: int,
     out: Path | None,
     keys: Keys | None = None,
-    options: ShowOptions = NOTHING,
+    watch: Watch | None = None,
 ) -> None:
     """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal; as `serve_drafter`.
 
@@ -117,7 +104,7 @@ def serve_router(
     site = Site(f"tcp://{host}", keys, say, Life(port=port))
     node = router_node(fleet, addresses, largest_vocabulary(fleet), site)
     say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
-    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, options, None, say)
+    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, watch, say)
 
 
 def serve_verifier(
@@ -126,7 +113,7 @@ def serve_verifier(
     targets: Sequence[int],
     out: Path | None,
     keys: Keys | None = None,
-    options: ShowOptions = NOTHING,
+    watch: Watch | None = None,
 ) -> dict[int, list[int]]:
     """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
 
@@ -149,7 +136,7 @@ def serve_verifier(
     else:
         node = verifier_node(fleet, targets[0], prompts_of(fleet), addresses, site=site)
     begins = f"drafts come from {shown(list(addresses.values()))}" if addresses else ""
-    _serve(node, scenario, begins, out, options, None if replayed else model_device(), say)
+    _serve(node, scenario, begins, out, watch, say)
     return node.outputs
 
 
@@ -158,14 +145,12 @@ def _serve(
     scenario: Scenario,
     begins: str,
     out: Path | None,
-    options: ShowOptions,
-    device: Device | None,
+    watch: Watch | None,
     say: Say,
 ) -> None:
     """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
 
-    - `begins`: a line for its user when it begins.
-    - `device`: of its model; None if it has none.
+    `begins`: a line for its user when it begins.
     """
     node.open()
     node.wait_for_welcomes(PATIENCE_S)
@@ -173,7 +158,7 @@ def _serve(
         if begins:
             say(begins)
         zero_s = now_s()
-        with _shown(node, zero_s, options, device, say):
+        with _shown(node, zero_s, watch):
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")
@@ -186,32 +171,15 @@ def _serve(
 
 
 @contextmanager
-def _shown(node: AnyNode, zero_s: float, options: ShowOptions, device: Device | None, say: Say) -> Iterator[None]:
+def _shown(node: AnyNode, zero_s: float, watch: Watch | None) -> Iterator[None]:
     """Show a node while it serves."""
-    watched = Watched(node.fleet, options.watch)
+    watched = Watched(node.fleet, watch)
     if node.server is not None:
         name = "".join(worker.recorded.station.name for worker in node.workers)
         node.server.status = StatusCache(watched.counters, name).page
-    meter = None if options.power is None else _meter(device, say)
-    with observed(node.stations, zero_s, watched.take, meter, node.workers) as samples:
+    with observed(node.stations, zero_s, watched.take):
         yield
     watched.end()
-    if options.power is not None and samples:
-        write_samples(samples, options.power)
-        curves = curves_of(samples)
-        say(energy_line(curves, watched.counters.committed) if curves else "its device tells neither energy nor power")
-        say(f"samples of its device: {options.power}")
-
-
-def _meter(device: Device | None, say: Say) -> Meter | None:
-    """Return the meter of a device, or None with the reason in one line."""
-    if device is None:
-        say("replayed, on no device: energy was not measured")
-        return None
-    meter, reason = meter_of(device)
-    if meter is None:
-        say(reason)
-    return meter
 
 
 @contextmanager

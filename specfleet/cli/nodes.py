@@ -11,7 +11,6 @@ from specfleet.cli.options import (
     Changes,
     MetricsHost,
     MetricsPort,
-    Power,
     RunFile,
     ScenarioFile,
     folder_option,
@@ -67,7 +66,6 @@ def drafter(
     allowed: Allowed = None,
     changes: Changes = None,
     out: RunFile = None,
-    power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
@@ -76,7 +74,7 @@ def drafter(
     It ends with Ctrl-C, and then writes its records. Other hosts reach it only with --key and --allowed; then every
     message is encrypted, and a client without an allowed key is refused.
     """
-    from engine.launch.by_hand import ShowOptions, serve_drafter
+    from engine.launch.by_hand import serve_drafter
     from engine.net.keys import read_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
@@ -90,7 +88,7 @@ def drafter(
     fleet = resolve(chosen)
     name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
     with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
-        serve_drafter(chosen, where, port, out, own, number - 1, ShowOptions(watch, power))
+        serve_drafter(chosen, where, port, out, own, number - 1, watch)
 
 
 def router(
@@ -113,7 +111,7 @@ def router(
     Targets connect to it instead of the drafters. It ends with Ctrl-C, and then writes its records. Between hosts it
     needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
     """
-    from engine.launch.by_hand import ShowOptions, serve_router
+    from engine.launch.by_hand import serve_router
     from engine.net.addresses import addresses_of
     from engine.net.keys import read_keys
     from fleet.scenario.reading import scenario_of
@@ -132,7 +130,7 @@ def router(
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
-        serve_router(chosen, addresses, where, port, out, own, ShowOptions(watch))
+        serve_router(chosen, addresses, where, port, out, own, watch)
 
 
 def verifier(
@@ -151,7 +149,6 @@ def verifier(
     server_key: ServerKey = None,
     changes: Changes = None,
     out: RunFile = None,
-    power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
@@ -159,7 +156,7 @@ def verifier(
 
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
-    from engine.launch.by_hand import ShowOptions, serve_verifier
+    from engine.launch.by_hand import serve_verifier
     from engine.net.addresses import addresses_of, targets_of
     from engine.net.keys import read_keys
     from experiments.watching.line import tokens_of
@@ -175,7 +172,7 @@ def verifier(
     targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
     tokens = tokens_of(fleet, targets)
     with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
-        serve_verifier(chosen, addresses, targets, out, own, ShowOptions(watch, power))
+        serve_verifier(chosen, addresses, targets, out, own, watch)
 
 
 def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:
