@@ -27,7 +27,7 @@ from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
 from engine.node.write_ahead_log import Life, Recovered, first_life
-from engine.replayed.continuations import continuations_of
+from engine.replayed.continuations import texts_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.acceptance.token import Token
@@ -101,7 +101,7 @@ def serve(
         with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
             launch = Launch(fleet, Path(folder), take, device)
             try:
-                left = launch.run(_texts(fleet, continuations_folder))
+                left = launch.run(texts_of(fleet, continuations_folder))
             finally:
                 end_all(launch.nodes)
         served, nodes, gpus = Served(left.log, left.outputs, launch.fleet), launch.nodes, len(visible_gpus())
@@ -251,10 +251,3 @@ class Launch:
         """The file that stations of a time-sliced device lock around each step."""
         shared = self.fleet.devices.get(device)
         return self.folder / device if shared is not None and shared.sharing == "turns" else None
-
-
-def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
-    """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters."""
-    if fleet.verifiers.kind != "replayed":
-        return prompts_of(fleet)
-    return [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, continuations_folder)

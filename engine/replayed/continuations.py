@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,13 @@ from fleet.files import write_file
 from fleet.scenario.resolved import Fleet
 
 BATCH = 16  # prompts decoded side by side
+
+
+def texts_of(fleet: Fleet, cache_folder: Path) -> Sequence[Any]:
+    """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters."""
+    if fleet.verifiers.kind != "replayed":
+        return prompts_of(fleet)
+    return [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, cache_folder)
 
 
 def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:

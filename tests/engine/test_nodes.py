@@ -128,20 +128,6 @@ def test_a_node_stopped_during_a_step_ends_after_it() -> None:
     assert node.worker.recorded.log.count("done") == 1
 
 
-@pytest.mark.slow
-def test_a_target_with_a_taken_number_is_rejected() -> None:
-    drafter = toy_drafter(FLEET)
-    drafter.open()
-    first, second = (toy_target(FLEET, 0, drafter.port) for _ in range(2))
-    first.open()
-    first.wait_for_welcomes(PATIENCE_S)
-    second.open()
-    with pytest.raises(InputError, match=r"verifier 1 is connected already; give each a number of its own$"):
-        second.wait_for_welcomes(PATIENCE_S)
-    first.close()
-    drafter.close()
-
-
 def test_a_target_with_another_scenario_is_rejected() -> None:
     drafter = toy_drafter(toy_fleet(drafters={"depth": 3}))
     drafter.open()
