@@ -1,7 +1,7 @@
 """Runs a scenario on this host's engine: starts its nodes as processes, and collects their logs."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,9 @@ from engine.node.colocated import serve_colocated
 from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node, Served, Site
 from engine.node.observer import Observed, Report
-from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
-from engine.node.write_ahead_log import Life, Recovered, first_life
+from engine.node.write_ahead_log import FIRST, Life
 from engine.replayed.continuations import texts_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
@@ -34,7 +33,7 @@ from fleet.acceptance.token import Token
 from fleet.records.power import curves_of
 from fleet.records.run import Run, make_run
 from fleet.records.samples import PowerSample
-from fleet.scenario.faults import NodeFault
+from fleet.scenario.faults import Kill, NodeFault
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -76,53 +75,39 @@ def serve(
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
     killed.
     """
-    fleet = with_positions(resolve(scenario))
+    fleet = resolve(scenario)
     check_can_run(fleet)
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
+    fleet = with_positions(fleet)
     accounts = accounts_of(fleet)
     if fleet.batch is not None:
         check_room(fleet, accounts, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    gpus = visible_gpus()
     crowded = crowding(fleet)
     if crowded:
         report(f"note: {crowded}")
     for account in accounts:
         report(f"cache of {account_line(account)}")
     device = measured_device(fleet, report) if power else ""
+    gpu_of = gpus_of(fleet, gpus)
+    texts = texts_of(fleet, continuations_folder)
     watched = None if watch is None else Watched(fleet, watch)
-    take = None if watched is None else watched.take
+    launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
     shared = fleet.devices.get(fleet.verifiers.device)
-    gpus = 0
     if fleet.batch is not None:
-        served, nodes = _alone("batch", partial(serve_batch, fleet, prompts_of(fleet), signals), take, device)
+        served = launch.run_alone("batch", partial(serve_batch, fleet, texts, signals))
     elif shared is not None and shared.sharing == "one-process":
-        served, nodes = _alone("co-located", partial(serve_colocated, fleet, prompts_of(fleet)), take, device)
+        served = launch.run_alone("co-located", partial(serve_colocated, fleet, texts))
     else:
-        with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
-            launch = Launch(fleet, Path(folder), take, device)
-            try:
-                left = launch.run(texts_of(fleet, continuations_folder))
-            finally:
-                end_all(launch.nodes)
-        served, nodes, gpus = Served(left.log, left.outputs, launch.fleet), launch.nodes, len(visible_gpus())
+        served = launch.run()
     if watched is not None:
         watched.end()
-    run = make_run(scenario, "engine", served.log, served.fleet, gpus)
-    samples = tuple(sample for node in nodes for sample in node.samples)
+    run = make_run(scenario, "engine", served.log, served.fleet, len(gpus) if launch.places else 0)
+    samples = tuple(sample for node in launch.nodes for sample in node.samples)
     if samples:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))
     return EngineRun(run, served.outputs, served.signals, samples)
-
-
-def _alone(
-    name: str, whole: Callable[[Observed], Served], watch: Report | None, power: str
-) -> tuple[Served, list[NodeProcess]]:
-    """Run all of a scenario in one process; return what that has served, and the process."""
-    node = NodeProcess(name, whole_body, whole, watch=watch, power=power)
-    try:
-        return node.receive(), [node]
-    finally:
-        node.end()
 
 
 def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None) -> tuple[str, Callable[..., Node]]:
@@ -133,119 +118,137 @@ def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None)
     return name, partial(drafter_node, fleet, number, lock_file)
 
 
+class Planned(msgspec.Struct, frozen=True):
+    """A process to start.
+
+    - `station`: its name in faults; empty if the process has several stations.
+    - `make(site)`: makes its node. `light`: see `NodeProcess`.
+    - `replayed`: whether it has no model. `first`: whether it measures the device of its model, if it has one.
+    - `ends`: whether it ends by itself, when its requests are done.
+    """
+
+    station: str
+    name: str
+    make: Callable[..., Any]
+    replayed: bool = False
+    light: bool = False
+    first: bool = False
+    ends: bool = False
+
+
 class Launch:
     """The processes of a run on this host.
 
     - `fleet`: with the admission of its first drafter, once that has started.
-    - `folder`: files of the run: locks of devices, and logs of processes that a fault kills.
+    - `texts`: the prompts of real targets, or the continuations of replayed ones.
+    - `gpu_of`: the GPU of each station that has one of its own.
     - `watch`: is called with the reports of all nodes. `power`: the measured device.
+    - `nodes`: all processes, of all lives.
     """
 
-    def __init__(self, fleet: Fleet, folder: Path, watch: Report | None, power: str) -> None:
+    def __init__(
+        self, fleet: Fleet, texts: Sequence[Any], gpu_of: Mapping[str, str], watch: Report | None, power: str
+    ) -> None:
         self.fleet = fleet
-        self.folder = folder
+        self.texts = texts
+        self.gpu_of = gpu_of
         self.watch = watch
         self.power = power
-        self.gpus = gpus_of(fleet, visible_gpus())
+        self.folder = Path()  # of the run: locks of devices, and logs of processes that a fault kills
+        self.addresses: dict[int, str] = {}  # that targets connect to
         self.places: list[ProcessLives] = []
+        self.nodes: list[NodeProcess] = []
 
-    @property
-    def nodes(self) -> list[NodeProcess]:
-        """All processes, of all lives."""
-        return [node for place in self.places for node in place.nodes]
+    def run_alone(self, name: str, whole: Callable[[Observed], Served]) -> Served:
+        """Run all of a scenario in one process; return what it has served."""
+        self.nodes.append(NodeProcess(name, whole_body, whole, watch=self.watch, power=self.power))
+        try:
+            served: Served = self.nodes[0].receive()
+        finally:
+            end_all(self.nodes)
+        return served
 
-    def run(self, texts: Sequence[Any]) -> Recovered:
-        """Start all processes, let them begin at one time zero, and return their rows and texts.
+    def run(self) -> Served:
+        """Start all processes, let them begin at one time zero, and return what they have served."""
+        with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
+            self.folder = Path(folder)
+            try:
+                for wave in self._waves():
+                    for place in [self._start(planned) for planned in wave]:
+                        self._ready(place)
+                zero_s = now_s() + HEAD_START_S
+                for place in self.places:
+                    place.node.send(zero_s)
+                    place.state = "serving"
+                left = Supervisor(self.places, self.fleet.faults, zero_s).run()
+            finally:
+                end_all(self.nodes)
+        return Served(left.log, left.outputs, self.fleet)
 
-        `texts`: the prompts of real targets, or the continuations of replayed ones.
-        """
-        addresses = self._start_drafters()
+    def _waves(self) -> Iterator[list[Planned]]:
+        """Yield the processes to start together, each time once all earlier ones are ready."""
+        M, drafters, verifiers = self.fleet.drafters.count, self.fleet.drafters, self.fleet.verifiers
+        lock_file = self._lock_file(drafters.device)
+        for numbers in ([0], range(1, M)) if M else ():  # others load their models once the first is ready
+            replayed = drafters.kind == "replayed"
+            yield [
+                Planned(
+                    self.fleet.drafter_name(number), *process_of_drafter(self.fleet, number, lock_file),
+                    replayed=replayed, light=replayed, first=number == 0,
+                )
+                for number in numbers
+            ]  # fmt: skip
         fleet = self.fleet
-        real = fleet.verifiers.kind != "replayed"
+        real = verifiers.kind != "replayed"
         hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
-        every = range(fleet.verifiers.count)
+        every = range(verifiers.count)
         alone = [target for target in every if real or verifier_name(target) in hit]
         if fleet.routed and alone:
-            router = partial(router_node, fleet, addresses, largest_vocabulary(fleet))
-            addresses = {0: self._address(self._begin(ROUTER, "router", router))}
+            yield [Planned(ROUTER, "router", partial(router_node, fleet, self.addresses, largest_vocabulary(fleet)))]
         others = [] if real else [target for target in every if target not in alone]
-        for numbers in [*([target] for target in alone), *([others] if others else [])]:
-            self._start_targets(numbers, texts, addresses)
-        for place in self.places:
-            if place.ends:
-                self._ready(place)
-        zero_s = now_s() + HEAD_START_S
-        for place in self.places:
-            place.node.send(zero_s)
-            place.state = "serving"
-        return Supervisor(self.places, fleet.faults, zero_s).run()
+        yield [self._targets(numbers) for numbers in [*([target] for target in alone), *([others] if others else [])]]
 
-    def _start_drafters(self) -> dict[int, str]:
-        """Start all drafters; return their addresses. The others load their models once the first is ready."""
-        M, addresses = self.fleet.drafters.count, {}
-        for numbers in ([0], range(1, M)) if M else ():
-            started = {number: self._start_drafter(number) for number in numbers}
-            for number, place in started.items():
-                addresses[number] = self._address(place)
-        return addresses
+    def _targets(self, numbers: list[int]) -> Planned:
+        """Plan a process of targets: of one if it is real."""
+        fleet, number = self.fleet, numbers[0]
+        station = verifier_name(number) if len(numbers) == 1 else ""
+        first = number == 0 and not fleet.drafters.count
+        if fleet.verifiers.kind == "replayed":
+            name = "replayed targets" if len(numbers) > 1 else f"replayed target {number + 1}"
+            make = partial(ReplayedFleet, fleet, self.addresses, numbers, self.texts)
+            return Planned(station, name, make, True, fleet.drafters.kind == "replayed", first, ends=True)
+        lock_file = self._lock_file(fleet.verifiers.device)
+        real = partial(verifier_node, fleet, number, self.texts, self.addresses, lock_file)
+        return Planned(station, f"target {number + 1}", real, first=first, ends=True)
 
-    def _start_drafter(self, number: int) -> ProcessLives:
-        fleet, replayed = self.fleet, self.fleet.drafters.kind == "replayed"
-        name, make = process_of_drafter(fleet, number, self._lock_file(fleet.drafters.device))
-        return self._begin(fleet.drafter_name(number), name, make, replayed, replayed, number == 0)
-
-    def _start_targets(self, numbers: list[int], texts: Sequence[Any], addresses: dict[int, str]) -> None:
-        """Start a process of targets: of one if it is real."""
-        fleet, first = self.fleet, numbers[0]
-        station = verifier_name(first) if len(numbers) == 1 else ""
-        replayed = fleet.verifiers.kind == "replayed"
-        if replayed:
-            name = "replayed targets" if len(numbers) > 1 else f"replayed target {first + 1}"
-            make: Callable[..., Any] = partial(ReplayedFleet, fleet, addresses, numbers, texts)
-        else:
-            name, lock_file = f"target {first + 1}", self._lock_file(fleet.verifiers.device)
-            make = partial(verifier_node, fleet, first, texts, addresses, lock_file)
-        light = replayed and fleet.drafters.kind == "replayed"
-        self._begin(station, name, make, replayed, light, first == 0 and not fleet.drafters.count, ends=True)
-
-    def _begin(
-        self,
-        station: str,
-        name: str,
-        make: Callable[..., Any],
-        replayed: bool = False,
-        light: bool = False,
-        first: bool = False,
-        ends: bool = False,
-    ) -> ProcessLives:
-        """Start the first process of a place, with the node that `make` returns.
-
-        `first`: whether it measures the device of its model; `replayed`, `light`, `ends`: see `ProcessLives` and
-        `NodeProcess`.
-        """
-        options: dict[str, Any] = {"light": light, "gpu": self.gpus.get(station, "")}
+    def _start(self, planned: Planned) -> ProcessLives:
+        """Start the first process of a place; with a write-ahead log if a fault kills it."""
+        station, options = planned.station, {"light": planned.light, "gpu": self.gpu_of.get(planned.station, "")}
         if station != ROUTER:
-            options |= {"watch": self.watch, "power": self.power if first and not replayed else ""}
+            options |= {"watch": self.watch, "power": self.power if planned.first and not planned.replayed else ""}
 
         def start(life: Life) -> NodeProcess:
-            return NodeProcess(name, node_body, partial(make, site=Site(life=life)), **options)
+            make = partial(planned.make, site=Site(life=life))
+            self.nodes.append(NodeProcess(planned.name, node_body, make, **options))
+            return self.nodes[-1]
 
-        life = first_life(station, self.fleet.faults, self.folder)
-        place = ProcessLives(station, "replayed" if replayed else "real", start, ends, life, [start(life)])
+        dies = any(isinstance(fault, Kill) and fault.node == station for fault in self.fleet.faults)
+        life = Life(wal=self.folder / f"{station}.1.wal") if dies else FIRST
+        place = ProcessLives(
+            station, "replayed" if planned.replayed else "real", start, planned.ends, life, start(life)
+        )
         self.places.append(place)
         return place
 
-    def _address(self, place: ProcessLives) -> str:
-        """Wait until the process of a server is ready; return its address, which its later lives keep."""
-        port, fleet = self._ready(place)
-        if place.station != ROUTER:
-            self.fleet = fleet
+    def _ready(self, place: ProcessLives) -> None:
+        """Wait until a process is ready; keep the address of a server, which its later lives keep, too."""
+        port, fleet = place.node.receive([each.node for each in self.places])
         place.life = msgspec.structs.replace(place.life, port=port)
-        return f"{LOOPBACK}:{port}"
-
-    def _ready(self, place: ProcessLives) -> Any:
-        """Wait until a process is ready; return what it sends."""
-        return place.node.receive([each.node for each in self.places])
+        if place.station == ROUTER:
+            self.addresses = {0: f"{LOOPBACK}:{port}"}
+        elif not place.ends:
+            self.fleet = fleet
+            self.addresses[len(self.addresses)] = f"{LOOPBACK}:{port}"
 
     def _lock_file(self, device: str) -> Path | None:
         """The file that stations of a time-sliced device lock around each step."""

@@ -27,7 +27,7 @@ class ProcessLives:
     - `station`: its name in faults; empty if the process has several stations.
     - `start(life)`: starts the next life, which reports that it is ready and waits for time zero.
     - `ends`: whether it ends by itself, when its requests are done.
-    - `life`: the last one. `nodes`: the processes of all lives, in order.
+    - `life`, `node`: the last one, and its process.
     - `recovered`: rows and texts of all lives.
     """
 
@@ -36,14 +36,9 @@ class ProcessLives:
     start: Callable[[Life], NodeProcess]
     ends: bool
     life: Life
-    nodes: list[NodeProcess]
+    node: NodeProcess
     state: State = "starting"
     recovered: Recovered = field(default_factory=lambda: Recovered([], {}))
-
-    @property
-    def node(self) -> NodeProcess:
-        """The process of the last life."""
-        return self.nodes[-1]
 
     @property
     def goes(self) -> bool:
@@ -133,7 +128,7 @@ class Supervisor:
         )
         place.state = "dead"
         if place.life.back_s:  # so that its model is loaded in time
-            place.nodes.append(place.start(place.life))
+            place.node = place.start(place.life)
             place.state = "starting"
 
     def _stop(self, place: ProcessLives) -> None:

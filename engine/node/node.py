@@ -32,6 +32,10 @@ from fleet.stations.messages import Finished, Ignored, Instruction, Restarted
 LOOPBACK = "tcp://127.0.0.1"
 
 
+def say_nothing(_line: str) -> None:
+    """Print no lines, as nodes of a launcher."""
+
+
 class Site(msgspec.Struct, frozen=True):
     """Where a node runs.
 
@@ -42,7 +46,7 @@ class Site(msgspec.Struct, frozen=True):
 
     address: str = LOOPBACK
     keys: Keys | None = None
-    say: Callable[[str], None] = lambda _line: None
+    say: Callable[[str], None] = say_nothing
     life: Life = FIRST
 
 

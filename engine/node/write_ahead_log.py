@@ -11,7 +11,6 @@ import msgspec
 
 from engine.net.clock import now_s
 from fleet.records.recorder import Log, Origin, RecordedStation
-from fleet.scenario.faults import Fault, Kill
 from fleet.scenario.workload import Request
 from fleet.stations.station import Station
 
@@ -41,12 +40,6 @@ class Life(msgspec.Struct, frozen=True):
 
 
 FIRST = Life()
-
-
-def first_life(station: str, faults: Sequence[Fault], folder: Path) -> Life:
-    """Return the first life of a station's process; if a fault kills it, with a write-ahead log in that folder."""
-    dies = any(isinstance(fault, Kill) and fault.node == station for fault in faults)
-    return Life(wal=folder / f"{station}.1.wal") if dies else FIRST
 
 
 class Recovered(msgspec.Struct):
