@@ -32,17 +32,10 @@ class LauncherPipe:
     - `watched`: whether the launcher wants reports. `power`: the device to measure; empty for none.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        watched: bool = False,
-        power: Device | Literal[""] = "",
-        timeout_s: float = REPORT_S,
-    ) -> None:
+    def __init__(self, connection: Connection, watched: bool = False, power: Device | Literal[""] = "") -> None:
         self.connection = connection
         self.watched = watched
         self.power = power
-        self.timeout_s = timeout_s
         self.sending = threading.Lock()
 
     def recv(self) -> Any:
@@ -58,7 +51,7 @@ class LauncherPipe:
         """Send a report of progress; False if the launcher does not read, or is gone."""
         with self.sending:
             try:
-                if not select.select([], [self.connection.fileno()], [], self.timeout_s)[1]:
+                if not select.select([], [self.connection.fileno()], [], REPORT_S)[1]:
                     return False
                 self.connection.send((PROGRESS, progress))
             except OSError:

@@ -40,7 +40,7 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 
 MAX_BAD = 8  # malformed frames, before the server counts as lost
 RECONNECT_S = 1.0
-PATIENCE_S = 60.0  # for a draft: much longer than a queue of prefills
+PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
 TAKEN_S = (
     2 * LEASE_S
 )  # how long a client keeps calling while its number is taken: the peer that has it may have just died
@@ -51,7 +51,6 @@ class ClientEnd:
 
     - `drafter`: number of that drafter. `port`: number of the client at its node.
     - `name`: address of the server, as users write it.
-    - `patience_s`: after which the target decodes alone, if the scenario has no patience.
     - `vocabulary`: of the target's model; 0 if unknown.
     - `goes_on`: see `Hello`.
     - `open`: the request of each session that the server knows.
@@ -68,7 +67,6 @@ class ClientEnd:
         drafter: int = 0,
         port: int = 0,
         name: str = "the drafter",
-        patience_s: float = PATIENCE_S,
         vocabulary: int = 0,
         goes_on: bool = False,
     ) -> None:
@@ -80,7 +78,6 @@ class ClientEnd:
         self.drafter, self.port, self.name = drafter, port, name.removeprefix("tcp://")
         self.calls_router = fleet.routed and role == "verifier"
         self.state = "calling"  # then "open", "rejected" or "closed"
-        self.patience_s = patience_s
         patience = fleet.verifiers.patience
         self.watched = patience.patience_s > 0
         self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
@@ -209,10 +206,10 @@ class ClientEnd:
         followed: list[Action] = []
         if self.watched:
             return followed
-        for tag in [tag for tag, (_, since_s) in self.unanswered.items() if now_s - since_s > self.patience_s]:
+        for tag in [tag for tag, (_, since_s) in self.unanswered.items() if now_s - since_s > PATIENCE_S]:
             request = self.open[tag]
             followed += self.send(Leave(tag, request), NOTHING, now_s)
-            followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
+            followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {PATIENCE_S:g} s")))
         return followed
 
     def _forget(self, tag: int) -> None:

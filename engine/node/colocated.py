@@ -12,7 +12,7 @@ from engine.node.capacity import with_admission
 from engine.node.executors import DraftExecutor, VerifyExecutor
 from engine.node.node import Served
 from engine.node.observer import Observed, unobserved
-from engine.node.pending import Retransmit
+from engine.node.pending import PendingDrafts
 from engine.node.worker import Worker
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
@@ -41,7 +41,7 @@ class Colocated:
             return Worker(RecordedStation(station, "real", self.log), executor, self._post, on_device)
 
         target = new_target(fleet, model, room=room)
-        self.executor = VerifyExecutor(target, streams, Retransmit(fleet), fleet.drafters.kind == "eagle")
+        self.executor = VerifyExecutor(target, streams, PendingDrafts(), fleet.drafters.kind == "eagle")
         self.verifiers = [worker(verifier_station(fleet, number), self.executor) for number in numbers]
         self.drafters: list[Worker] = []
         if fleet.drafters.count:

@@ -15,7 +15,7 @@ from engine.node.build import load_target, new_streams, new_target
 from engine.node.device_lock import device_lock
 from engine.node.executors import VerifyExecutor
 from engine.node.node import HERE, Node, Site
-from engine.node.pending import Retransmit
+from engine.node.pending import PendingDrafts, repeats
 from engine.node.write_ahead_log import open_log, recorded_station, unfinished
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
@@ -43,7 +43,7 @@ def verifier_node(
     executor = VerifyExecutor(
         new_target(fleet, model, room=(max(rows, 1), fleet.room.longest_row)),
         new_streams(fleet, prompts),
-        Retransmit(fleet),
+        PendingDrafts(repeats(fleet)),
         sends_hidden=fleet.drafters.kind == "eagle",
         signals=fleet.needs != "lengths",
         rejoins=fleet.verifiers.patience.patience_s > 0,
