@@ -14,7 +14,7 @@ from engine.net.links import lossy_links, stated_links
 from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.build import AnyDrafter, new_drafter, new_streams
-from engine.node.capacity import rows_at_drafter, with_admission
+from engine.node.capacity import rows_at_drafter
 from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor
 from engine.node.node import LOOPBACK, Node
@@ -45,7 +45,7 @@ class DrafterNode(Node):
         life: Life = FIRST,
     ) -> None:
         drafter = new_drafter(fleet, room=(rows_at_drafter(fleet, number), fleet.room.longest_row))
-        self.fleet = fleet = with_admission(fleet, drafter.device)
+        self.fleet = fleet
         executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
         executor.drafter.warm_up(8)  # the first steps of a process are slow
         life.wait_until_back()

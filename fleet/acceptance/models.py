@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import chain, pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -39,20 +39,17 @@ class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model",
 
 
 class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
-    """Geometric, with beta drawn from Beta(a, b) for each round or for each session.
+    """Geometric, with beta drawn from Beta(a, b) for each round.
 
-    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both options give a
-    single round the same distribution; `per = "session"` also correlates the rounds of a session.
+    Text has easy and hard passages, so acceptance lengths spread more than one beta allows.
 
     Keys:
         a (1): First parameter of the beta distribution; the mean of beta is a / (a + b).
         b (1): Second parameter of the beta distribution.
-        per: How long a drawn beta holds: for a round or for a session.
     """
 
     a: Shape
     b: Shape
-    per: Literal["round", "session"] = "round"
 
 
 class PerPosition(
@@ -237,9 +234,10 @@ def _blocks_of(
             deal(request), sessions, partial(np.random.default_rng, [root, request])
         ), None
 
-    def lengths(model: AcceptanceModel, uniforms: NDArray[np.float64]) -> Lengths:
+    reaching = survival(model, depth)
+
+    def lengths(uniforms: NDArray[np.float64]) -> Lengths:
         # l = #{j: P(l >= j) > u}, a position in the survival table. Searching needs ascending values, hence the sign.
-        reaching = survival(model, depth)
         if depth > COUNTED_DEPTH:
             return (-reaching).searchsorted(-uniforms).astype(np.int16)
         counted: Lengths = np.zeros(uniforms.shape, dtype=np.int16)
@@ -247,25 +245,16 @@ def _blocks_of(
             counted += share > uniforms
         return counted
 
-    if isinstance(model, BetaGeometric) and model.per == "session":
-
-        def session(request: int) -> Iterator[Lengths]:
-            rng = np.random.default_rng([root, request])
-            own = Geometric(rng.beta(model.a, model.b))
-            return (lengths(own, block) for block in uniform_blocks(rng))
-
-        return session, None
-
     @lru_cache(maxsize=1024)  # as many as the concurrent requests of a large fleet
     def first_blocks(deck: int) -> Lengths:
-        return lengths(model, np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
+        return lengths(np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
 
     def session_of_deck(request: int) -> Iterator[Lengths]:
         # Most sessions are short: creating a generator for each costs more than its numbers.
         deck, card = divmod(request, DECK)
         yield first_blocks(deck)[card]
         for block in uniform_blocks(np.random.default_rng([root, request])):
-            yield lengths(model, block)
+            yield lengths(block)
 
     return session_of_deck, first_blocks
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleet.errors import InputError
-from fleet.policies.admit import CacheRoom, ResolvedAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
@@ -51,7 +50,7 @@ def resolve(scenario: Scenario) -> Fleet:
             device=drafters.device if shared_device(scenario, drafters.device) else "",
             allocate=drafters.allocate or Fixed(drafters.depth),
             order=drafters.order,
-            admit=_admission(scenario, room),
+            admit=drafters.admit,
             warm_up=drafters.warm_up,
             group=drafters.group,
             overlap=drafters.overlap,
@@ -131,18 +130,6 @@ def _streams(scenario: Scenario) -> int:
     if scenario.workload.streams or scenario.batch is not None:
         return scenario.workload.streams
     return max(scenario.drafters.count, scenario.verifiers.count)
-
-
-def _admission(scenario: Scenario, room: Room) -> ResolvedAdmission:
-    """The drafter's admission rule, with the bytes of `[memory]` if it counts any.
-
-    Without `[memory]` the engine completes it, from the drafter's model and device.
-    """
-    admit, memory = scenario.drafters.admit, scenario.memory
-    if not isinstance(admit, WithinMemory) or memory is None:
-        return admit
-    cache_bytes = max(memory.device_bytes - memory.drafter.weights_bytes, 0)
-    return CacheRoom(cache_bytes, memory.drafter.kv_bytes_per_token * room.longest_row)
 
 
 def _cache_tokens(scenario: Scenario, room: Room) -> int:

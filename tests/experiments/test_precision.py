@@ -83,7 +83,7 @@ def test_unknown_metrics_are_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("slo_attainment", "no such metric"), ("rounds", "no interval, however long")]
+    ("name", "why"), [("slo_attainment", "no such metric"), ("requests", "no interval, however long")]
 )
 def test_a_metric_without_an_interval_does_not_stop_others(name: str, why: str) -> None:
     precise = simulate_to(open_star(0.3), {name: 0.1, "throughput": 0.1})

@@ -13,21 +13,18 @@ from msgspec import inspect
 from fleet import policies
 from fleet.acceptance import models as acceptance
 from fleet.acceptance import places
-from fleet.policies.order import Deadline, Weighted
+from fleet.policies.order import Weighted
 
 BILLION = 10**9
 
 # Both ends are allowed, but for a lower end written as a string. A draft has 4096 tokens at most.
 LIMITS: dict[str, tuple[Any, float | None]] = {
-    "AdaptiveDepth.most": (1, 4095), "Heuristic.most": (1, 4096),
     "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096),
     "Ahead.least": (1, 4096),
     "AtMost.sessions": (0, BILLION), "AllWaiting.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),
-    "CacheRoom.cache_bytes": (0, 10**18), "CacheRoom.row_bytes": (1, 10**18),
-    "BetaGeometric.b": ("0", 1e12), "ByPlace.depth": (1, 4096), "Deadline.within_s": ("0", BILLION),
+    "BetaGeometric.b": ("0", 1e12), "ByPlace.depth": (1, 4096),
     "Fixed.depth": (0, 4096), "FixedShare.budget": (0, 4096), "Geometric.beta": (0, 1),
     "GoodSpeed.budget": (0, 4096), "GoodSpeed.eta": ("0", 1), "GoodSpeed.beta": ("0", 1), "GoodSpeed.decay": (0, 1),
-    "GoodSpeed.fairness": (0, 100),
     "PerPosition.rates": (0, 1), "PerPosition.survival": (0, 1), "PerPosition.histogram": (0, None),
     "RandomShare.budget": (0, 4096), "Realign.size": (1, BILLION), "Recorded.depth": (1, None),
     "Recorded.sessions": (0, None), "Rollback.size": (1, BILLION), "SameLength.size": (1, BILLION),
@@ -97,7 +94,7 @@ def test_a_number_is_taken_within_its_limits_and_refused_beyond(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("struct", "key"), [(Weighted, "weights"), (Deadline, "within_s"), (acceptance.PerPosition, "rates")]
+    ("struct", "key"), [(Weighted, "weights"), (acceptance.PerPosition, "rates")]
 )
 def test_a_list_has_one_entry_or_more(struct: type[msgspec.Struct], key: str) -> None:
     config = struct.__struct_config__

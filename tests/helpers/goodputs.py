@@ -17,9 +17,9 @@ def utility_gap(run: Run) -> float:
     assert rule is not None
     assert verified is not None
     verified = verified.where(window_of(findings).inside(verified.verified_s))
-    best = best_goodput(acceptance_rates(verified), rule.budget, rule.fairness)
+    best = best_goodput(acceptance_rates(verified), rule.budget)
     mean = Groups(verified.tag).means(verified.acceptance_length) + 1
-    return utility(best, rule.fairness) - utility(mean, rule.fairness)
+    return utility(best) - utility(mean)
 
 
 def acceptance_rates(verified: Table) -> list[float]:

@@ -5,10 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.errors import InputError
-from fleet.policies.admit import WithinMemory
 from fleet.policies.depth import AdaptiveDepth, Observed
-from fleet.policies.shapes import CHAIN
 from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
 from fleet.scenario.memory import (
@@ -142,17 +139,6 @@ def test_what_fits_on_a_device() -> None:
     assert targets_beside_drafters(66 * GB, TARGET, DRAFTER, context) == 3
     assert sessions_of_drafter(4 * GB, DRAFTER, context) == 15
     assert sessions_of_drafter(2 * GB, DRAFTER, context) == 0
-
-
-def test_admission_by_memory_uses_the_memory_table() -> None:
-    """A row of 617 tokens takes 18510 of 40000 bytes: two of three sessions fit."""
-    within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
-    memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
-    refusals = simulate(msgspec.structs.replace(within, memory=memory)).frame().query("event == 'refusal'")
-    tokens = 10 + 600 + CHAIN.room(4)
-    assert set(refusals.note) == {f"the drafter's cache of 40000 bytes holds 2 rows of {30 * tokens} bytes"}
-    with pytest.raises(InputError, match=r"needs a table \[memory\]"):
-        simulate(within)
 
 
 def test_a_shared_drafter_leaves_room_for_targets() -> None:
