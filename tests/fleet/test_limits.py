@@ -93,9 +93,7 @@ def test_a_number_is_taken_within_its_limits_and_refused_beyond(name: str) -> No
             read(value)
 
 
-@pytest.mark.parametrize(
-    ("struct", "key"), [(Weighted, "weights"), (acceptance.PerPosition, "rates")]
-)
+@pytest.mark.parametrize(("struct", "key"), [(Weighted, "weights"), (acceptance.PerPosition, "rates")])
 def test_a_list_has_one_entry_or_more(struct: type[msgspec.Struct], key: str) -> None:
     config = struct.__struct_config__
     tag = {str(config.tag_field): config.tag}
