@@ -197,14 +197,12 @@ class Sampler:
     the same lengths for all fleets, rules and worlds.
 
     - `blocks(request)`: the lengths of its rounds in order, without end, as arrays.
-    - `deck(number)`: first blocks of requests DECK * number to DECK * number + DECK - 1, shape (DECK, FIRST_BLOCK);
-      None where the model has none.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         _check_depth(model, depth)
         self.depth = depth
-        self.blocks, self.deck = _blocks_of(model, depth, int(rng.integers(1 << 62)))
+        self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
@@ -224,15 +222,11 @@ class Sampler:
 Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
 
 
-def _blocks_of(
-    model: AcceptanceModel, depth: int, root: int
-) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
-    """Return the functions `blocks` and `deck` of a sampler."""
+def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[Lengths]]:
+    """Return the function `blocks` of a sampler."""
     if isinstance(model, Recorded):
         deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.sessions]
-        return lambda request: _play_back(
-            deal(request), sessions, partial(np.random.default_rng, [root, request])
-        ), None
+        return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
 
     reaching = survival(model, depth)
 
@@ -256,7 +250,7 @@ def _blocks_of(
         for block in uniform_blocks(np.random.default_rng([root, request])):
             yield lengths(block)
 
-    return session_of_deck, first_blocks
+    return session_of_deck
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:
