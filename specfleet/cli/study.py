@@ -1,4 +1,4 @@
-"""sweep, compare, reproduce, figure: several runs, papers, pictures."""
+"""sweep, compare, reproduce, figure, report: several runs, papers, pictures, one page of results."""
 
 import os
 from pathlib import Path
@@ -324,3 +324,20 @@ def print_differences(results: Path, question: "SweepPlot") -> None:
     ]  # fmt: skip
     title = f"{full.y} less that of {full.lines} = {full.against}, seed by seed"
     print_table(title, ("cell", f"difference, {unit}", "95 % interval", "beyond chance"), rows)
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A run (Parquet), or the folder of a sweep, a plan or a demo.")
+    ],
+    out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
+) -> None:
+    """Write one page of results to send around: answer, figures, tables to sort, where every number is from.
+
+    It holds all that it shows, and no request leaves it.
+    """
+    from specfleet import report
+
+    with keeping(out):
+        page = report(results, out)
+    remark(f"report: {out}, {len(page.encode()) / 1000:.0f} kB")
