@@ -171,23 +171,15 @@ def expected_committed(model: LengthModel, depth: int) -> float:
     return expected_accepted(model, depth) + 1
 
 
-def accepted_closed_form(beta: float, depth: int) -> float:
-    """Mean accepted draft tokens, beta (1 - beta^d) / (1 - beta) (StarSD, equation 3); d at beta = 1."""
-    if beta == 1:
-        return float(depth)
-    return beta * _one_minus_power(beta, depth) / (1 - beta)
-
-
 def committed_closed_form(beta: float, depth: int) -> float:
-    """Mean accepted tokens and the target's own, (1 - beta^(d+1)) / (1 - beta); d + 1 at beta = 1."""
+    """Mean accepted tokens and the target's own, (1 - beta^(d+1)) / (1 - beta); d + 1 at beta = 1.
+
+    Without the target's own this is StarSD's equation (3), beta (1 - beta^d) / (1 - beta).
+    """
     if beta == 1:
         return float(depth + 1)
-    return _one_minus_power(beta, depth + 1) / (1 - beta)
-
-
-def _one_minus_power(beta: float, exponent: int) -> float:
-    """1 - beta^exponent, without cancellation near beta = 1."""
-    return -math.expm1(exponent * math.log(beta)) if beta > 0 else 1.0
+    power = -math.expm1((depth + 1) * math.log(beta)) if beta > 0 else 1.0  # without cancellation near beta = 1
+    return power / (1 - beta)
 
 
 class Sampler:

@@ -17,7 +17,6 @@ from fleet.acceptance.models import Sampler, expected_committed
 from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
-from fleet.policies.order import Priority
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave
@@ -203,7 +202,6 @@ def _stations(
             made[f"{name}_ratios"][number] = sources.add(delay.spread, once(partial(_child_of, of_station, place)))
     for name in ("first", "newest", "program"):
         made[name] = -1
-    made["by_priority"][N:] = isinstance(fleet.drafters.order, Priority)
     made["is_drafter"] = np.arange(N + M) >= N
     return made
 

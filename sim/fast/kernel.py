@@ -4,8 +4,8 @@
    prefills a new stream, drafts, and sends the draft down. The target verifies, commits and sends the next request.
 2. A stream is at one station at a time, so one record holds its state. Only a leave may be in flight while the next
    request starts; it carries the number of its own request.
-3. A station has a queue of streams and at most one running step. Targets come first, then drafters. A drafter may serve
-   by priority. A station that is `pausing` (in the delay before a step) still receives.
+3. A station has a queue of streams and at most one running step. Targets come first, then drafters. A station that is
+   `pausing` (in the delay before a step) still receives.
 4. The heap orders events by time, then by the order of scheduling. Times round as in SimPy.
 5. Python draws random numbers in blocks. Before an event changes any state, the loop checks the blocks it needs. If one
    is empty, the loop returns and continues at the next call. Draws keep their order.
@@ -162,17 +162,6 @@ def wait(stations: Array, streams: Array, station: int, stream: int, work: int) 
 
 
 @compiled
-def most_urgent(streams: Array, first: int) -> tuple[int, int]:
-    """Return the oldest stream of the highest priority in a queue, after the stream ahead of it."""
-    ahead, urgent, before, stream = -1, first, first, streams[first].behind
-    while stream >= 0:
-        if streams[stream].priority > streams[urgent].priority:
-            ahead, urgent = before, stream
-        before, stream = stream, streams[stream].behind
-    return ahead, urgent
-
-
-@compiled
 def is_ready(station: Record) -> bool:
     """Whether a station has a step to start, and no running step."""
     return bool((station.program >= 0 or station.first >= 0) and station.running == NO_STEP)
@@ -277,9 +266,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                     clock.begins, station.pausing = -1, True
                     push(heap, clock, now_s + delay_s, GOES_ON, here)
                     continue
-            ahead, stream = -1, station.program if station.program >= 0 else station.first
-            if station.program < 0 and station.by_priority:
-                ahead, stream = most_urgent(streams, station.first)
+            stream = station.program if station.program >= 0 else station.first
             one = streams[stream]
             kind = one.work
             if station.program < 0 and station.is_drafter and one.cold:
@@ -294,12 +281,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 station.program = -1
             else:
                 station.idle_gap_s = now_s - station.ended_s
-                if ahead < 0:
-                    station.first = one.behind
-                else:
-                    streams[ahead].behind = one.behind
-                if one.behind < 0:
-                    station.newest = ahead
+                station.first = one.behind
                 if station.is_drafter and kind == PREFILL:
                     station.program = stream
             request = requests[one.request]

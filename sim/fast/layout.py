@@ -52,7 +52,6 @@ A_STATION = np.dtype([  # targets, then drafters; hot fields first
     ("tokens", SMALL),  # tokens of that step
     ("steps_started", SMALL),
     ("is_drafter", TRUTH),
-    ("by_priority", TRUTH),  # whether streams are served by priority
     ("queued", TRUTH),  # whether work was waiting at the end of its last step
     ("delayed", TRUTH),  # whether the delay before its next step is over
     ("pausing", TRUTH),  # whether that delay runs

@@ -23,7 +23,6 @@ from fleet.acceptance.models import (
     PerPosition,
     Recorded,
     Sampler,
-    accepted_closed_form,
     committed_closed_form,
     expected_accepted,
     expected_committed,
@@ -77,15 +76,13 @@ def assert_follows(lengths: list[int], expected: np.ndarray) -> None:
 @given(probabilities, st.integers(0, 64))
 def test_the_closed_forms_equal_the_tail_sum(beta: float, depth: int) -> None:
     model = Geometric(beta)
-    assert accepted_closed_form(beta, depth) == pytest.approx(expected_accepted(model, depth), rel=1e-12)
     assert committed_closed_form(beta, depth) == pytest.approx(expected_committed(model, depth), rel=1e-12)
 
 
 def test_the_closed_forms_reach_their_limits() -> None:
     for beta in (1.0, math.nextafter(1, 0), 1 - 1e-13):
-        assert accepted_closed_form(beta, 5) == pytest.approx(5, rel=1e-11)
         assert committed_closed_form(beta, 5) == pytest.approx(6, rel=1e-11)
-    assert (accepted_closed_form(0, 5), committed_closed_form(0, 5)) == (0, 1)
+    assert committed_closed_form(0, 5) == 1
 
 
 @repeatable

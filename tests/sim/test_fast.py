@@ -99,7 +99,6 @@ drafters = st.fixed_dictionaries(
     optional={
         "kind": st.sampled_from(["model", "eagle", "lookup"]),
         "tiers": st.just(SLOWER_DRAFTERS),
-        "order": st.just("priority"),
     },
 )
 verifiers = st.fixed_dictionaries(
