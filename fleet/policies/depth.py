@@ -4,12 +4,14 @@ Not in a paper; StarSD names it as future work. A drafter observes its steps, th
 acceptance, and puts the estimates into equations (5) to (10).
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from fleet.equations import rounds_per_s_per_target, service_s
 from fleet.policies.goodspeed import expected_goodput
 
-MOST_DEPTH = 16  # levels
 FIRST_DEPTH = 4  # depths until two have been timed; every other draft is one token longer
 MEMORY = 0.05  # weight of the newest round in the smoothed estimates
 
@@ -62,13 +64,18 @@ class SmoothedAcceptance(msgspec.Struct, frozen=True):
 class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="policy", forbid_unknown_fields=True):
     """The depth that maximises (1 - beta^(d + 1)) / (1 - beta) over the round time of N targets, equation (10).
 
-    beta is estimated for each session; the times and N for the drafter. The depth is 16 at most.
+    beta is estimated for each session; the times and N for the drafter.
+
+    Keys:
+        most (tokens): Maximum depth.
     """
+
+    most: Annotated[int, Meta(ge=1, le=4095)] = 16
 
     @property
     def longest(self) -> int:
         """Maximum depth."""
-        return MOST_DEPTH
+        return self.most
 
     def start(self) -> SmoothedAcceptance:
         """Return the state of a new session: a prior of seven accepted tokens in ten."""
@@ -83,10 +90,11 @@ class AdaptiveDepth(msgspec.Struct, frozen=True, tag="adaptive", tag_field="poli
         """Return the depth of the next draft, with `sessions` sessions at the drafter."""
         line = observed.line()
         if line is None or not observed.returns:
-            return FIRST_DEPTH + int(observed.steps) % 2
+            shorter = max(min(FIRST_DEPTH, self.most - 1), 1)
+            return min(shorter + int(observed.steps) % 2, self.most)
 
         def goodput(d: int) -> float:
             rounds = rounds_per_s_per_target(sessions, service_s(*line, d), observed.return_s)
             return expected_goodput(min(state.rate, 1.0), d) * rounds
 
-        return max(range(1, MOST_DEPTH + 1), key=lambda d: (goodput(d), -d))
+        return max(range(1, self.most + 1), key=lambda d: (goodput(d), -d))

@@ -250,7 +250,7 @@ def test_draft_steps_for_several_targets_are_lossless(tiny: Path) -> None:
 
 @pytest.mark.slow
 def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
-    check_lossless(pair_scenario(tiny, drafters={"allocate": "adaptive"}))
+    check_lossless(pair_scenario(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
 
 
 def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:

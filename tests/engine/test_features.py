@@ -59,7 +59,7 @@ def spaces_rounds(run: Run) -> bool:
 
 
 FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
-    "adaptive depth": ({"drafters": {"allocate": "adaptive"}}, drafts_of_several_depths),
+    "adaptive depth": ({"drafters": {"allocate": {"policy": "adaptive", "most": 6}}}, drafts_of_several_depths),
     "warm-up": (
         {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.001, "tokens": 2}}},
         lambda run: len(steps(run, "warm_up")) > 3,

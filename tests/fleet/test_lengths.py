@@ -26,6 +26,8 @@ from tests.helpers.stars import repeatable
     ("rule", "defaults"),
     [
         (Dsde, {"cap": True}),
+        (AdaptiveDepth, {"most": 16}),
+        (Heuristic, {"most": 64}),
         (GoodSpeed, {"eta": 0.1, "beta": 0.5, "decay": 0.0}),
         (SameLength, {"window": 24, "sort": False}),
         (Realign, {"fixed": True}),
@@ -44,7 +46,7 @@ def test_defaults_are_those_of_the_papers(rule: Any, defaults: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("rule", "longest"),
     [
-        (Fixed(7), 7), (AdaptiveDepth(), 16), (Heuristic(), 64), (FixedShare(7), 7), (RandomShare(7), 7),
+        (Fixed(7), 7), (AdaptiveDepth(most=9), 9), (Heuristic(most=9), 9), (FixedShare(7), 7), (RandomShare(7), 7),
         (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(), 7),
     ],
 )  # fmt: skip
@@ -68,11 +70,14 @@ def test_shares_of_a_budget_are_whole_and_use_it_up(budget: int, sessions: int, 
 
 
 @repeatable
-@given(st.integers(1, 64), st.integers(0, 64))
-def test_the_heuristic_stays_between_one_and_its_most(state: int, accepted: int) -> None:
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 12))
+def test_the_heuristic_stays_between_one_and_its_most(most: int, state: int, accepted: int) -> None:
+    rule = Heuristic(most=most)
+    assert 1 <= rule.start() <= most
+    state = min(max(state, 1), most)
     accepted = min(accepted, state)
-    after = Heuristic().learn(state, state, Outcome(accepted))
-    assert after == (min(state + 2, 64) if accepted == state else max(state - 1, 1))
+    after = rule.learn(state, state, Outcome(accepted))
+    assert after == (min(state + 2, most) if accepted == state else max(state - 1, 1))
 
 
 @repeatable

@@ -19,6 +19,7 @@ BILLION = 10**9
 
 # Both ends are allowed, but for a lower end written as a string. A draft has 4096 tokens at most.
 LIMITS: dict[str, tuple[Any, float | None]] = {
+    "AdaptiveDepth.most": (1, 4095), "Heuristic.most": (1, 4096),
     "AfterIdle.idle_gap_s": (0, BILLION), "AfterIdle.tokens": (1, 4096),
     "Ahead.least": (1, 4096),
     "AtMost.sessions": (0, BILLION), "AllWaiting.most": (1, 1 << 30), "BetaGeometric.a": ("0", 1e12),

@@ -93,8 +93,8 @@ def test_adaedl_stops_at_high_entropy_and_follows_the_acceptance() -> None:
 
 
 def test_the_heuristic_goes_two_up_and_one_down() -> None:
-    rule = Heuristic()
-    assert [rule.learn(3, 3, Outcome(3)), rule.learn(63, 63, Outcome(63)), rule.learn(3, 3, Outcome(2))] == [5, 64, 2]
+    rule = Heuristic(most=6)
+    assert [rule.learn(3, 3, Outcome(3)), rule.learn(5, 5, Outcome(5)), rule.learn(3, 3, Outcome(2))] == [5, 6, 2]
     assert rule.learn(1, 1, Outcome(0)) == 1
 
 
