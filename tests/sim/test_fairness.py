@@ -4,17 +4,11 @@ from typing import Any
 
 import pytest
 
-from fleet.policies.order import Weighted
 from fleet.records.metrics.measure import measure_targets
 from fleet.records.replay import replay
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.stars import star
-
-
-def test_the_last_weight_holds_for_the_rest() -> None:
-    order = Weighted((4.0, 1.0))
-    assert [order.weight(target) for target in (0, 1, 7)] == [4.0, 1.0, 1.0]
 
 
 def crowded(**tables: Any) -> Scenario:
