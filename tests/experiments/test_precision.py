@@ -73,7 +73,6 @@ def test_unknown_metrics_are_refused_before_anything_runs(
         raise AssertionError("it ran")
 
     monkeypatch.setattr("experiments.precision.simulate", ran)
-    monkeypatch.setattr("experiments.precision.observe", ran)
     vary = ["--vary", "verifiers.count=1,2", "--jobs", "1", "-o", str(tmp_path / "out")] if study == "sweep" else []
     monkeypatch.setattr("sys.argv", ["specfleet", study, "star", *vary, "--precision", "nonsense=2%"])
     with pytest.raises(SystemExit) as ended:
