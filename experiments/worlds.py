@@ -2,23 +2,23 @@
 
 import msgspec
 
-from fleet.records.metrics.findings import Findings, findings_of
+from fleet.records.run import Run
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 
 
-def observe_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Findings:
-    """Run the scenario in simulated time, without records where that is possible, or on this host's engine.
+def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
+    """Run the scenario in simulated time or on this host's engine; each world's libraries are imported on its use.
 
-    Each world's libraries are imported on its use. `path`: how to simulate, see `sim/fast/choice.py`.
+    `path`: how to simulate it, see `sim/fast/choice.py`.
     """
     if world == "sim":
-        from sim.run import observe
+        from sim.run import simulate
 
-        return observe(scenario, path=path)
+        return simulate(scenario, path=path)
     from engine.launch.serve import serve
 
-    return findings_of(serve(scenario).run)
+    return serve(scenario).run
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:
