@@ -341,15 +341,6 @@ def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth
     assert recorder.replayed > 2 * recorder.captured > 0
 
 
-def test_a_heads_graphs_rest_when_its_targets_do() -> None:
-    of_target = Graphs(Recorder(run_again))
-    of_head = of_target.beside()
-    assert of_head.capture is of_target.capture
-    assert not of_head.resting
-    of_target.paused = True
-    assert of_head.resting
-
-
 def test_buckets_are_at_most_a_quarter_too_wide() -> None:
     for width in range(1, 5000):
         assert width <= bucket(width) <= max(width + 63, 1.25 * width)

@@ -23,7 +23,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
 from tools.demo_pair.corpus import END_OF_TEXT, token_stream, train_tokenizer, write_prompts
-from tools.demo_pair.muon import Muon
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
@@ -87,7 +86,10 @@ def train(
     tables = {key for key, weight in by_name.items() if weight.ndim != 2 or "embed" in key or "lm_head" in key}
     hidden = [weight for key, weight in by_name.items() if key not in tables]
     others = [weight for key, weight in by_name.items() if key in tables]
-    optimisers = [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0)]
+    optimisers = [
+        torch.optim.Muon(hidden, lr=lr, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
     rates = [optimiser.param_groups[0]["lr"] for optimiser in optimisers]
     started_s, steps, tokens, curve, smooth = time.monotonic(), 0, 0, [], None
     while (progress := (time.monotonic() - started_s) / (60 * minutes)) < 1:
