@@ -167,7 +167,7 @@ def profile_of_batch(
     assert scenario.batch is not None
     fits = {name: fit_batch_step(kind.extents, kind.times_s) for name, kind in served.items()}
     delays = delays_of(runs, drafters=False)
-    facts, unread = host_facts()
+    facts = host_facts()
     times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
     return HardwareProfile(
         name=f"calibrated-batch-{facts['machine']}",
@@ -179,11 +179,7 @@ def profile_of_batch(
         provenance=facts
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario)
-        | {
-            "rule": str(scenario.batch.rule.__struct_config__.tag),
-            "largest": str(scenario.batch.rule.size),
-            "unread": "; ".join(unread) or "nothing",
-        },
+        | {"rule": str(scenario.batch.rule.__struct_config__.tag), "largest": str(scenario.batch.rule.size)},
         measured={
             "steps": {name: describe(served[name], error) for name, (_, error) in fits.items()},
             "overhead": {"own": {"target": describe_delays(delays)}},

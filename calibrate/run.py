@@ -187,16 +187,15 @@ class Bench:
 
     def facts(self) -> dict[str, Any]:
         """Return the profile's name, the models' sizes, and where it comes from."""
-        facts, unread = host_facts()
+        facts = host_facts()
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         of_prompts = {"prompts_count": str(self.effort.prompts)}  # the first ones of the file
-        unknown = {"unread": "; ".join(unread) or "nothing"}
         return {
             "name": f"calibrated-{facts['machine']}",
             "vocabulary": self.target.model.vocabulary,
             "hidden": self.drafter.state_numbers,
             "positions": self.fleet.drafters.positions,
-            "provenance": facts | {"written": written} | provenance_of(self.scenario) | of_prompts | unknown,
+            "provenance": facts | {"written": written} | provenance_of(self.scenario) | of_prompts,
         }
 
 

@@ -141,7 +141,7 @@ def mixed(stream: np.ndarray, own: np.ndarray, seed: int) -> Batches:
 
 
 @torch.inference_mode()
-def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM | None, stream: np.ndarray) -> dict[str, float]:
+def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: np.ndarray) -> dict[str, float]:
     """Teacher-forced figures on held-out text: perplexities, agreement of the best tokens, acceptance sum min(p, q)."""
     windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
     figures: dict[str, list[float]] = {}
@@ -149,11 +149,10 @@ def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM | None, stream:
         wanted = batch[:, 1:].flatten()
         p = functional.log_softmax(target(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
         figures.setdefault("target_nats", []).append(functional.nll_loss(p, wanted).item())
-        if drafter is not None:
-            q = functional.log_softmax(drafter(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-            figures.setdefault("drafter_nats", []).append(functional.nll_loss(q, wanted).item())
-            figures.setdefault("top1_agreement", []).append((p.argmax(-1) == q.argmax(-1)).float().mean().item())
-            figures.setdefault("acceptance", []).append(torch.minimum(p.exp(), q.exp()).sum(-1).mean().item())
+        q = functional.log_softmax(drafter(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+        figures.setdefault("drafter_nats", []).append(functional.nll_loss(q, wanted).item())
+        figures.setdefault("top1_agreement", []).append((p.argmax(-1) == q.argmax(-1)).float().mean().item())
+        figures.setdefault("acceptance", []).append(torch.minimum(p.exp(), q.exp()).sum(-1).mean().item())
     means = {name: float(np.mean(values)) for name, values in figures.items()}
     return {
         (name.replace("nats", "perplexity")): round(float(np.exp(mean)) if "nats" in name else mean, 4)
