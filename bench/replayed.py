@@ -44,7 +44,7 @@ def study(options: argparse.Namespace) -> Report:
     small = small_fleets(min(SMALL_S, options.seconds))
     results: dict[str, list[specfleet.Result]] = {name: [] for name in [*cells, *small]}
     cases = [Case(name, partial(measured, scenario, results[name])) for name, scenario in (cells | small).items()]
-    np.random.default_rng(ORDER_SEED).shuffle(cases)  # type: ignore[arg-type]
+    np.random.default_rng(ORDER_SEED).shuffle(cases)
     run(cases, options.passes)
     hosts = hosts_of([result.run for name in small for result in results[name]])
     judged = {

@@ -8,12 +8,11 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_link, fit_step, spread_of
 from calibrate.fleets import FleetSetup, drafts_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
-from calibrate.overheads import delays_of, describe_delays, link_of, overhead_of, spread_numbers
+from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
 from fleet.acceptance.models import Recorded
 from fleet.records.run import Run
 from fleet.scenario.scenario import Sharing
@@ -96,14 +95,8 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
         measured={name: table_of(points) for name, points in measured.points.items()}
         | {
-            "round_trips": [{"payload_bytes": size} | spread_numbers(times) for size, times in measured.round_trips_s],
             "idle": by_gap(drafts_of(measured.saturated), drafts_of(measured.idling)),
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(drafts.duration_s) for tokens, drafts in warmed],
-            "overhead": {
-                sharing: {station: describe_delays(of_station) for station, of_station in of_sharing.items()}
-                for sharing, of_sharing in delays.items()
-            },
-            "acceptance": describe_acceptance(measured.accepted, depth),
         },
     )
 

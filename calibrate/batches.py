@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 import torch
 
-from calibrate.acceptance import describe_acceptance
 from calibrate.fits import fit_batch_step
-from calibrate.overheads import delays_of, describe_delays, overhead_of
+from calibrate.overheads import delays_of, overhead_of
 from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import host_facts
 from engine.launch.processes import THREADS
@@ -166,13 +165,12 @@ def profile_of_batch(
     """Return the profile that the measurements give. `accepted`: accepted tokens by request and round."""
     assert scenario.batch is not None
     fits = {name: fit_batch_step(kind.extents, kind.times_s) for name, kind in served.items()}
-    delays = delays_of(runs, drafters=False)
     facts = host_facts()
     times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
     return HardwareProfile(
         name=f"calibrated-batch-{facts['machine']}",
         **times,
-        overhead=Overheads(StationOverheads(target=overhead_of(delays))),
+        overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
         acceptance=Recorded(scenario.drafters.depth, tuple(map(tuple, accepted))),
         vocabulary=large.vocabulary,
         positions=with_positions(resolve(scenario)).drafters.positions,
@@ -180,11 +178,7 @@ def profile_of_batch(
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario)
         | {"rule": str(scenario.batch.rule.__struct_config__.tag), "largest": str(scenario.batch.rule.size)},
-        measured={
-            "steps": {name: describe(served[name], error) for name, (_, error) in fits.items()},
-            "overhead": {"own": {"target": describe_delays(delays)}},
-            "acceptance": describe_acceptance(accepted, scenario.drafters.depth),
-        },
+        measured={"steps": {name: describe(served[name], error) for name, (_, error) in fits.items()}},
     )
 
 
