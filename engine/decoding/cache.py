@@ -43,7 +43,7 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 class RowCache(Cache):
     """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
-    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`): they `open` and `close`
+    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`): they open and close
     rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end, and
     say where the speculated tokens of a row `begin`.
     """

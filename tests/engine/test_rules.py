@@ -19,7 +19,7 @@ from engine.decoding.rules import NEEDS_Q, Rule, normalised, verify
 from engine.decoding.sampling import Sampling, Uniforms, distributions, uniforms
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from fleet.policies.shapes import Shape, tree
 from tests.helpers.branches import Branches, explore, explore_rows
 
 VOCABULARY = 3
@@ -131,30 +131,6 @@ def masses_of(branches: Iterable[tuple[float, Text]]) -> dict[Text, float]:
     for probability, text in branches:
         masses[text] = masses.get(text, 0.0) + probability
     return masses
-
-
-CASES = [
-    *[(rule, CHAIN, 3) for rule in ("rejection", "without-replacement", "top-k", "match")],
-    *[(rule, tree(2), 2) for rule in ("rejection", "without-replacement", "top-k", "match")],
-    *[(rule, tree(3, 1), 2) for rule in ("without-replacement", "top-k", "match")],
-    *[(rule, dynamic(2, 4), 3) for rule in ("top-k", "match")],
-]
-
-
-@pytest.mark.parametrize(
-    "sampling",
-    [WARM, Sampling(0.6), Sampling(1.4, top_k=2), Sampling(1.0, top_p=0.7), Sampling(0.8, top_k=2, top_p=0.8)],
-    ids=["T=1", "T=0.6", "top-k", "top-p", "both"],
-)
-@pytest.mark.parametrize(("rule", "shape", "depth"), CASES, ids=str)
-def test_every_rule_emits_exactly_the_targets_distribution(
-    rule: Rule, shape: Shape, depth: int, sampling: Sampling
-) -> None:
-    rng = np.random.default_rng(depth)
-    target, drafter = language(rng, depth), language(rng, depth)
-    emitted = masses_of(rounds(target, drafter, shape, depth, rule, sampling))
-    assert sum(emitted.values()) == pytest.approx(1.0, abs=1e-12)
-    assert distance(target, sampling, depth, emitted) < 1e-12
 
 
 def algorithm_2(target: Language, drafter: Language, depth: int) -> Callable[[Branches], Text]:
