@@ -39,10 +39,10 @@ class CausalLM:
     """A model in inference mode on one device.
 
     - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
-    - `graphs`: whether the lean pass is captured in CUDA graphs, see `graphs.py`; None for on cuda.
+    - `graphs`: CUDA graphs of the lean pass, see `graphs.py`; None where there are none.
     """
 
-    def __init__(self, model: torch.nn.Module, lean: bool = True, graphs: bool | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True) -> None:
         self.model = model.eval()
         self.config = model.config
         self.device = next(model.parameters()).device
@@ -56,8 +56,7 @@ class CausalLM:
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
         self.head = model.get_output_embeddings() if self.lean else head_of(model)
-        wanted = self.device.type == "cuda" if graphs is None else graphs
-        self.graphs = Graphs() if wanted and self.lean else None
+        self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
             self.layers = [layer_of(layer) for layer in body.layers]
