@@ -21,7 +21,7 @@ from calibrate.fleets import (
     run_saturated,
     run_sharing,
 )
-from calibrate.links import measure_round_trips, without_stated_links
+from calibrate.links import measure_round_trips
 from calibrate.steps import (
     Series,
     draft_prefill_series,
@@ -143,7 +143,7 @@ class Bench:
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
         times = {name: fit_step(points)[0] for name, points in self.measured.points.items()}
-        return FleetSetup(without_stated_links(self.scenario), times, self.folder)
+        return FleetSetup(self.scenario, times, self.folder)
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.
@@ -212,7 +212,10 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
 
 
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:
-    """What is measured of a scenario: its models, its drafts, and prompts of its typical length, decoded greedily."""
+    """What is measured of a scenario: its models, its drafts, and prompts of its typical length, decoded greedily.
+
+    It states no link: those of this host are measured.
+    """
     drafters, workload = scenario.drafters, scenario.workload
     if drafters.kind == "lookup":
         raise InputError(
