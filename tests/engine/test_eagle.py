@@ -15,12 +15,12 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.checkpoints import FILES
 from engine.decoding.eagle import EagleDrafter, EagleHead
-from engine.decoding.eagle_files import load_head, save_head
+from engine.decoding.eagle_files import load_head
 from engine.decoding.models import CausalLM, load_model
 from engine.demo_pair.corpus import FOLDER, read_prompts
 from fleet.errors import InputError
 from tests.helpers.eagle3 import write_weights
-from tools.demo_pair.train_eagle import estimates_of, unrolled
+from tools.demo_pair.train_eagle import estimates_of, save_head, unrolled
 
 VOCABULARY, WIDTH, HEADS, KV_HEADS, HEAD_SIZE, MLP, THETA = 40, 32, 4, 2, 8, 48, 5e5
 SHAPES = {

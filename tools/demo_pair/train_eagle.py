@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import save
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.cache_utils import Cache
@@ -22,7 +23,7 @@ from transformers.masking_utils import create_causal_mask
 from transformers.utils import logging
 
 from engine.decoding.eagle import EagleHead
-from engine.decoding.eagle_files import load_head, save_head
+from engine.decoding.eagle_files import load_head, own_tensors
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
 from tools.demo_pair.corpus import token_stream
@@ -33,6 +34,10 @@ MEASURED_STEPS = 5
 FEATURE_WEIGHT = 0.1  # of the smooth L1 beside the KL, which is what acceptance depends on
 EMBEDDING_SCALE = 15  # features are that much larger than embeddings, and Muon updates both halves of a matrix alike
 OWN_TEXT_SHARE = 0.15  # of the minutes
+WRITTEN_KEYS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "hidden_act", "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
+)  # fmt: skip
 
 
 def new_head(target: LlamaForCausalLM) -> EagleHead:
@@ -47,6 +52,17 @@ def fold(head: EagleHead, target: LlamaForCausalLM) -> None:
     """Move the enlargement of the embedding into the head's linear layer: the same function of the target's own."""
     head.fc.weight[:, : head.config.hidden_size] *= EMBEDDING_SCALE
     head.embed_tokens = target.get_input_embeddings()
+
+
+def save_head(head: EagleHead, folder: Path) -> None:
+    """Write `head` in the published layout, weights in half precision."""
+    config = head.config
+    content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
+    content |= {key: getattr(config, key) for key in WRITTEN_KEYS}
+    content |= {"bias": head.fc.bias is not None, "rope_theta": config.rope_parameters["rope_theta"]}
+    tensors = {name: tensor.half().contiguous() for name, tensor in own_tensors(head).items()}
+    write_file(folder / "config.json", json.dumps(content, indent=2) + "\n")
+    write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def draft_mask(length: int, step: int) -> torch.Tensor:
