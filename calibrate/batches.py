@@ -19,6 +19,7 @@ from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import host_facts
 from engine.launch.processes import THREADS
 from engine.node.batch import drive, executor_of
+from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
@@ -28,7 +29,9 @@ from fleet.policies.ragged import Slots
 from fleet.records.run import Run, make_run
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Batch, Scenario
+from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station
 from fleet.times.durations import extent, nodes_of
 from fleet.times.overhead import Overheads, StationOverheads
@@ -114,9 +117,7 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    fleet = with_positions(resolve(part))
-    station = batch_station(fleet)
-    executor = executor_of(fleet, station, large, prompts_of(fleet))
+    fleet, station, executor = batch_of(part, large)
     if allocate is not None:
         executor.signals = allocate.needs == "signals"
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
@@ -138,6 +139,13 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict
     return run
 
 
+def batch_of(part: Scenario, large: CausalLM, signals: bool = False) -> tuple[Fleet, BatchStation, BatchExecutor]:
+    """Return the fleet of a small run, its station and executor; `signals`: whether it records those of all tokens."""
+    fleet = with_positions(resolve(part))
+    station = batch_station(fleet)
+    return fleet, station, executor_of(fleet, station, large, prompts_of(fleet), signals)
+
+
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
     """Decode so many calibration prompts with the scenario's depth; return accepted tokens by request and round."""
     assert scenario.batch is not None
@@ -148,11 +156,9 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, request
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
         workload=msgspec.structs.replace(recorded.workload, requests=requests),
     )
-    fleet = with_positions(resolve(recorded))
-    station = batch_station(fleet)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
-    executor = executor_of(fleet, station, large, prompts_of(fleet), signals)
-    rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device)).frame()
+    fleet, station, executor = batch_of(recorded, large, signals)
+    rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device), fleet).frame()
     if signals:
         write_signals(list(executor.recorded.values()), folder / SIGNALS_FILE)
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
@@ -173,7 +179,7 @@ def profile_of_batch(
         overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
         acceptance=Recorded(scenario.drafters.depth, tuple(map(tuple, accepted))),
         vocabulary=large.vocabulary,
-        positions=with_positions(resolve(scenario)).drafters.positions,
+        positions=runs[0].header.fleet.drafters.positions,
         provenance=facts
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario)

@@ -42,7 +42,10 @@ POOLED = "pooled_spec_decode_acceptance_histogram"
 
 
 class VllmCounts(RequestCounts, frozen=True, kw_only=True):
-    """Counts as vLLM names them; its histogram counts 0, 1, ... num_spec_tokens accepted drafts."""
+    """Counts as vLLM and AIPerf name them.
+
+    vLLM's histogram counts 0, 1, ... num_spec_tokens accepted drafts, AIPerf's leaves counts of zero out.
+    """
 
     rounds: Count = field(name="num_spec_steps")
     accepted: Count = field(name="num_accepted_draft_tokens")
@@ -50,17 +53,10 @@ class VllmCounts(RequestCounts, frozen=True, kw_only=True):
     depth: Depth | None = field(name="num_spec_tokens", default=None)
     mean_length: Real | None = field(name="mean_acceptance_length", default=None)
     rate: Real | None = field(name="draft_acceptance_rate", default=None)
-    histogram: Histogram = field(name="acceptance_histogram")
+    histogram: Histogram | Sparse = field(name="acceptance_histogram")
     by_length: ByLength | None = field(name="acceptance_histogram_by_draft_length", default=None)
     accepted_by_round: list[Tokens] | None = field(name="per_step_accepted", default=None)
     drafted_by_round: list[Tokens] | None = field(name="per_step_drafted", default=None)
-
-
-class AiperfCounts(VllmCounts, frozen=True, kw_only=True):
-    """The same names in AIPerf's records; counts of zero are left out of the histogram."""
-
-    histogram: Sparse = field(name="acceptance_histogram")
-    by_length: None = None
 
 
 class SglangCounts(RequestCounts, frozen=True, kw_only=True):
@@ -106,7 +102,7 @@ SGLANG = Format(
     "SGLang's meta_info", SglangCounts, "spec_verify_ct", [("meta_info",), ("choices", 0, "meta_info")], USAGE
 )
 AIPERF = Format(
-    "AIPerf's acceptance records", AiperfCounts, "acceptance_histogram", [("spec_decode_acceptance",)],
+    "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", [("spec_decode_acceptance",)],
     {
         "prompt": ("metrics", "input_sequence_length", "value"),
         "answer": ("metrics", "output_sequence_length", "value"),
