@@ -21,7 +21,7 @@ from fleet.records.run import make_run
 from fleet.records.schema import WIDTH
 from fleet.scenario.resolve import resolve
 from sim.run import simulate
-from tests.helpers.bodies import answers_late, reports_and_dies, reports_much
+from tests.helpers.light import answers_late, reports_and_dies, reports_much
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 

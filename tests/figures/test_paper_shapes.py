@@ -16,7 +16,7 @@ from tests.helpers.reproductions import reproduced, smaller
 
 @pytest.fixture(scope="module", autouse=True)
 def less() -> Iterator[None]:
-    with smaller():
+    with smaller(right=False):
         yield
 
 

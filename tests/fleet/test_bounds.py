@@ -16,9 +16,8 @@ from specfleet.meaning.entries import KeyTable, arms, is_of_profile, keys_of, sc
 from tests.helpers.stars import star
 from tests.helpers.values import values_of
 
-OWN = [
-    t for t in scenario_tables() if not is_of_profile(t) and t.struct.__module__.startswith(("fleet.scen", "fleet.pol"))
-]
+ROOMS = ("fleet.scenario", "fleet.policies", "fleet.acceptance")
+OWN = [t for t in scenario_tables() if not is_of_profile(t) and t.struct.__module__.startswith(ROOMS)]
 MEMORY = {"weights_bytes": 10, "kv_bytes_per_token": 1}
 
 
@@ -31,7 +30,9 @@ def numbers(tables: list[KeyTable]) -> Iterator[tuple[KeyTable, str, inspect.Int
                     yield table, field.encode_name, inspect.IntType(**BOUNDS) if table.struct is Shape else arm
 
 
-@pytest.mark.parametrize("table", OWN, ids=lambda table: table.title)
+@pytest.mark.parametrize(
+    "table", [t for t in OWN if "acceptance" not in t.struct.__module__], ids=lambda table: table.title
+)
 def test_reference_lists_the_bounds_of_every_number(table: KeyTable) -> None:
     for key in keys_of(table.struct):
         if any(word in key.facts["type"] for word in ("integer", "number")):
@@ -39,11 +40,18 @@ def test_reference_lists_the_bounds_of_every_number(table: KeyTable) -> None:
 
 
 def beyond(kind: inspect.IntType | inspect.FloatType) -> list[Any]:
-    """Values just beyond the bounds of a number, and far beyond."""
+    """Values just beyond the bounds of a number, and far beyond; counts of recordings have no upper bound."""
     below = kind.gt if kind.gt is not None else kind.ge - 1  # type: ignore[operator]  (one of them is there)
-    above = kind.lt if kind.lt is not None else kind.le + 1  # type: ignore[operator]
+    above = kind.lt if kind.lt is not None else kind.le + 1 if kind.le is not None else 10**30
     far = [10**19, -(10**19), 10**30] if isinstance(kind, inspect.IntType) else [float("inf"), -float("inf"), 1e300]
-    return [below, above, *far]
+    return [below, above, *(far if above != 10**30 else far[1:])]
+
+
+def within_lists(kind: inspect.Type, value: Any) -> Any:
+    """The value in as many lists as the type has around its number."""
+    parts = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    lists = [part for part in parts if isinstance(part, inspect.VarTupleType)]
+    return [within_lists(lists[0].item_type, value)] if lists else value
 
 
 def tables_with(struct: KeyTable, key: str, value: Any) -> dict[str, Any]:
@@ -73,19 +81,16 @@ def tables_with(struct: KeyTable, key: str, value: Any) -> dict[str, Any]:
 def test_values_beyond_bounds_are_refused_in_one_line(
     table: KeyTable, key: str, kind: inspect.IntType | inspect.FloatType
 ) -> None:
-    is_list = any(
-        isinstance(field.type, inspect.VarTupleType) for field in fields_of(table.struct) if field.encode_name == key
-    )
+    (of_key,) = (field.type for field in fields_of(table.struct) if field.encode_name == key)
     for value in beyond(kind):
         with pytest.raises(InputError, match=key) as caught:
-            change_scenario(star(), tables_with(table, key, [value] if is_list else value))
+            change_scenario(star(), tables_with(table, key, within_lists(of_key, value)))
         assert "\n" not in str(caught.value)
     least = kind.ge if kind.ge is not None else kind.gt / 2 if kind.gt else 0.001
     least = int(least) if isinstance(kind, inspect.IntType) else float(least)
     with suppress(InputError):
-        simulate(
-            change_scenario(star(workload={"requests": 3}), tables_with(table, key, [least] if is_list else least))
-        )
+        changes = tables_with(table, key, within_lists(of_key, least))
+        simulate(change_scenario(star(workload={"requests": 3}), changes))
 
 
 @pytest.mark.parametrize("first", [(5, 2), (2, 2)])
@@ -94,3 +99,9 @@ def test_tiers_that_do_not_rise_are_refused(side: str, first: tuple[int, int]) -
     tiers = [{"first": number} for number in first]
     with pytest.raises(InputError, match=rf"{side}.tiers: first = {first[1]} comes after first = {first[0]}"):
         make_scenario({side: {"count": 9, "tiers": tiers}})
+
+
+@pytest.mark.parametrize("order", [{"policy": "weighted", "weights": []}, {"policy": "deadline", "within_s": []}])
+def test_a_list_of_targets_has_one_entry_or_more(order: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"= \[\]"):
+        make_scenario({"drafters": {"order": order}})

@@ -18,10 +18,11 @@ from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.buffer import Work
 from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Join, Refusal, StepDone
+from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, Refusal, StepDone
 from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.stars import repeatable
+from tests.helpers.steps import ended, run_step, started
 
 some_views = st.lists(
     st.builds(DrafterView, st.just(0.0), st.integers(0, 3), st.sampled_from([0.0, 1.0, 2.5]), st.integers(0, 2)),
@@ -152,9 +153,7 @@ def test_verification_ahead_waits_for_its_minimum_tail(least: int) -> None:
     """Prompt of 5, goal of 9, 6 committed: three draft tokens are all that will come."""
     station = VerifierStation("verifier.1", ResolvedVerifiers(overlap=Ahead(least=least)))
     station.handle(Join(0, 0, 5, 4), 0.0)
-    plan = station.plan(0.0)
-    assert isinstance(plan, Start)
-    station.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 1.0)
+    run_step(station, 1.0)
     for tokens in range(1, 4):
         station.handle(Draft(0, 0, epoch=1, base=5 + tokens, tokens=1), 2.0)
         assert bool(station.waiting) == (tokens >= least)
@@ -187,12 +186,6 @@ def prefilled(**verifiers: Any) -> VerifierStation:
     return station
 
 
-def run_step(station: VerifierStation, accepted: int = 0) -> list[Instruction]:
-    plan = station.plan(0.0)
-    assert isinstance(plan, Start)
-    return station.handle(StepDone(plan.step.number, (Outcome(accepted),), 1.0), 1.0)
-
-
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_repeated_empty_draft_is_verified_once(begun: bool) -> None:
     station, empty = prefilled(), Draft(0, 0, epoch=1, base=6, tokens=0)
@@ -221,10 +214,6 @@ def test_a_drafter_ends_its_drafts_where_the_models_positions_end() -> None:
     for base, tokens in ((11, 5), (15, 5), (17, 3), (19, 1), (20, 0)):
         hub = DrafterStation("drafter", ResolvedDrafters(positions=20))
         hub.handle(DraftRequest(0, 0, epoch=1, base=base, opening=True), 0.0)
-        plan = hub.plan(0.0)
-        assert isinstance(plan, Start)
-        assert plan.step.members[0].tokens == base - 1
-        hub.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 1.0)
-        plan = hub.plan(1.0)
-        assert isinstance(plan, Start)
-        assert plan.step.members[0].tokens == tokens
+        assert started(hub).members[0].tokens == base - 1
+        ended(hub, 1.0)
+        assert started(hub, 1.0).members[0].tokens == tokens

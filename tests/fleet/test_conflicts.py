@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 
-from experiments.sweep.cell import analytic_values
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure, measure_targets
 from fleet.scenario.reading import make_scenario
-from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.goodputs import utility_gap
 from tests.helpers.stars import cache_of
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
@@ -60,25 +57,6 @@ def test_rules_that_learn_ratios_need_a_model_with_ratios() -> None:
     rates = {"model": "per-position", "rates": [0.5] * 9}
     with pytest.raises(InputError, match="need to know single tokens"):
         simulate(scenario(rates, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["goodspeed", "fixed-share"])
-def test_utility_gap_is_not_negative_beyond_noise(policy: str) -> None:
-    verifiers = {"group": "barrier", "allocate": {"policy": policy, "budget": 8}}
-    run = simulate(scenario(verifiers=verifiers, drafters={"count": 2}, workload={"requests": 40, "new_tokens": 400}))
-    assert utility_gap(run) > -0.03
-
-
-def test_star_equations_are_refused_for_other_fleets() -> None:
-    for tables in ({"batch": SLOTS}, {"drafters": {"overlap": "ahead"}}, {"drafters": {"count": 2}}):
-        with pytest.raises(InputError, match="the equations hold for one star of plain rounds"):
-            predict(scenario(**tables))
-
-
-def test_a_sweep_of_other_fleets_has_no_equations_beside_it() -> None:
-    assert analytic_values(scenario(drafters={"count": 2})) == {}
-    assert analytic_values(scenario())
 
 
 def test_targets_own_the_streams_dealt_to_them() -> None:

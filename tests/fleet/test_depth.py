@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.depth import AdaptiveDepth, Observed, SmoothedAcceptance
-from fleet.policies.outcome import Outcome
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import DraftRequest, StepDone
-from fleet.stations.station import Start
+from fleet.stations.messages import DraftRequest
 from tests.helpers.stars import repeatable
+from tests.helpers.steps import ended, started
 
 costs_s = st.sampled_from([0.0, 0.1, 0.7, 3.0])
 
@@ -125,24 +124,17 @@ def test_a_drafter_learns_what_came_back_and_when() -> None:
     rule = AdaptiveDepth()
     hub = DrafterStation("drafter", ResolvedDrafters(allocate=rule, targets=2))
     hub.handle(DraftRequest(3, 0, epoch=1, base=11, opening=True), 0.0)
-    now_s = 0.0
-    for duration_s in (2.0, 1.0):  # the prefill, which is not counted, and the draft
-        plan = hub.plan(now_s)
-        assert isinstance(plan, Start)
-        now_s += duration_s
-        hub.handle(StepDone(plan.step.number, (Outcome(),), duration_s), now_s)
-    assert plan.step.members[0].tokens == 4
+    started(hub)
+    ended(hub, 2.0, duration_s=2.0)  # the prefill, which is not counted
+    assert started(hub, 2.0).members[0].tokens == 4
+    ended(hub, 3.0)
     assert hub.observed == Observed().step(4, 1.0)
     hub.handle(DraftRequest(3, 0, epoch=2, base=16), 8.0)
     assert hub.accepted == {3 % 2: rule.learn(rule.start(), 4, 4)}
     assert hub.observed == Observed().step(4, 1.0).back(5.0)
-    plan = hub.plan(8.0)
-    assert isinstance(plan, Start)
-    assert plan.step.members[0].tokens == 5  # the other depth
-    hub.handle(StepDone(plan.step.number, (Outcome(),), 1.5), 9.5)
+    assert started(hub, 8.0).members[0].tokens == 5  # the other depth
+    ended(hub, 9.5, duration_s=1.5)
     hub.handle(DraftRequest(3, 0, epoch=3, base=19), 15.5)
     assert hub.accepted == {1: rule.learn(rule.learn(rule.start(), 4, 4), 5, 2)}
     assert hub.observed == Observed().step(4, 1.0).back(5.0).step(5, 1.5).back(6.0)
-    plan = hub.plan(15.5)
-    assert isinstance(plan, Start)
-    assert plan.step.members[0].tokens == rule.depth(hub.accepted[1], hub.observed, 1)
+    assert started(hub, 15.5).members[0].tokens == rule.depth(hub.accepted[1], hub.observed, 1)

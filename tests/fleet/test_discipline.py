@@ -3,13 +3,12 @@
 import pytest
 
 from fleet.policies.order import Weighted
-from fleet.policies.outcome import Outcome
 from fleet.policies.route import Affinity
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.discipline import Discipline
 from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import DraftRequest, StepDone, View
-from fleet.stations.station import Start
+from fleet.stations.messages import DraftRequest, Instruction, View
+from tests.helpers.steps import ended, started
 
 
 def test_without_weights_and_limits_everybody_may_start_at_once() -> None:
@@ -44,10 +43,9 @@ def test_weights_space_rounds_in_virtual_time_with_bounded_credit() -> None:
 def test_views_report_waiting_work_in_smoothed_times() -> None:
     hub = DrafterStation("drafter.1", ResolvedDrafters(route=Affinity()), drafter=1)
 
-    def run_step(duration_s: float) -> list[object]:
-        plan = hub.plan(0.0)
-        assert isinstance(plan, Start)
-        return list(hub.handle(StepDone(plan.step.number, (Outcome(),), duration_s), 0.0))
+    def run_step(duration_s: float) -> list[Instruction]:
+        started(hub)
+        return ended(hub, duration_s=duration_s)
 
     assert hub.handle(DraftRequest(0, 0, epoch=1, base=11, opening=True), 0.0) == [View(1, 1, 1, 0.0)]
     assert run_step(2.0) == []  # the prefill; its draft follows
@@ -58,8 +56,7 @@ def test_views_report_waiting_work_in_smoothed_times() -> None:
     (view,) = hub.handle(DraftRequest(1, 0, epoch=1, base=11, opening=True), 0.0)
     assert isinstance(view, View)
     assert (view.waiting, view.work_s) == (1, pytest.approx(2.0 + 1.2))
-    plan = hub.plan(0.0)
-    assert isinstance(plan, Start)
+    started(hub)
     (view,) = hub.handle(DraftRequest(2, 0, epoch=1, base=11, opening=True), 0.0)
     assert isinstance(view, View)
     assert (view.waiting, view.work_s) == (2, pytest.approx(2.0 + 2 * 1.2))

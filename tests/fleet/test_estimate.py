@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fleet.data.shipped import shipped_devices, shipped_engines, shipped_models
 from fleet.errors import InputError
@@ -65,15 +63,13 @@ def least_s(place: Placed, fed: int, context: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("model", list(shipped_models()))
 def test_a_shape_has_as_many_parameters_as_its_checkpoint(model: str) -> None:
+    """Exactly, unless the published number is rounded to millions."""
     published = shipped_models()[model]["parameters"]
     allowed = ROUNDED if "head" in shape_of(model).head or model.startswith("eagle") else 0.01
+    if model in MODELS and published % 10**6:
+        allowed = 0.0
     assert shape_of(model).parameters() == pytest.approx(published, rel=allowed)
     assert shipped_models()[model]["source"].startswith("stated: ")
-
-
-@pytest.mark.parametrize("model", [name for name in MODELS if shipped_models()[name]["parameters"] % 10**6])
-def test_shapes_have_their_checkpoints_parameters(model: str) -> None:
-    assert shape_of(model).parameters() == shipped_models()[model]["parameters"]
 
 
 TINY = {
@@ -123,22 +119,6 @@ def test_passes_are_not_faster_than_the_devices_peaks(model: str, device: str) -
                 for context in (0, 3000):
                     time_s = roofline.mean_s(fed, context)
                     assert time_s >= max(least_s(place, fed, context)), (precision, parallel, fed, context)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(MODELS), st.sampled_from(DEVICES), st.sampled_from(PARALLEL),
-    st.integers(1, 4000), st.integers(0, 20_000), st.integers(1, 64), st.booleans(),
-)  # fmt: skip
-def test_time_never_falls_with_tokens_context_or_rows(
-    model: str, device: str, parallel: int, tokens: int, context: int, rows: int, in_turn: bool
-) -> None:
-    roofline = roofline_of(on(model, device, parallel), in_turn=in_turn)
-    others = tokens * (rows - 1)
-    now_s = roofline.mean_s(tokens, context, rows, others) * (1 - 1e-9)
-    assert roofline.mean_s(tokens + 1, context, rows, others) >= now_s
-    assert roofline.mean_s(tokens, context + 1, rows, others) >= now_s
-    assert roofline.mean_s(tokens, context, rows + 1, others + 1) >= now_s
 
 
 GROWING = ("layers", "hidden", "heads", "intermediate", "vocabulary")

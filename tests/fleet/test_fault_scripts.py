@@ -10,7 +10,7 @@ from fleet.errors import InputError
 from fleet.scenario.faults import Copy, Fault, Kill, LinkFault, LinkFaults, Moment, Stall, moments
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
-from tests.helpers.fault_scripts import random_script
+from tests.helpers.faulty import random_script
 from tests.helpers.stars import star
 
 LIVELY = {"verifiers": {"patience_s": 8.0}, "drafters": {"lease_s": 20.0}}

@@ -22,8 +22,6 @@ from fleet.scenario.scenario import Workload
 from fleet.scenario.show import describe_fleet
 from fleet.scenario.workload import Request, longest_of, mean_lengths, streams_of
 from fleet.scenario.writing import scenario_lines
-from sim.fast.choice import has_numba
-from sim.fast.plain import unsupported_in
 from sim.run import simulate
 from tests.helpers.stars import TABLES, repeatable, star
 
@@ -168,20 +166,6 @@ def test_loads_that_say_nothing_are_refused_in_a_line(changes: dict[str, Any], s
     with pytest.raises(InputError, match=says) as refused:
         star(workload=changes)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("key", ["prompt_tokens", "new_tokens"])
-def test_a_published_workload_has_the_lengths_alone(key: str) -> None:
-    with pytest.raises(InputError, match=f"workload.lengths = 'chat' has the lengths; leave workload.{key} out"):
-        star(workload={"prompt_tokens": 192, "new_tokens": 96, "lengths": "chat", key: 11})
-
-
-def test_the_compiled_loop_knows_all_loads() -> None:
-    arrivals = {"process": "gamma", "per_s": 0.05, "burstiness": 0.3}
-    scenario = star(workload=workload(prompt_tokens=LOGNORMAL, arrivals=arrivals, requests=20))
-    assert unsupported_in(resolve(scenario)) == ""
-    if has_numba():
-        assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 
 
 def test_a_written_scenario_keeps_its_loads_goals_and_prices(tmp_path: Path) -> None:

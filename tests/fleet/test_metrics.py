@@ -1,13 +1,13 @@
 """Metrics of stars with known events; `test_metrics_of_tables.py` has those of written tables."""
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from fleet.acceptance.models import Geometric
 from fleet.records.metrics.intervals import jain_index
 from fleet.records.metrics.measure import combine, measure, measure_targets
 from fleet.records.metrics.tables import commits_of
@@ -15,17 +15,10 @@ from fleet.records.metrics.window import Metric
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import devices_of
 from fleet.scenario.resolve import resolve
+from fleet.stations.messages import Draft, DraftRequest
+from fleet.stations.payload import ENVELOPE_BYTES
 from sim import analytic
-from tests.helpers.hand_stars import (
-    DRAFT_BYTES,
-    LINK_S,
-    REQUEST_BYTES,
-    RETURN_S,
-    VERIFY_S,
-    run_star,
-    two_of_three,
-    values,
-)
+from tests.helpers.hand_stars import LINK_S, RETURN_S, VERIFY_S, run_star, values
 from tests.helpers.logs import log_of
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
@@ -45,7 +38,7 @@ def constant_star(targets: int, service_s: float, iterations: int = 20) -> Run:
         measure={"warm_up_share": 0.5},
     )
     prefill_s = 2 * T_s - (service_s + RETURN_S)
-    return run_star(scenario, two_of_three, draft=service_s, prefill=prefill_s)
+    return run_star(scenario, draft=service_s, verify_prefill=prefill_s)
 
 
 @pytest.mark.parametrize("targets", range(1, 9))
@@ -73,8 +66,8 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
         "acceptance_rate": 2 / 3,
         "fairness": 1,
         "refused": 0,
-        "request_bytes": REQUEST_BYTES,
-        "draft_bytes": DRAFT_BYTES,
+        "request_bytes": ENVELOPE_BYTES[DraftRequest] + 4,
+        "draft_bytes": ENVELOPE_BYTES[Draft] + 3 * 4,
     }
     assert {name: measured[name] for name in expected} == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
@@ -94,7 +87,7 @@ def test_steps_across_the_edge_count_their_part_inside() -> None:
     scenario = star(
         verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 13}, measure={"warm_up_share": 0.325}
     )
-    measured = values(run_star(scenario, two_of_three))
+    measured = values(run_star(scenario))
     assert measured["load"] == pytest.approx(2.5 / 13.5)
     assert measured["rounds_per_s"] == pytest.approx(3 / 13.5)
     assert measured["rounds"] == 3
@@ -103,7 +96,7 @@ def test_steps_across_the_edge_count_their_part_inside() -> None:
 def test_truncated_runs_are_measured_to_their_last_token() -> None:
     """Verifications end at 6 and 11 s; at 12 s a draft has begun, and the second request never comes."""
     scenario = star(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": 50}, measure={"warm_up_share": 0})
-    rows = run_star(scenario, two_of_three, prefill=1).frame()
+    rows = run_star(scenario, verify_prefill=1).frame()
     measured = values(make_run(scenario, "engine", log_of(rows[rows.time_s <= 12].to_numpy())))
     assert measured["throughput"] == pytest.approx((1 + 3 + 3) / 11)
     assert measured["load"] == pytest.approx((1 + 1) / 11)
@@ -111,21 +104,21 @@ def test_truncated_runs_are_measured_to_their_last_token() -> None:
 
 def test_the_drafters_prefill_is_load_but_neither_service_nor_wait() -> None:
     scenario = star(verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 7}, measure={"warm_up_share": 0})
-    measured = values(run_star(scenario, two_of_three, **{"drafter prefill": 3.0}))
+    measured = values(run_star(scenario, draft_prefill=3.0))
     assert (measured["service_s"], measured["wait_s"]) == (1, 0)
     assert measured["load"] == pytest.approx((3 + 1 + 1) / (3 + 2 * (1 + RETURN_S)))
 
 
 @settings(repeatable, max_examples=10)
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.randoms(use_true_random=False))
-def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tokens: int, random: Any) -> None:
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.floats(0, 1))
+def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tokens: int, beta: float) -> None:
     scenario = star(
         verifiers={"count": targets},
         drafters={"depth": depth},
         workload={"requests": 2 * targets, "new_tokens": new_tokens},
         measure={"warm_up_share": 0},
     )
-    run = run_star(scenario, lambda drafted: random.randint(0, drafted), prefill=0.5)
+    run = run_star(scenario, Geometric(beta), verify_prefill=0.5)
     commits = commits_of(run.columns()).frame()
     assert (commits.committed >= 1).all()
     assert commits.groupby("request").committed.sum().tolist() == [new_tokens] * 2 * targets
@@ -151,7 +144,7 @@ def test_priorities_show_in_the_waits_of_the_targets() -> None:
     scenario = star(
         verifiers={"count": 6, "priorities": [1]}, drafters={"order": "priority"}, workload={"requests": 60}
     )
-    run = run_star(scenario, two_of_three)
+    run = run_star(scenario)
     of_targets = measure_targets(run)
     assert of_targets.tag.tolist() == list(range(6))
     assert of_targets.wait_s[0] < of_targets.wait_s[1:].min()
@@ -161,7 +154,7 @@ def test_priorities_show_in_the_waits_of_the_targets() -> None:
 
 def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
     scenario = star(drafters={"count": 0}, workload={"requests": 6, "new_tokens": 21}, measure={"warm_up_share": 0})
-    run = run_star(scenario, two_of_three, prefill=5, decode=2)
+    run = run_star(scenario, verify_prefill=5, decode=2)
     measured = values(run)
     absent = {"rounds_per_s", "load", "wait_s", "return_s", "acceptance_length", "refused"}
     assert not measured.keys() & absent
@@ -178,7 +171,7 @@ def test_refused_requests_are_counted_among_the_complete_ones() -> None:
         workload={"requests": 3, "new_tokens": 13},
         measure={"warm_up_share": 0},
     )
-    run = run_star(scenario, two_of_three, decode=1.5)
+    run = run_star(scenario, decode=1.5)
     measured = values(run)
     assert (measured["requests"], measured["refused"]) == (3, 2)
     assert measured["rounds"] == 4
@@ -188,7 +181,7 @@ def test_idle_drafters_have_no_rounds() -> None:
     scenario = star(
         drafters={"admit": {"policy": "at-most", "sessions": 0}}, workload={"requests": 3, "new_tokens": 13}
     )
-    run = run_star(scenario, two_of_three, prefill=1, decode=1)
+    run = run_star(scenario, verify_prefill=1, decode=1)
     measured = values(run)
     assert (measured["rounds"], measured["load"], measured["refused"]) == (0, 0, 3)
     assert not measured.keys() & {"wait_s", "return_s", "acceptance_length"}
@@ -230,7 +223,7 @@ def test_energy_is_power_times_time_of_each_device() -> None:
         workload={"requests": 1, "new_tokens": 1 + 3 * 39},
         measure={"warm_up_share": 0.5},
     )
-    measured = values(run_star(scenario, two_of_three, prefill=5.0))
+    measured = values(run_star(scenario, verify_prefill=5.0))
     round_j = 1 * 110 + 2 * 210 + (2 * 5 - 3) * 10
     assert measured["power_w"] == pytest.approx(round_j / 5)
     assert measured["energy_j_per_token"] == pytest.approx(round_j / 3)

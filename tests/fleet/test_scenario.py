@@ -10,23 +10,10 @@ import pytest
 from fleet.acceptance.models import Geometric
 from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
-from fleet.policies.admit import AtMost
-from fleet.policies.order import Priority
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
 from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.stars import star
-
-MINIMAL = """
-profile = "rtx-4090"
-[acceptance]
-model = "geometric"
-beta = 0.8
-[workload]
-requests = 12
-new_tokens = 24
-"""
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -45,14 +32,6 @@ def test_a_scenario_without_profile_or_acceptance_says_which_is_missing() -> Non
         simulate(make_scenario({}))
     with pytest.raises(InputError, match="acceptance is missing"):
         simulate(make_scenario({"profile": {"name": "p", "draft": {}, "verify": {}}}))
-
-
-def test_changes_on_the_command_line_win_over_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path, MINIMAL)
-    changed = read_scenario(file, ["workload.requests=3", "drafters.order=priority", "verifiers.priorities=[1, 2]"])
-    assert changed.workload.requests == 3
-    assert changed.drafters.order == Priority()
-    assert changed.verifiers.priorities == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +79,6 @@ def test_a_changed_scenario_is_the_changed_file(name: str) -> None:
     assert change_scenario(read_scenario(file), changes) == read_scenario(file, changes)
 
 
-def test_a_policy_is_a_bare_name_or_a_table() -> None:
-    assert make_scenario({"drafters": {"admit": {"policy": "at-most", "sessions": 4}}}).drafters.admit == AtMost(4)
-    assert make_scenario({"drafters": {"order": "priority"}}).drafters.order == Priority()
-
-
 def test_a_profile_is_found_beside_its_scenario(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"name": "mine", "draft": {"base_s": 1}, "verify": {"base_s": 2}}')
     scenario = read_scenario(written(tmp_path, 'profile = "mine.json"'))
@@ -115,10 +89,3 @@ def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text('{"name": "mine", "draft": {"base": 1}, "verify": {}}')
     with pytest.raises(InputError, match=r"mine\.toml: .*mine\.json.*draft\.base = 1; allowed: base_s"):
         read_scenario(written(tmp_path, 'profile = "mine.json"'))
-
-
-def test_a_scenario_survives_its_own_json() -> None:
-    scenario = star(devices={"host": {"sharing": "turns"}}, drafters={"device": "host"})
-    again = msgspec.json.decode(msgspec.json.encode(scenario), type=Scenario)
-    assert again == scenario
-    assert again.digest() == scenario.digest()

@@ -22,13 +22,6 @@ def rounds(draw: st.DrawFn) -> tuple[Session, int, int]:
     return Session(0, 0, draw(st.integers(0, 9)), base, goal, tail), verified, accepted
 
 
-def test_a_round_commits_the_accepted_tokens_and_the_targets_own() -> None:
-    drafted = msgspec.structs.replace(FRESH, tail=5)
-    assert commit(drafted, verified=5, accepted=3).base == 11 + 3 + 1
-    assert commit(drafted, verified=5, accepted=5).base == 11 + 5 + 1
-    assert commit(FRESH, verified=0, accepted=0).base == 11 + 1
-
-
 @repeatable
 @given(rounds())
 def test_commits_stop_at_the_goal_and_end_the_epoch(example: tuple[Session, int, int]) -> None:
@@ -58,12 +51,6 @@ def test_a_draft_extends_the_tail_only_where_it_continues_it(
         assert extended == msgspec.structs.replace(session, tail=session.tail + tokens)
     else:
         assert isinstance(extended, str)
-
-
-def test_a_draft_fits_once() -> None:
-    extended = extend(FRESH, epoch=1, base=11, tokens=5)
-    assert isinstance(extended, Session)
-    assert isinstance(extend(extended, epoch=1, base=11, tokens=5), str)
 
 
 @repeatable

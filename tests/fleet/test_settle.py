@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.records.run import read_run, write_run
+from fleet.scenario.facts import crowds
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -180,3 +181,13 @@ sharings = st.sampled_from(["turns", "contended", "one-process"])
 def test_single_stations_have_their_own_device(sharing: str, others: int, drafts: bool) -> None:
     M, N, side = (1, others, DRAFTERS) if drafts else (others, 1, TARGETS)
     assert on_host(sharing, M, N, (side,)) == on_host(sharing, M, N, ())
+
+
+@pytest.mark.parametrize(("count", "cores", "crowded"), [(1, 2, False), (2, 2, True), (3, 4, False), (4, 4, True)])
+def test_more_models_than_cores_crowd_unless_sharing_a_device(count: int, cores: int, crowded: bool) -> None:
+    assert crowds(resolve(make_scenario({"verifiers": {"count": count}})), cores) == crowded
+    verifiers = {"count": count, "device": "host"}
+    shared = make_scenario({"devices": {"host": {}}, "verifiers": verifiers, "drafters": {"device": "host"}})
+    assert not crowds(resolve(shared), cores)
+    replayed = {"count": count, "kind": "replayed", "verify": {"base_s": 0.01}}
+    assert not crowds(resolve(make_scenario({"verifiers": replayed})), cores)

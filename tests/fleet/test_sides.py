@@ -16,8 +16,6 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
 from fleet.times.profile import HardwareProfile, read_profile, write_profile
-from sim.fast.choice import has_numba
-from sim.fast.plain import unsupported_in
 from sim.predict import predict
 from sim.run import simulate
 
@@ -77,13 +75,6 @@ def test_one_profile_named_twice_is_one_profile() -> None:
         verifiers=msgspec.structs.replace(resolved.verifiers, profile=""),
     ) == plain  # fmt: skip
     assert resolved.drafters.profile.startswith("edge (assumed")
-
-
-def test_the_compiled_loop_knows_mixed_hardware() -> None:
-    scenario = mixed(drafters={"profile": EDGE, "count": 2})
-    assert unsupported_in(resolve(scenario)) == ""
-    if has_numba():
-        assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 
 
 def test_sides_without_a_profile_use_the_scenarios() -> None:

@@ -27,15 +27,14 @@ from fleet.stations.messages import (
     Refusal,
     Released,
     Restarted,
-    Retry,
     StepDone,
     View,
 )
 from fleet.stations.payload import encode
 from fleet.stations.session import ERA, INCARNATION, begins, era_of, new_era
-from fleet.stations.station import Start, Station
+from fleet.stations.station import Station
 from fleet.stations.verifier import VerifierStation
-from tests.helpers.stars import repeatable
+from tests.helpers.steps import ended, run_all, started
 
 PATIENT = Patience(patience_s=2.0, rejoin_s=5.0)
 
@@ -52,10 +51,9 @@ def hub(**resolved: Any) -> DrafterStation:
 
 def step(station: Station, now_s: float, accepted: int = 0) -> list[Instruction]:
     """Let the station run its next step, with that many accepted tokens of each draft."""
-    plan = station.plan(now_s)
-    assert isinstance(plan, Start)
-    outcomes = tuple(Outcome(min(accepted, m.tokens) if plan.step.kind == "verify" else 0) for m in plan.step.members)
-    return station.handle(StepDone(plan.step.number, outcomes, 1.0), now_s)
+    plan = started(station, now_s)
+    outcomes = (Outcome(min(accepted, member.tokens) if plan.kind == "verify" else 0) for member in plan.members)
+    return ended(station, now_s, *outcomes)
 
 
 def tell_due(station: Station, now_s: float) -> list[Instruction]:
@@ -172,34 +170,6 @@ def test_a_tail_with_a_hole_is_given_up() -> None:
     assert station.due(3.5) == [Overdue(0, 0, 1)]
 
 
-@repeatable
-@given(st.data())
-def test_timeouts_fire_once(data: st.DataObject) -> None:
-    """No timeout fires twice in one instant: the next one lies in the future after every event."""
-    station, drafter = target(new_tokens=200), hub()
-    now_s = 0.0
-    for _ in range(data.draw(st.integers(1, 40))):
-        now_s += data.draw(st.sampled_from([0.0, 0.5, 2.0, 5.0]))
-        session = station.sessions[0]
-        epoch = data.draw(st.sampled_from([session.epoch, era_of(session.epoch) + 1]))
-        happens = data.draw(st.sampled_from(["step", "draft", "empty", "due", "retry", "drafter"]))
-        if happens == "step" and station.ready:
-            step(station, now_s, accepted=1)
-        elif happens in ("draft", "empty"):
-            station.handle(Draft(0, 0, epoch, session.base, 3 * (happens == "draft")), now_s)
-        elif happens == "retry":
-            station.handle(Retry(0, 0), now_s)
-        elif happens == "drafter":
-            drafter.handle(DraftRequest(0, 0, epoch, session.base, opening=epoch % ERA == 1, tokens=2), now_s)
-            if drafter.ready:
-                step(drafter, now_s)
-        else:
-            for one in (station, drafter):
-                tell_due(one, now_s)
-                assert one.alarm_s() > now_s
-        assert station.sessions[0].base >= session.base
-
-
 # The drafter's side.
 
 
@@ -223,11 +193,8 @@ def test_reopened_sessions_are_prefilled_again() -> None:
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     drafter.plan(0.0)  # its prefill runs
     assert drafter.handle(DraftRequest(0, 0, ERA + 1, 14, opening=True), 1.0) == []
-    drafter.handle(StepDone(1, (Outcome(),), 1.0), 2.0)
-    kinds = []
-    while isinstance(plan := drafter.plan(3.0), Start):
-        kinds.append((plan.step.kind, plan.step.members[0].base, plan.step.members[0].tokens))
-        drafter.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0)
+    ended(drafter, 2.0)
+    kinds = [(step.kind, step.members[0].base, step.members[0].tokens) for step in run_all(drafter, 3.0)]
     assert kinds == [("prefill", 0, 13), ("draft", 14, 3)]
 
 
@@ -283,13 +250,12 @@ def test_new_epochs_during_a_prefill_do_not_repeat_it() -> None:
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True, tokens=20), 0.0)
     drafter.plan(0.0)
     drafter.handle(DraftRequest(0, 0, 2, 12, tokens=19), 1.0)  # the target went on by itself
-    drafter.handle(StepDone(1, (Outcome(),), 1.0), 2.0)
+    ended(drafter, 2.0)
     plans = []
     for _ in range(3):
-        plan = drafter.plan(3.0)
-        assert isinstance(plan, Start)
-        plans.append((plan.step.kind, plan.step.members[0].epoch, plan.step.members[0].base))
-        drafter.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0)
+        plan = started(drafter, 3.0)
+        plans.append((plan.kind, plan.members[0].epoch, plan.members[0].base))
+        ended(drafter, 3.0)
     # The first draft was planned with the prefill; it is bound to the session as it is now.
     assert plans == [("draft", 2, 12), ("draft", 2, 13), ("draft", 2, 14)]
 
@@ -300,10 +266,7 @@ def test_empty_grants_are_answered_at_once_without_a_prefill() -> None:
     assert not drafter.ready
     assert drafter.handle(DraftRequest(0, 0, 2, 12, tokens=0), 1.0) == [Draft(0, 0, 2, 12, 0)]
     drafter.handle(DraftRequest(0, 0, 3, 13, tokens=2), 2.0)
-    kinds = []
-    while isinstance(plan := drafter.plan(3.0), Start):
-        kinds.append((plan.step.kind, plan.step.members[0].base, plan.step.members[0].tokens))
-        drafter.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 3.0)
+    kinds = [(step.kind, step.members[0].base, step.members[0].tokens) for step in run_all(drafter, 3.0)]
     assert kinds == [("prefill", 0, 12), ("draft", 13, 2)]
 
 

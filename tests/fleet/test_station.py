@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.admit import AtMost
 from fleet.policies.allocate import Fixed
 from fleet.policies.order import Priority
 from fleet.policies.outcome import Outcome
@@ -20,17 +19,17 @@ from fleet.stations.messages import (
     DraftRequest,
     Finished,
     Ignored,
-    Instruction,
     Join,
     Leave,
     Refusal,
     Released,
     StepDone,
 )
-from fleet.stations.station import WAIT, Start, Station
+from fleet.stations.station import WAIT, Station
 from fleet.stations.verifier import VerifierStation
-from fleet.times.step import Step
+from tests.helpers import steps
 from tests.helpers.stars import repeatable
+from tests.helpers.steps import ended, started
 
 
 def drafter(**policies: object) -> DrafterStation:
@@ -46,28 +45,13 @@ def slots(size: int) -> BatchStation:
     return BatchStation("batch", ResolvedBatch(Slots(size), Fixed(5)))
 
 
-def start(station: Station, now_s: float = 0.0) -> Step:
-    plan = station.plan(now_s)
-    assert isinstance(plan, Start)
-    return plan.step
-
-
-def finish(station: Station, now_s: float = 0.0, *outcomes: Outcome) -> list[Instruction]:
-    assert station.running is not None
-    return station.handle(StepDone(station.running.number, outcomes or (Outcome(),), 1.0), now_s)
-
-
 def run_all(station: Station) -> list[tuple[str, int]]:
     """(kind, tag) of all steps until the station waits, each done as soon as begun."""
-    steps = []
-    while isinstance(plan := station.plan(0.0), Start):
-        steps.append((plan.step.kind, plan.step.members[0].tag))
-        finish(station)
-    return steps
+    return [(step.kind, step.members[0].tag) for step in steps.run_all(station)]
 
 
-def drafted(steps: Sequence[tuple[str, int]]) -> list[int]:
-    return [tag for kind, tag in steps if kind == "draft"]
+def drafted(shown: Sequence[tuple[str, int]]) -> list[int]:
+    return [tag for kind, tag in shown if kind == "draft"]
 
 
 def snapshot(station: Station) -> tuple[object, ...]:
@@ -78,8 +62,8 @@ def verifier_with_draft(accepting: bool = True) -> VerifierStation:
     """A verifier after prefill, with a draft of five tokens in its buffer."""
     station = VerifierStation("verifier.1", ResolvedVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=20), 0.0)
-    start(station)
-    finish(station)
+    started(station)
+    ended(station)
     if accepting:
         station.handle(Draft(0, 0, epoch=1, base=11, tokens=5), 0.0)
     return station
@@ -88,21 +72,22 @@ def verifier_with_draft(accepting: bool = True) -> VerifierStation:
 def test_a_request_goes_through_prefill_draft_and_verification() -> None:
     verifier, hub = VerifierStation("verifier.1", ResolvedVerifiers()), drafter()
     assert verifier.handle(Join(0, 0, prompt_tokens=10, new_tokens=7), 0.0) == []
-    assert start(verifier).kind == "prefill"
-    assert finish(verifier) == [DraftRequest(0, 0, epoch=1, base=11, opening=True)]
+    assert started(verifier).kind == "prefill"
+    assert ended(verifier) == [DraftRequest(0, 0, epoch=1, base=11, opening=True)]
     assert hub.handle(opening(0), 0.0) == []
-    assert start(hub).kind == "prefill"
-    assert finish(hub) == []
-    assert start(hub).kind == "draft"
-    assert finish(hub) == [Draft(0, 0, epoch=1, base=11, tokens=5)]
+    prefill = started(hub)
+    assert (prefill.kind, prefill.members[0].base, prefill.members[0].tokens) == ("prefill", 0, 10)
+    assert ended(hub) == []
+    assert started(hub).kind == "draft"
+    assert ended(hub) == [Draft(0, 0, epoch=1, base=11, tokens=5)]
     assert verifier.handle(Draft(0, 0, epoch=1, base=11, tokens=5), 0.0) == []
-    assert start(verifier).members[0].tokens == 5
-    assert finish(verifier, 0.0, Outcome(accepted=2)) == [DraftRequest(0, 0, epoch=2, base=14)]
+    assert started(verifier).members[0].tokens == 5
+    assert ended(verifier, 0.0, Outcome(accepted=2)) == [DraftRequest(0, 0, epoch=2, base=14)]
     assert hub.handle(DraftRequest(0, 0, epoch=2, base=14), 0.0) == []
     assert run_all(hub) == [("draft", 0)]
     verifier.handle(Draft(0, 0, epoch=2, base=14, tokens=5), 0.0)
-    start(verifier)
-    assert finish(verifier, 0.0, Outcome(accepted=5)) == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
+    started(verifier)
+    assert ended(verifier, 0.0, Outcome(accepted=5)) == [Leave(0, 0), Released(0, 0), Finished(0, 0)]
     assert hub.handle(Leave(0, 0), 0.0) == [Released(0, 0)]
     assert not hub.sessions
     assert not verifier.sessions
@@ -125,23 +110,16 @@ def test_urgent_requests_go_first_then_by_arrival() -> None:
 def test_a_prefill_and_its_draft_are_not_torn_apart() -> None:
     hub = drafter(order=Priority())
     hub.handle(opening(0), 0.0)
-    assert start(hub).kind == "prefill"
+    assert started(hub).kind == "prefill"
     hub.handle(opening(1, priority=9), 0.0)
-    finish(hub)
+    ended(hub)
     assert run_all(hub) == [("draft", 0), ("prefill", 1), ("draft", 1)]
-
-
-def test_the_drafter_prefills_all_but_the_last_token() -> None:
-    hub = drafter()
-    hub.handle(opening(0), 0.0)
-    member = start(hub).members[0]
-    assert (member.base, member.tokens) == (0, 10)
 
 
 def test_one_step_runs_at_a_time() -> None:
     hub = drafter()
     hub.handle(opening(0), 0.0)
-    start(hub)
+    started(hub)
     hub.handle(opening(1), 0.0)
     assert hub.plan(0.0) == WAIT
     assert not hub.ready
@@ -154,20 +132,8 @@ def test_steps_use_the_prefix_at_their_start() -> None:
     run_all(hub)
     hub.handle(DraftRequest(0, 0, epoch=2, base=13), 0.0)
     hub.handle(DraftRequest(0, 0, epoch=3, base=15), 0.0)
-    member = start(hub).members[0]
+    member = started(hub).members[0]
     assert (member.epoch, member.base) == (3, 15)
-
-
-def test_a_repeated_draft_request_leads_to_one_draft() -> None:
-    hub = drafter()
-    for message in (opening(0), DraftRequest(0, 0, epoch=2, base=13)):
-        hub.handle(message, 0.0)
-        before = snapshot(hub)
-        assert isinstance(hub.handle(message, 0.0)[0], Ignored)
-        assert snapshot(hub) == before
-        assert drafted(run_all(hub)) == [0]
-        assert isinstance(hub.handle(message, 0.0)[0], Ignored)
-        assert run_all(hub) == []
 
 
 @repeatable
@@ -233,33 +199,11 @@ def test_stale_messages_change_nothing_at_the_drafter(message: DraftRequest | Le
     assert snapshot(station) == before
 
 
-def test_late_openings_do_not_reopen_finished_requests() -> None:
-    hub = drafter()
-    hub.handle(opening(0), 0.0)
-    run_all(hub)
-    hub.handle(Leave(0, 0), 0.0)
-    hub.handle(opening(0), 0.0)
-    assert not hub.sessions
-    assert run_all(hub) == []
-    assert hub.handle(opening(0, request=1), 0.0) == []
-    assert drafted(run_all(hub)) == [0]
-
-
-def test_a_late_copy_of_a_refused_opening_is_not_admitted() -> None:
-    """The target decodes alone by then: a session for it would never end."""
-    hub = drafter(admit=AtMost(1))
-    hub.handle(opening(0), 0.0)
-    assert isinstance(hub.handle(opening(1), 0.0)[0], Refusal)
-    hub.handle(Leave(0, 0), 0.0)
-    hub.handle(opening(1), 0.0)
-    assert not hub.sessions
-
-
 def test_a_finished_request_is_not_decoded_again() -> None:
     station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
-    request = Join(0, 0, prompt_tokens=10, new_tokens=2)
+    request = Join(0, 0, prompt_tokens=10, new_tokens=3)
     station.handle(request, 0.0)
-    assert run_all(station) == [("prefill", 0), ("decode", 0)]
+    assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0)]
     station.handle(request, 0.0)
     assert run_all(station) == []
 
@@ -270,11 +214,11 @@ def test_a_target_may_leave_during_a_running_step(steps_before: int) -> None:
     hub.handle(opening(0), 0.0)
     hub.handle(opening(1), 0.0)
     for _ in range(steps_before):
-        start(hub)
-        finish(hub)
-    start(hub)
+        started(hub)
+        ended(hub)
+    started(hub)
     assert hub.handle(Leave(0, 0), 0.0) == [Released(0, 0)]
-    assert finish(hub) == []
+    assert ended(hub) == []
     assert drafted(run_all(hub)) == [1]
 
 
@@ -284,25 +228,14 @@ def test_steps_of_ended_requests_leave_the_next_unchanged(steps_before: int) -> 
     hub = drafter()
     hub.handle(opening(0, request=0), 0.0)
     for _ in range(steps_before):
-        start(hub)
-        finish(hub)
-    start(hub)
+        started(hub)
+        ended(hub)
+    started(hub)
     hub.handle(Leave(0, 0), 0.0)
     hub.handle(opening(0, request=1), 0.0)
-    assert finish(hub) == []
+    assert ended(hub) == []
     assert hub.sessions[0].tail == 0
     assert run_all(hub) == [("prefill", 0), ("draft", 0)]
-
-
-def test_sessions_beyond_the_limit_are_refused_until_one_leaves() -> None:
-    hub = drafter(admit=AtMost(2))
-    assert [hub.handle(opening(tag), 0.0) for tag in (0, 1)] == [[], []]
-    refused = hub.handle(opening(2), 0.0)[0]
-    assert isinstance(refused, Refusal)
-    assert refused.tag == 2
-    hub.handle(Leave(0, 0), 0.0)
-    assert hub.handle(opening(3), 0.0) == []
-    assert set(hub.sessions) == {1, 3}
 
 
 def test_a_refused_target_finishes_alone() -> None:
@@ -310,46 +243,40 @@ def test_a_refused_target_finishes_alone() -> None:
     assert station.handle(Refusal(0, 0, "full"), 0.0) == []
     assert isinstance(station.handle(Draft(0, 0, epoch=1, base=11, tokens=5), 0.0)[0], Ignored)
     for _ in range(18):
-        assert start(station).kind == "decode"
-        assert finish(station) == []
-    assert start(station).kind == "decode"
-    assert finish(station) == [Released(0, 0), Finished(0, 0)]
-
-
-def test_without_a_drafter_every_step_decodes_one_token() -> None:
-    station = VerifierStation("verifier.1", ResolvedVerifiers(speculates=False))
-    station.handle(Join(0, 0, prompt_tokens=10, new_tokens=4), 0.0)
-    assert run_all(station) == [("prefill", 0), ("decode", 0), ("decode", 0), ("decode", 0)]
+        assert started(station).kind == "decode"
+        assert ended(station) == []
+    assert started(station).kind == "decode"
+    assert ended(station) == [Released(0, 0), Finished(0, 0)]
 
 
 def test_requests_of_one_token_need_no_drafter() -> None:
     station = VerifierStation("verifier.1", ResolvedVerifiers())
     station.handle(Join(0, 0, prompt_tokens=10, new_tokens=1), 0.0)
-    start(station)
-    assert finish(station) == [Released(0, 0), Finished(0, 0)]
+    started(station)
+    assert ended(station) == [Released(0, 0), Finished(0, 0)]
 
 
 def test_the_idle_gap_is_the_time_without_anything_to_do() -> None:
     hub = drafter()
     hub.handle(opening(0), 2.0)
-    assert start(hub, 2.0).idle_gap_s == 2.0
-    finish(hub, 3.0)
-    assert start(hub, 3.0).idle_gap_s == 2.0  # the draft belongs to the same group
-    finish(hub, 4.0)
+    assert started(hub, 2.0).idle_gap_s == 2.0
+    ended(hub, 3.0)
+    assert started(hub, 3.0).idle_gap_s == 2.0  # the draft belongs to the same group
+    ended(hub, 4.0)
     hub.handle(DraftRequest(0, 0, epoch=2, base=13), 4.5)
-    assert start(hub, 4.5).idle_gap_s == 0.5
+    assert started(hub, 4.5).idle_gap_s == 0.5
 
 
 def test_warm_up_runs_once_after_a_long_gap() -> None:
     hub = drafter(warm_up=AfterIdle(idle_gap_s=1.0, tokens=3))
     hub.handle(opening(0), 0.5)
-    assert start(hub, 0.5).kind == "prefill"
-    finish(hub, 1.0)
-    start(hub, 1.0)
-    finish(hub, 2.0)
+    assert started(hub, 0.5).kind == "prefill"
+    ended(hub, 1.0)
+    started(hub, 1.0)
+    ended(hub, 2.0)
     hub.handle(DraftRequest(0, 0, epoch=2, base=13), 3.0)
-    warm_up = start(hub, 3.0)
+    warm_up = started(hub, 3.0)
     assert (warm_up.kind, warm_up.members[0].tokens, warm_up.warm_tokens) == ("warm_up", 3, 0)
-    assert finish(hub, 3.5) == []
-    draft = start(hub, 3.5)
+    assert ended(hub, 3.5) == []
+    draft = started(hub, 3.5)
     assert (draft.kind, draft.idle_gap_s, draft.warm_tokens) == ("draft", 1.0, 3)

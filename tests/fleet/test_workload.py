@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -51,13 +50,6 @@ def test_poisson_arrivals_have_their_rate() -> None:
     assert last_s == pytest.approx(2000 / 5, rel=4 / np.sqrt(2000))
 
 
-def test_requests_that_arrive_by_themselves_share_a_target() -> None:
-    run = simulate(scenario({"requests": 30, "new_tokens": 20, "arrivals": {"process": "poisson", "per_s": 1.0}}))
-    metrics = measure(run)
-    assert metrics["requests"].value > 20
-    assert run.frame().tag.nunique() == 30
-
-
 def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.0,396,109\n")
     workload = {"requests": 9, "arrivals": {"process": "trace", "file": "trace.csv"}}
@@ -86,6 +78,7 @@ def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
     [
         ({"prompt_tokens": 20}, "has the lengths; leave workload.prompt_tokens out"),
         ({"new_tokens": 20}, "has the lengths; leave workload.new_tokens out"),
+        ({"lengths": "chat", "new_tokens": 20}, "'chat' has the lengths; leave workload.new_tokens out"),
         ({"conversations": "talk.jsonl"}, "workload.conversations has the lengths; leave workload.lengths out"),
         ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
     ],

@@ -7,7 +7,8 @@ finishes. Each guess of the drafter is chosen at its first draft, right or wrong
 
 import copy
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -73,13 +74,13 @@ class State:
     def following(self) -> Iterator["State"]:
         """Yield every state after one event."""
         happenings = (
-            (bool(self.up), State.arrive_at_drafter),
-            (bool(self.down), State.arrive_at_target),
-            (self.target.running is not None, State.end_verification),
+            (bool(self.up), State.arrive_at_drafter, "drafter"),
+            (bool(self.down), State.arrive_at_target, "target"),
+            (self.target.running is not None, State.end_verification, "target"),
         )
-        for may, happen in happenings:
+        for may, happen, station in happenings:
             if may:
-                after = _twin(self)
+                after = self.twin(station)
                 happen(after)
                 yield after
         if self.drafter.running is not None:
@@ -91,7 +92,7 @@ class State:
         assert step is not None
         unknown = [token for member in step.members for token in self.unknown_of(step, member.tag)]
         for number in range(1 << len(unknown)):
-            after = _twin(self)
+            after = self.twin("drafter")
             after.guesses |= {token: bool(number >> place & 1) for place, token in enumerate(unknown)}
             after.end_draft()
             yield after
@@ -267,38 +268,31 @@ class State:
         left = any(station.sessions or station.waiting or station.program or station.running for station in stations)
         return not (left or self.texts or self.up or self.down or self.pending.drafts)
 
-    def key(self) -> str:
+    def key(self) -> tuple[str, str, str]:
         """A key that equal states share."""
-        return repr(_inside(self))
+        rest = {name: _inside(value) for name, value in vars(self).items() if name not in _APART}
+        return _key_of(self.target), _key_of(self.drafter), repr(rest)
+
+    def twin(self, changed: str) -> "State":
+        """Return a copy before an event of one station; the other station, which stays as it is, is shared."""
+        after = object.__new__(State)
+        for name, value in vars(self).items():
+            is_shared = name in ("target", "drafter") and name != changed
+            setattr(after, name, value if is_shared else _copied(value))
+        return after
 
 
-def _twin(thing: Any) -> Any:
-    """Return a copy of a container; values are shared, since they never change."""
-    twin = object.__new__(type(thing))
-    for name, value in vars(thing).items():
-        setattr(twin, name, _copied(value) if name != "_handlers" else _bound_to(twin, value))
-    return twin
+_HOLDERS = (Station, PendingDrafts, DraftCache, Silence, Discipline)
+_APART = ("target", "drafter", "most_on_the_way")
+_NO_STATE = ("_handlers", "rng", "_key")
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, _HOLDERS):
-        return _twin(value)
-    if isinstance(value, dict):
-        return {key: list(part) if isinstance(part, list) else part for key, part in value.items()}
-    if isinstance(value, Buffer):
-        twin = Buffer()
-        for work in value:
-            twin.append(work)
-        return twin
-    return copy.copy(value) if isinstance(value, list | set | deque) else value
-
-
-def _bound_to(station: Any, handlers: dict[type, Any]) -> dict[type, Any]:
-    return {kind: MethodType(handler.__func__, station) for kind, handler in handlers.items()}
-
-
-_HOLDERS = State | Station | PendingDrafts | DraftCache | Silence | Discipline
-_NO_STATE = ("_handlers", "rng", "most_on_the_way")
+def _key_of(station: Station) -> str:
+    """The content of a station as text, kept with it: a station that is shared does not change any more."""
+    own = vars(station)
+    if "_key" not in own:
+        own["_key"] = repr(_inside(station))
+    return own["_key"]  # type: ignore[no-any-return]
 
 
 def _inside(thing: Any) -> Any:
@@ -306,6 +300,44 @@ def _inside(thing: Any) -> Any:
     if isinstance(thing, _HOLDERS):
         return [(name, _inside(value)) for name, value in vars(thing).items() if name not in _NO_STATE]
     return thing
+
+
+def _copied(value: Any) -> Any:
+    copier = _copier(type(value))
+    return value if copier is None else copier(value)
+
+
+@cache
+def _copier(kind: type) -> Callable[[Any], Any] | None:
+    """How values of a type are copied; None if they never change, and are shared."""
+    if issubclass(kind, _HOLDERS):
+        return _copied_holder
+    if issubclass(kind, dict):
+        return _copied_dict
+    if issubclass(kind, Buffer):
+        return _copied_buffer
+    return copy.copy if issubclass(kind, list | set | deque) else None
+
+
+def _copied_holder(thing: Any) -> Any:
+    twin = object.__new__(type(thing))
+    for name, value in vars(thing).items():
+        if name == "_handlers":
+            twin._handlers = {kind: MethodType(handler.__func__, twin) for kind, handler in value.items()}
+        elif name != "_key":
+            setattr(twin, name, _copied(value))
+    return twin
+
+
+def _copied_dict(table: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: list(part) if isinstance(part, list) else part for key, part in table.items()}
+
+
+def _copied_buffer(buffer: Buffer) -> Buffer:
+    twin = Buffer()
+    for work in buffer:
+        twin.append(work)
+    return twin
 
 
 class Explored(msgspec.Struct):
@@ -321,9 +353,9 @@ def explore(first: State) -> Explored:
 
     No path returns to a state, and every path ends in a final state.
     """
-    visited: dict[str, bool] = {}  # by state: whether all its successors are visited
+    visited: dict[tuple[str, str, str], bool] = {}  # by state: whether all its successors are visited
     found = Explored()
-    path: list[tuple[str, Iterator[State]]] = []
+    path: list[tuple[tuple[str, str, str], Iterator[State]]] = []
 
     def enter(state: State) -> None:
         key = state.key()

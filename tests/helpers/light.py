@@ -1,8 +1,10 @@
-"""Bodies of light processes that list their modules. Without torch."""
+"""Bodies of light processes. Without torch."""
 
+import os
 import sys
 from multiprocessing.connection import Connection
 
+from engine.launch.launcher_pipe import LauncherPipe
 from fleet.scenario.resolved import Fleet
 
 
@@ -17,3 +19,24 @@ def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
     bodies.ReplayedFleet(fleet, {0: f"{LOOPBACK}:{node.port}"})
     node.close()
     return list(sys.modules)
+
+
+def reports_much(pipe: LauncherPipe, number: int) -> str:
+    """Report so many numbers, after a message."""
+    pipe.send(("ready", "ready"))
+    pipe.recv()
+    for each in range(number):
+        pipe.report(each)
+    return "all"
+
+
+def answers_late(pipe: LauncherPipe) -> str:
+    """Answer after a message."""
+    pipe.recv()
+    return "late"
+
+
+def reports_and_dies(pipe: LauncherPipe) -> None:
+    """Report once, and die."""
+    pipe.report(1)
+    os._exit(3)

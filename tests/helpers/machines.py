@@ -1,10 +1,28 @@
-"""Common part of hypothesis state machines for a fleet's stations: steps, and two laws."""
+"""Common part of hypothesis state machines for a fleet's stations: the world around them, and two laws."""
+
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from fleet.policies.outcome import Outcome
-from fleet.scenario.resolved import Fleet
+from fleet.scenario.names import ROUTER, verifier_name
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.build import join_of, stations
+from fleet.stations.messages import (
+    Draft,
+    DraftRequest,
+    Finished,
+    Instruction,
+    Leave,
+    Message,
+    Refusal,
+    Routed,
+    StepDone,
+    View,
+)
 from fleet.stations.station import Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
@@ -15,10 +33,56 @@ choices = st.integers(0, 1 << 16)
 class StationsMachine(RuleBasedStateMachine):
     """Stations by name. `finished`: tag and request of each text; `committed`: tokens by tag and request."""
 
-    fleet: Fleet
-    stations: dict[str, Station]
-    finished: list[tuple[int, int]]
-    committed: dict[tuple[int, int], int]
+    def open_fleet(self, scenario: Scenario) -> None:
+        """Build the stations of a scenario, and send the first request of every stream."""
+        self.fleet = resolve(scenario)
+        self.stations = stations(self.fleet)
+        self.now_s = 0.0
+        self.requests = {tag: iter(requests) for tag, requests in streams_of(self.fleet).items()}
+        self.open: dict[int, Request] = {}
+        self.finished: list[tuple[int, int]] = []
+        self.committed: dict[tuple[int, int], int] = {}
+        for tag in self.requests:
+            self.next_request(tag)
+
+    def next_request(self, tag: int) -> None:
+        request = next(self.requests[tag], None)
+        if request is not None:
+            self.ask(tag, request)
+
+    def ask(self, tag: int, request: Request) -> None:
+        self.open[tag] = request
+        self.committed[tag, request.number] = request.prompt_tokens
+        self.tell(self.target(tag), join_of(self.fleet, tag, request))
+
+    def target(self, tag: int) -> str:
+        return verifier_name(self.fleet.target_of(tag))
+
+    def tell(self, name: str, event: Any) -> list[Instruction]:
+        followed = self.stations[name].handle(event, self.now_s)
+        for instruction in followed:
+            self.carry_out(name, instruction)
+        return followed
+
+    def carry_out(self, name: str, instruction: Instruction) -> None:
+        match instruction:
+            case DraftRequest(tag) | Leave(tag):
+                drafter = self.fleet.drafter_name(self.fleet.drafter_of(tag))
+                self.send(name, ROUTER if self.fleet.routed else drafter, instruction)
+            case Routed(tag):  # the messages of a target to a drafter keep their order on any route
+                self.send(self.target(tag), self.fleet.drafter_name(instruction.drafter), instruction.message)
+            case Draft(tag) | Refusal(tag):
+                self.send(name, self.target(tag), instruction)
+            case View():
+                self.send(name, ROUTER, instruction)
+            case Finished(tag, request):
+                self.finished.append((tag, request))
+                del self.open[tag]
+                self.next_request(tag)
+
+    def send(self, sender: str, name: str, message: Message) -> None:
+        """Send a message of a station to another."""
+        raise NotImplementedError
 
     @property
     def running(self) -> list[str]:
@@ -28,17 +92,33 @@ class StationsMachine(RuleBasedStateMachine):
     def ready(self) -> list[str]:
         return [name for name, station in self.stations.items() if station.ready]
 
-    def start_one(self, choice: int, now_s: float) -> None:
-        plan = self.stations[self.ready[choice % len(self.ready)]].plan(now_s)
+    def start_one(self, choice: int) -> None:
+        plan = self.stations[self.ready[choice % len(self.ready)]].plan(self.now_s)
         assert isinstance(plan, Start)
         tags = [member.tag for member in plan.step.members]
         assert len(tags) == len(set(tags)) > 0
 
-    def running_one(self, choice: int) -> tuple[str, Station, Step]:
+    def end_one(self, choice: int, luck: int) -> tuple[Station, StepDone]:
         name = self.running[choice % len(self.running)]
-        step = self.stations[name].running
+        station = self.stations[name]
+        step = station.running
         assert step is not None
-        return name, self.stations[name], step
+        outcomes = tuple(_drawn(station, step, place, luck) for place in range(len(step.members)))
+        if isinstance(station, VerifierStation):
+            for member, outcome in zip(step.members, outcomes, strict=True):
+                stream, goal = (member.tag, member.request), station.sessions[member.tag].goal
+                self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, goal)
+        done = StepDone(step.number, outcomes, 1.0)
+        self.tell(name, done)
+        return station, done
+
+    def assert_complete(self) -> None:
+        """Every request has all its tokens, and no station has work."""
+        asked = {(tag, one.number): one for tag, stream in streams_of(self.fleet).items() for one in stream}
+        assert sorted(self.finished) == sorted(asked)
+        for stream, request in asked.items():
+            assert self.committed[stream] == request.prompt_tokens + request.new_tokens
+        assert not any(station.waiting or station.running for station in self.stations.values())
 
     @invariant()
     def nobody_is_served_twice(self) -> None:
@@ -50,15 +130,11 @@ class StationsMachine(RuleBasedStateMachine):
         for station in self.stations.values():
             if isinstance(station, VerifierStation):
                 for tag, session in station.sessions.items():
-                    assert session.base == self.committed[tag, session.request]
-
-
-def drawn_outcomes(station: Station, step: Step, luck: int) -> tuple[Outcome, ...]:
-    """Outcomes of a step, one a member, from the bits of `luck`."""
-    return tuple(_drawn(station, step, place, luck) for place in range(len(step.members)))
+                    assert session.base == self.committed[tag, session.request] <= session.goal
 
 
 def _drawn(station: Station, step: Step, place: int, luck: int) -> Outcome:
+    """The outcome of a step's member, from the bits of `luck`."""
     if step.kind != "verify":
         return Outcome()
     member = step.members[place]

@@ -1,11 +1,12 @@
 """Long simulations in little time."""
 
 from fleet.records.run import Run
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from sim.fast.choice import has_numba
+from sim.fast.choice import reason_against
 from sim.run import simulate
 
 
 def simulated(scenario: Scenario) -> Run:
-    """Simulate a plain star with the compiled loop, if any: its rows are the same (`tests/sim/test_fast.py`)."""
-    return simulate(scenario, path="fast" if has_numba() else "simpy")
+    """Simulate a scenario by the compiled loop if it knows the fleet: its rows are the same (`sim/test_fast.py`)."""
+    return simulate(scenario, path="simpy" if reason_against(resolve(scenario)) else "fast")

@@ -1,4 +1,4 @@
-"""Exact results that only tests need: AMUSD as a Markov chain, a shared queue of drafters, EqSpec's speedup."""
+"""Exact results that only tests need: AMUSD as a Markov chain, a shared queue of drafters."""
 
 from collections.abc import Sequence
 
@@ -67,13 +67,3 @@ def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_
         lengths = [max(0.0, 1 - sum(longer)), *longer]
     busy = 1 - lengths[0]
     return MeanValues(throughput, (residence_s,), (throughput * residence_s,), (busy,))
-
-
-def batch_speedup(
-    accepted_share: float, depth: int, c_draft: float, c_verify: float, c_pad: float, c_kv: float
-) -> float:
-    """S = alpha k / (c_draft + c_verify + c_pad + c_kv): equation (1) of Batch Speculative Decoding Done Right.
-
-    Costs are in units of a decoding step of the same batch. alpha k counts accepted draft tokens without the bonus.
-    """
-    return accepted_share * depth / (c_draft + c_verify + c_pad + c_kv)

@@ -9,12 +9,13 @@ from cosmic_ray.commands.init import init
 from cosmic_ray.work_db import use_db
 from cosmic_ray.work_item import MutationSpec
 
+_FIGURES = ("tables", "measure", "window", "intervals", "steady", "overload")
 FILES = (
     "fleet/stations/*.py",
     "fleet/policies/*.py",
     "fleet/acceptance/models.py",
     "fleet/times/durations.py",
-    *(f"fleet/records/{name}.py" for name in ("tables", "metrics", "window", "intervals", "steady", "overload")),
+    *(f"fleet/records/metrics/{name}.py" for name in _FIGURES),
     "sim/servers.py",
 )
 

@@ -17,25 +17,18 @@ from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.drafter import DrafterStation
-from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, StepDone
-from fleet.stations.station import Start, Station
+from fleet.stations.messages import Draft, DraftRequest, Ignored, Join
 from fleet.stations.verifier import VerifierStation
 from sim.run import simulate
 from tests.helpers.marks import slow
+from tests.helpers.steps import ended, run_step, started
 from tests.helpers.theory import drafting_ahead
-
-
-def run_step(station: Station, *outcomes: Outcome) -> tuple[str, list[object]]:
-    plan = station.plan(0.0)
-    assert isinstance(plan, Start)
-    done = StepDone(plan.step.number, outcomes or (Outcome(),), 1.0)
-    return plan.step.kind, list(station.handle(done, 0.0))
 
 
 def drafting(**changes: Any) -> DrafterStation:
     station = DrafterStation("drafter", ResolvedDrafters(overlap=Ahead(**changes)))
     station.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
-    assert run_step(station)[0] == "prefill"
+    run_step(station)  # the prefill
     return station
 
 
@@ -51,60 +44,44 @@ def verifying(tail: int, **changes: Any) -> VerifierStation:
 
 def test_a_drafter_ahead_drafts_without_requests() -> None:
     station = drafting()
-    drafts = [run_step(station)[1] for _ in range(3)]
+    drafts = [run_step(station) for _ in range(3)]
     assert drafts == [[Draft(0, 0, 1, 11 + place, 1)] for place in range(3)]
 
 
 def test_a_rollback_drops_the_running_draft() -> None:
     station = drafting()
     run_step(station)
-    plan = station.plan(0.0)
-    assert isinstance(plan, Start)
+    started(station)
     assert station.handle(DraftRequest(0, 0, 2, 12), 0.0) == []
-    assert station.handle(StepDone(plan.step.number, (Outcome(),), 1.0), 0.0) == []
-    assert run_step(station) == ("draft", [Draft(0, 0, 2, 12, 1)])
+    assert ended(station) == []
+    assert run_step(station) == [Draft(0, 0, 2, 12, 1)]
 
 
 def test_a_matching_bonus_token_keeps_the_tail() -> None:
     station = verifying(2)
-    plan = station.plan(0.0)
-    assert isinstance(plan, Start)
-    assert plan.step.members[0].tokens == 2
+    assert started(station).members[0].tokens == 2
     for place in (13, 14, 15):
         station.handle(Draft(0, 0, 1, place, 1), 0.0)
-    assert station.handle(StepDone(plan.step.number, (Outcome(2, matches=True),), 1.0), 0.0) == []
+    assert ended(station, 0.0, Outcome(2, matches=True)) == []
     session = station.sessions[0]
-    assert (session.base, session.epoch, session.tail) == (
-        14,
-        1,
-        2,
-    )  # two accepted, and the bonus
-    next_plan = station.plan(0.0)
-    assert isinstance(next_plan, Start)
-    assert (next_plan.step.members[0].base, next_plan.step.members[0].tokens) == (14, 2)
+    assert (session.base, session.epoch, session.tail) == (14, 1, 2)  # two accepted, and the bonus
+    member = started(station).members[0]
+    assert (member.base, member.tokens) == (14, 2)
 
 
 def test_a_mismatch_commits_one_token_and_drops_the_tail() -> None:
     station = verifying(3)
-    assert run_step(station, Outcome(0))[1] == [DraftRequest(0, 0, 2, 12, tokens=48)]  # to the goal, 60
+    assert run_step(station, 0.0, Outcome(0)) == [DraftRequest(0, 0, 2, 12, tokens=48)]  # to the goal, 60
     ignored = station.handle(Draft(0, 0, 1, 14, 1), 0.0)
     assert isinstance(ignored[0], Ignored)
     assert not station.ready
 
 
-def test_a_verification_waits_for_the_least_tail() -> None:
-    station = verifying(1, least=2)
-    assert not station.ready
-    station.handle(Draft(0, 0, 1, 12, 1), 0.0)
-    assert station.ready
-
-
 def test_a_busy_target_decodes_alone_while_the_drafter_rolls_back() -> None:
     station = verifying(2, least=2, busy=True)
-    run_step(station, Outcome(1))
-    plan = station.plan(0.0)
-    assert isinstance(plan, Start)
-    assert (plan.step.kind, plan.step.members[0].tokens) == ("verify", 0)
+    run_step(station, 0.0, Outcome(1))
+    step = started(station)
+    assert (step.kind, step.members[0].tokens) == ("verify", 0)
 
 
 def scenario(beta: float, draft_s: float, verify_s: float, least: int, tokens: int) -> Any:

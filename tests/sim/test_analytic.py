@@ -183,16 +183,6 @@ def test_N_max_is_the_last_N_without_slower_targets(S_ms, Z_ms, tokens, standalo
     assert N_max(S_ms / 1000, Z_ms / 1000, tokens, standalone) == last
 
 
-def test_N_max_is_zero_if_plain_decoding_is_faster():
-    assert N_max(S_s=1.0, Z_s=4.0, tokens_per_round=3.0, standalone_tokens_per_s=1.0) == 0
-    assert N_max(S_s=1.0, Z_s=4.0, tokens_per_round=3.0, standalone_tokens_per_s=math.inf) == 0
-
-
-def test_N_max_has_no_answer_without_a_standalone_rate():
-    with pytest.raises(ValueError, match="standalone_tokens_per_s"):
-        N_max(S_s=1.0, Z_s=4.0, tokens_per_round=3.0, standalone_tokens_per_s=0.0)
-
-
 # --- the whole prediction ---
 
 

@@ -17,7 +17,6 @@ from fleet.acceptance.tokens import TokenSampler
 from fleet.errors import InputError
 from fleet.policies import adaedl
 from fleet.policies.adaedl import AdaEdl, Threshold
-from fleet.policies.allocate import Heuristic
 from fleet.policies.dsde import (
     DECAY,
     LONG_STEPS,
@@ -90,17 +89,6 @@ def test_adaedl_stops_at_high_entropy_and_follows_the_acceptance() -> None:
     worse, better = rule.learn(state, 4, Outcome(0)), rule.learn(state, 4, Outcome(4))
     assert worse.threshold > state.threshold > better.threshold
     assert rule.learn(state, 0, Outcome()) == state
-
-
-def test_the_heuristic_goes_two_up_and_one_down() -> None:
-    rule = Heuristic(most=6)
-    assert [rule.learn(3, 3, Outcome(3)), rule.learn(5, 5, Outcome(5)), rule.learn(3, 3, Outcome(2))] == [5, 6, 2]
-    assert rule.learn(1, 1, Outcome(0)) == 1
-
-
-def test_a_rule_that_watches_tokens_is_refused_outside_a_batch() -> None:
-    with pytest.raises(InputError, match=r"verifiers.allocate.policy = .* is not known; allowed: fixed, .*, dsde$"):
-        make_scenario({"verifiers": {"allocate": "adaedl"}})
 
 
 # Signals.

@@ -5,29 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fleet.policies.order import Deadline, Weighted
-from fleet.records.metrics.measure import measure, measure_targets
+from fleet.records.metrics.measure import measure_targets
 from fleet.records.metrics.tables import rounds_of
 from fleet.records.replay import replay
 from fleet.scenario.scenario import Scenario
-from fleet.stations.buffer import Work
 from sim.run import simulate
 from tests.helpers.stars import star
-
-
-def test_the_earliest_deadline_goes_first() -> None:
-    order = Deadline((5.0, 1.0))
-    waiting = [
-        Work("draft", 0, target=0, asked_s=0.0),
-        Work("draft", 1, target=1, asked_s=3.0),
-        Work("draft", 2, target=2, asked_s=3.5),
-    ]
-    assert order.pick(waiting) == 1  # due at 4, before 4.5 and 5
-
-
-def test_the_last_weight_holds_for_the_rest() -> None:
-    order = Weighted((4.0, 1.0))
-    assert [order.weight(target) for target in (0, 1, 7)] == [4.0, 1.0, 1.0]
 
 
 def crowded(**tables: Any) -> Scenario:
@@ -63,12 +46,3 @@ def test_deadline_order_keeps_more_deadlines_than_fifo() -> None:
     orders = ({"policy": "fifo"}, {"policy": "deadline", "within_s": within_s})
     fifo, deadline = (share_in_time(crowded(drafters={"order": order}), within_s) for order in orders)
     assert deadline > fifo
-
-
-def test_unequal_shares_show_in_jains_index() -> None:
-    fair = measure(simulate(crowded()))["fairness"].value
-    weighted = measure(simulate(crowded(drafters={"order": {"policy": "weighted", "weights": [3, 1]}})))[
-        "fairness"
-    ].value
-    assert weighted < fair
-    assert fair == pytest.approx(1.0, abs=0.01)

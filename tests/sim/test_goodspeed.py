@@ -13,15 +13,17 @@ from scipy.optimize import minimize
 from fleet.policies.allocate import FixedShare, RandomShare
 from fleet.policies.goodspeed import GoodSpeed, expected_goodput, gradient_schedule
 from fleet.policies.outcome import Outcome
+from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
-from fleet.records.metrics.measure import measure
+from fleet.records.metrics.grouped import Groups
+from fleet.records.metrics.measure import measure, window_of
 from fleet.records.metrics.tables import verifications_of
 from fleet.records.replay import replay
+from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.stations.grants import Grants
 from sim.run import simulate
-from tests.helpers.goodputs import utility_gap
 from tests.helpers.stars import repeatable
 
 shares = st.floats(0.0, 1.0, allow_nan=False)
@@ -67,10 +69,6 @@ def test_random_shares_use_the_whole_budget_and_no_more() -> None:
     assert (drawn >= 0).all()
     # The mean is C / N within 4 standard errors: one false alarm in 2,000.
     assert np.abs(drawn.mean(axis=0) - 2.5).max() < 4 * drawn.std() / math.sqrt(500)
-
-
-def test_fixed_shares_spread_the_remainder() -> None:
-    assert FixedShare(20).lengths([None] * 8, RNG) == [3, 3, 3, 3, 2, 2, 2, 2]
 
 
 def test_grants_never_exceed_the_budget() -> None:
@@ -150,6 +148,19 @@ def test_open_grants_stay_within_the_budget_without_a_barrier() -> None:
             out[row.tag] = 0
         assert sum(out.values()) <= 9
     assert replay(run) == []
+
+
+def utility_gap(run: Run) -> float:
+    """Return U(x*) - U(x) of problem (1) for one verifier, with constant acceptance at the measured mean ratios."""
+    findings = findings_of(run)
+    rule, verified = findings.fleet.verifiers.allocate, findings.verified
+    assert rule is not None
+    assert verified is not None
+    verified = verified.where(window_of(findings).inside(verified.verified_s))
+    clients = Groups(verified.tag)
+    ratios = clients.sums(verified.ratio * verified.draft_tokens) / clients.sums(verified.draft_tokens)
+    best = best_goodput(ratios.tolist(), rule.budget, rule.fairness)
+    return utility(best, rule.fairness) - utility(clients.means(verified.acceptance_length) + 1, rule.fairness)
 
 
 def test_goodspeed_is_near_the_best_utility() -> None:

@@ -58,19 +58,6 @@ def test_a_mean_of_0_changes_nothing() -> None:
     assert run_with({"own": nothing}).digest() == run_with({}).digest()
 
 
-@pytest.mark.parametrize(
-    ("sharing", "key"), [("turns", "time_sliced"), ("one-process", "in_process"), ("contended", "own")]
-)
-def test_each_way_of_sharing_has_its_own_overhead(sharing: str, key: str) -> None:
-    shared = SHARED | {"devices": {"host": {"sharing": sharing}}}
-    others = {"own": {}, "time_sliced": {}, "in_process": {}}
-    without, elsewhere, here = (
-        run_with(overhead, **shared).digest()
-        for overhead in (others, dict.fromkeys(others, OVERHEAD) | {key: {}}, others | {key: OVERHEAD})
-    )
-    assert without == elsewhere != here
-
-
 def measured(count: int, **overhead: Any) -> dict[str, Metric]:
     """Metrics of a star with full acceptance and one long request per target."""
     times = {"draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}}

@@ -111,10 +111,5 @@ def test_short_drafts_need_a_batch(tmp_path: Path) -> None:
         simulate(scenario)
 
 
-def test_drafts_deeper_than_the_recording_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"acceptance: depth = 7 goes beyond the recorded depth = 6"):
-        simulate(scenario_over(tmp_path, [[1, 0]], STAR, depth=7))
-
-
 def test_the_file_of_lengths_limits_the_requests(tmp_path: Path) -> None:
     assert set(verified(scenario_over(tmp_path, [[1, 0], [2]], STAR, requests=9)).request) == {0, 1}

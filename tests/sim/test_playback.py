@@ -13,6 +13,7 @@ from fleet.errors import InputError
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run
+from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -57,6 +58,10 @@ def scenario_of(name: str) -> Scenario:
     return star(**{"profile": PROFILE, "workload": {"requests": 24, "new_tokens": 20}} | SYSTEMS[name])
 
 
+def with_late_views(name: str) -> Scenario:
+    return change_scenario(scenario_of(name), {"drafters.view_delay_s": 0.7})
+
+
 def by_station(run: Run) -> pd.DataFrame:
     return run.frame().sort_values(["station", "seq"], ignore_index=True)
 
@@ -75,19 +80,16 @@ def test_a_run_played_back_whole_is_equal(name: str) -> None:
 @pytest.mark.parametrize("name", ["shortest queue", "central"])
 def test_router_views_are_played_back_with_the_links(name: str) -> None:
     """The delay of views decides the routes."""
-    scenario = scenario_of(name)
-    late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
-    run = simulate(late)
-    assert simulate(scenario).digest() != run.digest()
-    again = simulate(scenario, playback=playback_of(run, PARTS))
+    run = simulate(with_late_views(name))
+    assert simulate(scenario_of(name)).digest() != run.digest()
+    again = simulate(scenario_of(name), playback=playback_of(run, PARTS))
     pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["shortest queue", "central"])
 def test_played_messages_keep_the_order_of_reading(name: str) -> None:
     """A view that arrives while a real router handles a request is read after that request."""
-    scenario = scenario_of(name)
-    late = msgspec.structs.replace(scenario, drafters=msgspec.structs.replace(scenario.drafters, view_delay_s=0.7))
+    late = with_late_views(name)
     run = simulate(late)
     rows = run.frame().sort_values("seq", kind="stable")
     of_station = rows.groupby("station")

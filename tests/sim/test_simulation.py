@@ -14,10 +14,11 @@ from fleet.records.metrics.measure import measure, measure_targets
 from fleet.records.metrics.window import Metric
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
-from sim.analytic import idle_s, iteration_s, load, wait_s
+from sim.analytic import idle_s, iteration_s, wait_s
 from sim.mva import mean_value_analysis
 from sim.run import simulate
 from tests.helpers.marks import slow
+from tests.helpers.quickly import simulated
 from tests.helpers.stars import repeatable, star
 
 FALSE_ALARM = 1e-3  # probability of a false alarm of all statistical tests here
@@ -81,7 +82,7 @@ def test_constant_times_give_equations_8_to_10(N: int, S_s: float, Z_s: float) -
 
 def replicated(scenario: dict[str, Any], name: str, replications: int, confidence: float) -> tuple[float, float]:
     """Interval of a metric over independent replications."""
-    values = [measure(simulate(star(**scenario, seed=seed)))[name].value for seed in range(replications)]
+    values = [measure(simulated(star(**scenario, seed=seed)))[name].value for seed in range(replications)]
     half = student_t.ppf((1 + confidence) / 2, replications - 1) * np.std(values, ddof=1) / np.sqrt(replications)
     return float(np.mean(values) - half), float(np.mean(values) + half)
 
@@ -129,15 +130,6 @@ def test_a_prefill_at_the_drafter_holds_up_the_queue() -> None:
     prefilling = {"profile": profile(1.0, 4.0, draft_prefill={"base_s": 3.0})}
     scenario = star(verifiers={"count": 2}, workload={"requests": 2, "new_tokens": 2}, **prefilling)
     assert shown(scenario)[:4] == [("prefill", 0, 0, 3), ("draft", 0, 3, 4), ("prefill", 1, 4, 7), ("draft", 1, 7, 8)]
-
-
-def test_step_times_follow_depth_and_context() -> None:
-    times = {"base_s": 1.0, "per_token_s": 0.5, "per_context_token_s": 0.01, "per_token_context_s": 0.001}
-    rows = steps(endless(1, 4, profile={"draft": times, "verify": {"base_s": 0.0}}))
-    drafts = rows[rows.kind == "draft"]
-    expected = 1 + 0.5 * 5 + (0.01 + 0.001 * 5) * drafts.base
-    np.testing.assert_allclose(drafts.time_s - drafts.begun_s, expected)
-    assert drafts.base.is_monotonic_increasing
 
 
 def test_links_add_latency_and_payload_over_bandwidth() -> None:
@@ -207,13 +199,6 @@ def test_time_sliced_stations_add_up_their_work(N: int) -> None:
     assert metrics["rounds_per_s"].value == pytest.approx(1 / (1 + 4), rel=0.01)
 
 
-def test_one_process_has_no_link() -> None:
-    one_process = endless(
-        1, 200, **shared("one-process"), verifiers={"device": "host"}, profile=profile(1.0, 4.0), link={"latency_s": 1}
-    )
-    assert middle(one_process)["rounds_per_s"].value == pytest.approx(1 / 5, rel=0.01)
-
-
 def test_contended_stations_slow_each_other_by_their_number() -> None:
     """Two targets verify for 4 s each; while both are active, each advances at half speed.
 
@@ -230,12 +215,6 @@ def test_contended_stations_slow_each_other_by_their_number() -> None:
 # ---- baselines and admission
 
 
-def test_targets_without_a_drafter_decode_one_token_a_step() -> None:
-    metrics = middle(star(drafters={"count": 0}, profile=profile(1.0, 4.0, decode={"base_s": 0.5})))
-    assert metrics["throughput_per_target"].value == pytest.approx(2.0, rel=0.02)
-    assert metrics["tpot_s"].value == pytest.approx(0.5)
-
-
 def test_a_target_beyond_N_max_decodes_alone() -> None:
     admit = {"policy": "at-most", "sessions": 2}
     run = simulate(star(drafters={"admit": admit}, profile=profile(1.0, 4.0, decode={"base_s": 0.5})))
@@ -247,18 +226,6 @@ def test_a_target_beyond_N_max_decodes_alone() -> None:
 
 
 # ---- seeds and load
-
-
-def test_one_seed_has_one_digest() -> None:
-    noisy = {"draft": {"base_s": 1.0, "spread": "exponential"}, "verify": {"base_s": 4.0, "spread": "exponential"}}
-    first, again, other = (simulate(star(seed=seed, profile=noisy)).digest() for seed in (5, 5, 6))
-    assert first == again != other
-
-
-def test_load_is_the_drafters_share_of_an_iteration() -> None:
-    for N in (1, 4, 7):
-        measured = middle(endless(N, 200, profile=profile(1.0, 4.0)))["load"].value
-        assert measured == pytest.approx(load(N, 1.0, 4.0), rel=0.01)
 
 
 def test_the_overhead_of_a_batch_is_between_its_steps() -> None:

@@ -13,7 +13,7 @@ import specfleet
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.resolve import resolve
 from fleet.shown import MAX_ROWS
-from specfleet import cli
+from tests.helpers.cli import run_cli
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"workload.requests": 20, "workload.new_tokens": 24}
@@ -27,16 +27,6 @@ def result() -> specfleet.Result:
 @pytest.fixture(scope="module")
 def swept() -> specfleet.Sweep:
     return specfleet.sweep("star", {"verifiers.count": [2, 1]}, SMALL, seeds=2, jobs=1)
-
-
-def printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    captured = capsys.readouterr()
-    return int(end.value.code or 0), captured.out, captured.err
 
 
 def test_importing_it_imports_no_library() -> None:
@@ -96,26 +86,39 @@ def test_a_file_comes_before_a_shipped_scenario_of_its_name(tmp_path: Path, monk
     assert specfleet.scenario_of("star").name == "mine"
 
 
-BAD = [
-    ("verifiers.count", 0),
-    ("drafters.dept", 3),
-    ("acceptance.beta", 1.5),
-    ("drafters.order", "lifo"),
-    ("seed", "x"),
-]
+WRONG = {
+    "unknown key": ("drafters.dept=3", ["drafters.dept", "3", "allowed:", "depth"]),
+    "unknown table": ("drafter.depth=3", ["drafter", "allowed:", "drafters"]),
+    "wrong type": ('drafters.depth="five"', ["drafters.depth", "'five'", "int"]),
+    "N < 1": ("verifiers.count=0", ["verifiers.count", "0", ">= 1"]),
+    "beta above one": ("acceptance.beta=1.5", ["acceptance.beta", "1.5", "<= 1"]),
+    "unknown model of acceptance": ("acceptance.model=lucky", ["acceptance.model", "lucky", "beta-geometric"]),
+    "missing parameter": ("acceptance={model='beta-geometric', a=1.0}", ["acceptance", "`b`"]),
+    "unknown policy": ("drafters.order=lifo", ["drafters.order", "lifo", "fifo", "priority"]),
+    "missing profile": ("profile=none.json", ["none.json", "rtx-4090", "jetson-orin"]),
+    "unknown device": ("drafters.device=gpu7", ["drafters.device", "gpu7", "[devices.NAME]"]),
+    "unknown sharing": ("devices.gpu.sharing=love", ["devices.gpu.sharing", "love", "turns", "contended"]),
+}
 
 
-@pytest.mark.parametrize(("key", "value"), BAD)
-def test_python_and_command_line_give_the_same_error(
-    key: str, value: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line_in_python_and_on_the_command_line(
+    case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    change, expected = WRONG[case]
     file = str(shipped_scenarios()["star"])
-    status, out, err = printed(monkeypatch, capsys, "simulate", file, "--set", f"{key}={value}")
-    assert (status, out) == (2, "")
+    assert run_cli(monkeypatch, "simulate", file, "--set", change) == 2
+    out, err = capsys.readouterr()
     with pytest.raises(specfleet.InputError) as error:
-        specfleet.simulate(file, {key: value})
-    assert err == f"specfleet: {error.value}\n"
-    assert all(part in err for part in (file, key, repr(value)))
+        specfleet.simulate(file, [change])
+    assert (out, err) == ("", f"specfleet: {error.value}\n")
+    assert err.count("\n") == 1
+    assert all(part in err for part in (file, *expected))
+
+
+def test_a_change_without_a_value_is_refused() -> None:
+    with pytest.raises(specfleet.InputError, match=r"verifiers.count.*KEY=VALUE"):
+        specfleet.simulate("star", ["verifiers.count"])
 
 
 def test_a_scenario_that_is_nowhere_lists_those_that_ship() -> None:
@@ -128,8 +131,8 @@ def test_python_and_the_command_line_give_the_same_numbers(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
-    status, out, _ = printed(monkeypatch, capsys, command, "star", *changes, "--json")
-    assert status == 0
+    assert run_cli(monkeypatch, command, "star", *changes, "--json") == 0
+    out = capsys.readouterr().out
     ours = getattr(specfleet, command)("star", SMALL)
     shown = msgspec.json.decode(out)
     expected = shown["metrics"] if command == "simulate" else shown
@@ -137,11 +140,11 @@ def test_python_and_the_command_line_give_the_same_numbers(
 
 
 def test_python_and_command_line_sweeps_give_the_same_table(
-    swept: specfleet.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    swept: specfleet.Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = [part for key, value in SMALL.items() for part in ("--set", f"{key}={value}")]
     options = ["--vary", "verifiers.count=2,1", "--seeds", "2", "--jobs", "1"]
-    assert printed(monkeypatch, capsys, "sweep", "star", "-o", str(tmp_path / "typed"), *options, *changes)[0] == 0
+    assert run_cli(monkeypatch, "sweep", "star", "-o", str(tmp_path / "typed"), *options, *changes) == 0
     kept = specfleet.sweep("star", ["verifiers.count=2,1"], SMALL, out=tmp_path / "called", seeds=2, jobs=1)
     tables = [(tmp_path / how / "sweep.csv").read_text() for how in ("typed", "called")]
     assert tables[0] == tables[1]

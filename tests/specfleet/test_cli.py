@@ -1,71 +1,18 @@
 """The command line as users meet it: what it prints, and the line and status that wrong input ends with."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from experiments.console.printing import print_table
-from fleet.data.shipped import shipped_scenarios
 from fleet.records.run import write_run
 from sim.run import simulate
 from tests.helpers.cli import run_cli
-from tests.helpers.marks import slow
+from tests.helpers.commands import all_commands
 from tests.helpers.stars import star
 
 ROOT = Path(__file__).parents[2]
-
-MINIMAL = """
-profile = "rtx-4090"
-[acceptance]
-model = "geometric"
-beta = 0.8
-[workload]
-requests = 12
-new_tokens = 24
-"""
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.toml"
-    path.write_text(MINIMAL)
-    return path
-
-
-WRONG = {
-    "unknown key": ("drafters.dept=3", ["drafters.dept", "3", "allowed:", "depth"]),
-    "unknown table": ("drafter.depth=3", ["drafter", "allowed:", "drafters"]),
-    "wrong type": ('drafters.depth="five"', ["drafters.depth", "'five'", "int"]),
-    "N < 1": ("verifiers.count=0", ["verifiers.count", "0", ">= 1"]),
-    "depth < 1": ("drafters.depth=0", ["drafters.depth", "0", ">= 1"]),
-    "beta above one": ("acceptance.beta=1.5", ["acceptance.beta", "1.5", "<= 1"]),
-    "beta below zero": ("acceptance.beta=-0.1", ["acceptance.beta", "-0.1", ">= 0"]),
-    "unknown model of acceptance": ("acceptance.model=lucky", ["acceptance.model", "lucky", "beta-geometric"]),
-    "missing parameter": ("acceptance={model='beta-geometric', a=1.0}", ["acceptance", "`b`"]),
-    "unknown policy": ("drafters.order=lifo", ["drafters.order", "lifo", "fifo", "priority"]),
-    "missing profile": ("profile=none.json", ["none.json", "rtx-4090", "jetson-orin"]),
-    "unknown device": ("drafters.device=gpu7", ["drafters.device", "gpu7", "[devices.NAME]"]),
-    "unknown sharing": ("devices.gpu.sharing=love", ["devices.gpu.sharing", "love", "turns", "contended"]),
-    "no key": ("verifiers.count", ["verifiers.count", "KEY=VALUE"]),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_input_is_one_line_with_status_2(
-    case: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    change, expected = WRONG[case]
-    assert run_cli(monkeypatch, "simulate", str(file), "--set", change) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    line = captured.err.strip()
-    assert "\n" not in line
-    for part in expected + ([] if case == "no key" else [str(file)]):
-        assert part in line
 
 
 @pytest.mark.parametrize(
@@ -110,34 +57,34 @@ def test_whatever_is_typed_the_line_that_refuses_it_stays_short(
 
 
 def test_a_missing_model_folder_is_named_before_anything_runs(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    assert run_cli(monkeypatch, "run", str(file), "--set", "drafters.model=no/such/model") == 2
+    assert run_cli(monkeypatch, "run", "star", "--set", "drafters.model=no/such/model") == 2
     line = capsys.readouterr().err.strip()
     assert "no/such/model" in line
     assert "\n" not in line
 
 
-LONG = ("amusd", "dsde", "exspec", "goodspeed", "m-for-n")  # to simulate
-
-
-@pytest.mark.parametrize("name", [slow(name) if name in LONG else name for name in shipped_scenarios()])
-def test_shipped_scenarios_run_in_the_simulator(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_cli(monkeypatch, "simulate", name, "--json") == 0
-    assert msgspec.json.decode(capsys.readouterr().out)["metrics"]["throughput"]["value"] > 0
-
-
 def test_a_failed_cell_loses_no_other_cell(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     # Acceptance was recorded at depth 5: nothing is known of depth 9.
     recorded = "acceptance={model = 'recorded', depth = 5, sessions = [[1, 5, 2], [0, 3]]}"
-    options = ["--set", recorded, "--vary", "drafters.depth=2,9", "--seeds", "1", "--jobs", "1"]
-    status = run_cli(monkeypatch, "sweep", str(file), "-o", str(out), *options)
+    options = [
+        "--set",
+        recorded,
+        "--set",
+        "workload.requests=12",
+        "--vary",
+        "drafters.depth=2,9",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+    ]
+    status = run_cli(monkeypatch, "sweep", "star", "-o", str(out), *options, "--seeds", "1", "--jobs", "1")
     assert status == 1
     captured = capsys.readouterr()
     assert "1 of 2 cells failed" in captured.err
@@ -185,42 +132,12 @@ def test_what_does_not_go_with_playing_back_is_named(
     assert line in capsys.readouterr().err
 
 
-def test_simulation_needs_no_torch(file: Path) -> None:
-    """The card promises that simulation alone installs without the engine's packages."""
-    program = """
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "zmq", "tokenizers", "safetensors"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
-sys.argv = ["specfleet", "simulate", sys.argv[1]]
-from specfleet.cli import main
-main()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(file)],
-        check=False, capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "throughput" in done.stdout
-
-
-def test_help_lists_the_commands_and_imports_no_heavy_library() -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "specfleet", "--help"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    for name in ("simulate", "run", "analytic", "show", "sweep", "compare", "calibrate", "reproduce", "demo", "figure"):
-        assert f"\n  {name} " in done.stdout
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
-    assert "typer" in imported
-    assert not imported & {"numpy", "pandas", "pyarrow", "msgspec", "matplotlib", "scipy", "simpy", "torch", "rich"}
-
-
-def test_without_a_command_there_is_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(monkeypatch) == 0
-    assert "Commands:" in capsys.readouterr().out
+def test_help_lists_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--help"], []):
+        assert run_cli(monkeypatch, *words) == 0
+        printed = capsys.readouterr().out
+        for name in all_commands():
+            assert f"\n  {name.split()[0]} " in printed
 
 
 def test_tables_print_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

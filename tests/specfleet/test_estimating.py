@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 import specfleet
-from fleet.times.labels import basis_of
 from fleet.times.profile import write_profile
 from specfleet.meaning.shipped import profiles
 from tests.helpers.cli import run_cli
@@ -29,12 +28,6 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "[workload]\nrequests = 20\nprompt_tokens = 200\nnew_tokens = 32\n"
     )
     return folder / "star.toml"
-
-
-def test_a_scenario_names_an_estimated_profile_as_any_other(scenario: Path) -> None:
-    result = specfleet.simulate(scenario)
-    assert result.metrics["throughput"].value > 0
-    assert specfleet.analytic(scenario).throughput.with_bonus > 0
 
 
 def test_the_label_stands_in_every_table_header_and_note(
@@ -117,12 +110,3 @@ def test_what_ships_is_listed_with_its_sources(
     assert run_cli(monkeypatch, "profile", what, "--json") == 0
     listed: dict[str, Any] = json.loads(capsys.readouterr().out)[what]
     assert {"h100", "rtx-4090"} <= listed.keys() or {"llama-3.1-8b", "qwen3-8b"} <= listed.keys()
-
-
-def test_a_larger_target_takes_longer_and_a_pair_has_both() -> None:
-    small, large = (specfleet.estimate(f"{name}@h200") for name in ("llama-3.1-8b", "qwen2.5-32b"))
-    assert large.decode.mean_s(1, 500) > small.decode.mean_s(1, 500)
-    pair = specfleet.estimate("qwen2.5-32b@h200", "qwen2.5-0.5b@rtx-4090")
-    assert pair.decode == large.decode
-    assert pair.draft.mean_s(1, 500) < large.draft.mean_s(1, 500)
-    assert basis_of(pair) == "estimated"

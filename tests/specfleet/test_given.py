@@ -30,19 +30,10 @@ def test_a_named_policy_takes_parameters_by_dotted_key() -> None:
     assert tree.drafters.shape.branching == (3,)
 
 
-def test_changes_may_be_texts_as_on_the_command_line() -> None:
-    assert specfleet.scenario_of("star", ["verifiers.count=8"]) == specfleet.scenario_of("star", verifiers={"count": 8})
-
-
 def test_python_scenarios_find_their_profiles() -> None:
     made = Scenario(profile="rtx-4090")
     assert specfleet.show(made).profile == "rtx-4090"
     assert specfleet.show(made, seed=0) == specfleet.show(made)
-
-
-def test_a_read_scenario_is_the_same_after_no_change() -> None:
-    read = specfleet.scenario_of("goodspeed")
-    assert specfleet.scenario_of(read).digest() == read.digest()
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {

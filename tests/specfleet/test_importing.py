@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 import specfleet
 from specfleet.cli.entry import app
 from tests.helpers import engines
+from tests.inputs.reader_kinds import READER_KINDS
 
 SESSIONS = [[(4, 4), (4, 1), (4, 0)], [(4, 2)]]
-TEXTS = [[4, 0, 1, 2, 0, 0, 3], [0, 1, 0, 5, 5, 5, 2, 0]]
 runner = CliRunner()
 
 
@@ -22,31 +22,18 @@ def answers(folder: Path, detail: str = "summary") -> Path:
     return engines.write_lines(folder / "answers.jsonl", stats)
 
 
-def files_of(kind: str, folder: Path) -> Path:
-    """Write a good file of a kind."""
-    rounds = [pair for session in SESSIONS for pair in session]
-    texts = {
-        "vllm-metrics": engines.prometheus(dict(enumerate(SESSIONS)), 4),
-        "vllm-log": engines.vllm_log(rounds, 4),
-        "sglang": "".join(json.dumps(engines.sglang_answer(session, 4)) + "\n" for session in SESSIONS),
-        "aiperf": "".join(json.dumps(engines.aiperf_line(session, 4)) + "\n" for session in SESSIONS),
-        "inference-lab": engines.inference_lab(rounds, 4),
-        "specdecode-bench": engines.specdecode_bench(TEXTS),
-    }
-    if kind == "vllm":
-        return answers(folder)
-    file = folder / f"record-of-{kind}"
-    file.write_text(texts[kind])
-    return file
+def recorded(name: str, folder: Path) -> tuple[str, Path]:
+    """Write a good file of a kind; return its format and place."""
+    READER_KINDS[name].write(folder)
+    _, kind, file, *_ = READER_KINDS[name].commands[0]
+    return kind, folder / file
 
 
-KINDS = ("vllm", "vllm-metrics", "vllm-log", "sglang", "aiperf", "inference-lab", "specdecode-bench")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_imported_simulates_at_once_to_the_recorded_mean(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", READER_KINDS)
+def test_what_is_imported_simulates_at_once_to_the_recorded_mean(name: str, tmp_path: Path) -> None:
     out = tmp_path / "mine" / "made.toml"
-    made = specfleet.import_record(kind, files_of(kind, tmp_path), out, draft_ms=2, verify_ms=25)
+    kind, file = recorded(name, tmp_path)
+    made = specfleet.import_record(kind, file, out, draft_ms=2, verify_ms=25)
     assert made.modelled == pytest.approx(made.mean_acceptance_length, abs=2e-3)
     assert made.scenario == specfleet.scenario_of(out)
     assert {path.name for path in made.files} == {path.name for path in out.parent.iterdir()}
@@ -60,9 +47,7 @@ def test_what_is_imported_simulates_at_once_to_the_recorded_mean(kind: str, tmp_
 
 def test_a_simulated_round_has_the_stated_times(tmp_path: Path) -> None:
     out = tmp_path / "made.toml"
-    made = specfleet.import_record(
-        "specdecode-bench", files_of("specdecode-bench", tmp_path), out, draft_ms=2, verify_ms=25
-    )
+    made = specfleet.import_record(*recorded("SpecDecode-Bench's answers", tmp_path), out, draft_ms=2, verify_ms=25)
     drafts = specfleet.simulate(out).run.frame().query("event == 'done'")
     assert drafts[drafts.kind == "draft"].duration_s.unique() == pytest.approx([made.scenario.drafters.depth * 0.002])
     assert drafts[drafts.kind == "verify"].duration_s.unique() == pytest.approx([0.025])

@@ -15,13 +15,10 @@ from tests.helpers.processes import ended, eventually, is_asleep, specfleet
 from tests.helpers.signals import SIGNALS, assert_ended_by, tell
 
 READERS = {  # commands that read a scenario: what they are given, and what they say that they kept
-    "show": ([], "nothing was written"),
     "simulate": (["-o", "OUT"], "nothing was written to OUT"),
     "sweep": (["-o", "OUT", "--vary", "seed=1:3"], "kept: 0 of 3 cells in OUT; the same command goes on from there"),
-    "analytic": ([], "nothing was written"),
     "run": (["-o", "OUT"], "nothing was written to OUT"),
     "drafter": (["-o", "OUT"], "nothing was written"),
-    "verifier": (["-o", "OUT"], "nothing was written"),
 }
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.writing import fields_of
 from sim.predict import StarInputs
 from specfleet.meaning.entries import (
+    all_entries,
     described_keys,
     explain,
     keys_of,
@@ -89,44 +91,42 @@ def test_every_command_and_metric_is_on_a_page() -> None:
 
 
 FOUND = {
-    "drafters.depth": {"drafters.depth: scenario key"},
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
     "batch.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
     "drafters.tiers[].first": {"Tier.first: scenario key"},
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
-    "overhead": {"profile.overhead: profile key"},
-    "throughput": {"throughput: metric", "throughput: quantity of the analytic model"},
     "ttft_p90_s": {"ttft_s: metric"},
     "wait": {"wait_s: metric", "wait_s: quantity of the analytic model"},
     "n_FULL": {"N_full: quantity of the analytic model"},
     "R_q": {"rounds_per_s: metric"},
-    "R_p": {"rounds_per_s_per_target: metric"},
-    "T_gamma": {"iteration_s: quantity of the analytic model"},
-    "T_idle": {"idle_s: quantity of the analytic model"},
-    "T_wait": {"wait_s: metric"},
-    "N_max": {"N_max: quantity of the analytic model"},
     "S": {"service_s: metric", "S_s: quantity of the analytic model"},
-    "Z": {"return_s: metric", "Z_s: quantity of the analytic model"},
     "N": {"verifiers.count: scenario key"},
-    "O": {"throughput: metric"},
-    "alpha": {"alpha: symbol"},
     "beta": {'geometric.beta: key of the model "geometric"', 'goodspeed.beta: key of the policy "goodspeed"'},
-    "goodspeed": {"goodspeed: policy"},
-    "beta-geometric": {"beta-geometric: model"},
     "StepTime": {"StepTime: table"},
-    "payload_bytes": {"payload_bytes: column of the record table"},
     "started_unix_s": {"header.started_unix_s: field of the run header"},
     "entropy": {"entropy: column of a signal file"},
 }
 
 
+def titles_of(word: str) -> set[str]:
+    entries = explain(word)
+    assert all(entry.what for entry in entries)
+    return {in_lines(entry).splitlines()[0] for entry in entries}
+
+
 @pytest.mark.parametrize("word", FOUND)
 def test_a_word_is_explained(word: str) -> None:
-    entries = explain(word)
-    assert {in_lines(entry).splitlines()[0] for entry in entries} >= FOUND[word]
-    assert all(entry.what for entry in entries)
+    assert titles_of(word) >= FOUND[word]
+
+
+def test_every_metric_symbol_and_column_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specfleet.meaning.entries.all_entries", cache(all_entries))
+    of_glossary = {"metric": METRICS, "symbol": SYMBOLS}
+    named = {kind: [one.name for one in entries] for kind, entries in of_glossary.items()}
+    for kind, names in (named | {"column of the record table": list(Row._fields)}).items():
+        assert [name for name in names if f"{name}: {kind}" not in titles_of(name)] == []
 
 
 @pytest.mark.parametrize("title", [title for title, table in TABLES.items() if table.tag_field])
