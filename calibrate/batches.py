@@ -17,7 +17,7 @@ from calibrate.fits import fit_batch_step
 from calibrate.overheads import delays_of, overhead_of
 from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import host_facts
-from engine.launch.processes import THREADS
+from engine.launch.bodies import THREADS
 from engine.node.batch import drive, executor_of
 from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target

@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does 
     from matplotlib.figure import Figure
 
     from experiments.compare.compare import Comparison
+    from experiments.reproduce.rows import Reproduction
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary
-    from specfleet.reproduction import Reproduction
 
 RunGiven = Result | str | Path
 
@@ -65,7 +65,6 @@ def simulate(
     aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, report, path)
-        assert simulated is not None
     else:
         simulated, unmet = simulate_scenario(chosen, path=path), ()
     return Result(simulated, unmet)
@@ -116,34 +115,22 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from engine.launch.placement import crowding, measured_device
-    from engine.launch.runnable import check_can_run
     from engine.launch.serve import serve
-    from engine.node.capacity import account_line, accounts_of
     from fleet.acceptance.signals import write_signals
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    fleet = resolve(chosen)
-    check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] have signals; {chosen.name!r} has none")
-    accounts = accounts_of(fleet)
-    note = crowding(fleet)
-    if note:
-        report(f"note: {note}")
     for file in (signals, power):
         if file is not None:
             check_writable(Path(file))
-    for account in accounts:
-        report(f"cache of {account_line(account)}")
-    device = measured_device(fleet, report) if power is not None else ""
-    served = serve(chosen, signals=signals is not None, watch=watch, power=device)
+    served = serve(chosen, signals=signals is not None, watch=watch, power=power is not None, report=report)
     result = Result(served.run)
     try:
         if signals is not None:
             write_signals(list(served.signals.values()), Path(signals))
-        if power is not None and device:
+        if power is not None and served.samples:
             write_samples(served.samples, Path(power))
     except OutputError as error:
         error.result = result
@@ -246,15 +233,13 @@ def sweep(
         raise
 
 
-def compare(
-    first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (), budget: bool = False
-) -> "Comparison":
+def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = ()) -> "Comparison":
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
     Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
-    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`: what playing back
-    each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. Raises InputError for reruns
+    of another scenario.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -263,7 +248,7 @@ def compare(
     """
     from experiments.compare.validation import compare_runs
 
-    return compare_runs(_run_of(first), _run_of(second), _named(reruns), budget)
+    return compare_runs(_run_of(first), _run_of(second), _named(reruns))
 
 
 def three_errors(
@@ -271,16 +256,15 @@ def three_errors(
     changes: Changes | None = None,
     *,
     reruns: Sequence[RunGiven] = (),
-    budget: bool = False,
     seeds: int = 20,
     **keys: Any,
 ) -> "Comparison":
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
     `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
-    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a
-    run without a profile is given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile,
-    and for reruns of another scenario.
+    `seeds`; `host`: the run against its `reruns`. `changes` and keywords as in `simulate`; a run without a profile is
+    given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of
+    another scenario.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})
@@ -292,7 +276,7 @@ def three_errors(
 
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)
-    return predict_run(measured, scenario, _named(reruns), budget, seeds)
+    return predict_run(measured, scenario, _named(reruns), seeds)
 
 
 def reproduce(
@@ -312,23 +296,22 @@ def reproduce(
     """
     from experiments.reproduce.every import reproduction_named
     from experiments.reproduce.rows import Inputs
-    from specfleet.reproduction import Reproduction
 
     inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
-    return Reproduction(**msgspec.structs.asdict(reproduction_named(name, inputs)))
+    return reproduction_named(name, inputs)
 
 
 def figure(
     name: str,
-    results: "Result | Sweep | Reproduction | HardwareProfile | str | Path",
+    results: "Result | Sweep | HardwareProfile | str | Path",
     out: str | Path | None = None,
     **options: Any,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
-    from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
-    `options` say what to show, see `specfleet.results.sweep_question`. Raises InputError for anything else.
+    from a calibrated profile, "plan" from a plan (JSON). For "sweep" `options` say what to show, see
+    `specfleet.results.sweep_question`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

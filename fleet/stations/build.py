@@ -1,11 +1,7 @@
 """From a resolved fleet to its stations, fresh and by name, and to the events that open its requests."""
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 
-from fleet.errors import InputError
-from fleet.policies.admit import WithinMemory
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request
@@ -38,13 +34,7 @@ def station_named(fleet: Fleet, name: str) -> Station:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter; InputError if its admission counts bytes and none are set."""
-    admit = fleet.drafters.admit
-    if isinstance(admit, WithinMemory):
-        raise InputError(
-            f"scenario {fleet.name!r}: drafters.admit = 'within-memory' needs a table [memory]; the "
-            "engine knows its room from its model and its device"
-        )
+    """Build a drafter."""
     return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter)
 
 
@@ -70,9 +60,3 @@ def join_of(fleet: Fleet, tag: int, request: Request) -> Join:
     """Return the event that opens `request` at its target's station."""
     priority = fleet.verifiers.priority(fleet.target_of(tag))
     return Join(tag, request.number, request.prompt_tokens, request.new_tokens, priority)
-
-
-def joins_of(fleet: Fleet, tag: int, requests: Iterable[Request]) -> Iterator[Join]:
-    """Yield the events that open the requests of one stream, in turn."""
-    for request in requests:
-        yield join_of(fleet, tag, request)
