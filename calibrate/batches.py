@@ -12,7 +12,7 @@ import torch
 
 from calibrate.batch_profile import BatchMeasured, TimedSteps, profile_of_batch
 from engine.decoding.models import CausalLM
-from engine.launch.processes import THREADS
+from engine.launch.bodies import THREADS
 from engine.node.batch import drive, executor_of
 from engine.node.build import load_target
 from engine.node.capacity import with_positions

@@ -10,8 +10,9 @@ from multiprocessing.connection import Connection
 import msgspec
 import numpy as np
 
+from engine.launch.bodies import node_body
 from engine.launch.processes import NodeProcess
-from engine.launch.serve import drafter_process
+from engine.launch.serve import process_of_drafter
 from engine.net.actions import Deliver, Opened
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
@@ -45,7 +46,8 @@ def without_stated_links(scenario: Scenario) -> Scenario:
 
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:
     """Return round-trip times in seconds for each payload, each the same size both ways."""
-    drafter = drafter_process(fleet)
+    name, make = process_of_drafter(fleet, 0)
+    drafter = NodeProcess(name, node_body, make, light=fleet.drafters.kind == "replayed")
     port, _ = drafter.receive()
     client = NodeProcess("ping client", _ping_body, fleet, port, list(payloads_bytes), repeats)
     try:

@@ -33,7 +33,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
-from engine.launch.processes import THREADS
+from engine.launch.bodies import THREADS
 from engine.node.build import load_target, new_drafter, new_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
@@ -188,7 +188,7 @@ class Bench:
         depth, new_tokens = self.scenario.drafters.depth, int(mean_tokens(self.scenario.workload.new_tokens))
         return [
             accepted_lengths(self.drafter, continuation, new_tokens, depth)
-            for continuation in continuations_of(self.fleet, self.folder)
+            for continuation in continuations_of(self.fleet, prompts_of(self.fleet), self.folder)
         ]
 
 

@@ -116,34 +116,22 @@ def run(
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
-    from engine.launch.placement import crowding, measured_device
-    from engine.launch.runnable import check_can_run
     from engine.launch.serve import serve
-    from engine.node.capacity import account_line, accounts_of
     from fleet.acceptance.signals import write_signals
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    fleet = resolve(chosen)
-    check_can_run(fleet)
     if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
         raise InputError(f"signals = {signals}: only chains of a [batch] have signals; {chosen.name!r} has none")
-    accounts = accounts_of(fleet)
-    note = crowding(fleet)
-    if note:
-        report(f"note: {note}")
     for file in (signals, power):
         if file is not None:
             check_writable(Path(file))
-    for account in accounts:
-        report(f"cache of {account_line(account)}")
-    device = measured_device(fleet, report) if power is not None else ""
-    served = serve(chosen, signals=signals is not None, watch=watch, power=device)
+    served = serve(chosen, signals=signals is not None, watch=watch, power=power is not None, report=report)
     result = Result(served.run)
     try:
         if signals is not None:
             write_signals(list(served.signals.values()), Path(signals))
-        if power is not None and device:
+        if power is not None and served.samples:
             write_samples(served.samples, Path(power))
     except OutputError as error:
         error.result = result

@@ -1,24 +1,89 @@
-"""What the processes of a run do. Without torch: processes of replayed stations do not import it."""
+"""What the processes of a run do, from their start to their end. Without torch: replayed stations do not import it."""
 
+import multiprocessing
+import os
+import select
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from multiprocessing.connection import Connection
+from typing import Any, Literal
 
-from engine.launch.launcher_pipe import SAMPLES, LauncherPipe
-from engine.node.metering import PowerSampler, metered
 from engine.node.node import Node
 from engine.node.observer import Observed, Stations, observed
-from engine.node.power import meter_of
+from engine.node.power import Device, meter_of
 from engine.node.worker import Worker
+from engine.node.write_ahead_log import Recovered
 from engine.replayed.targets import ReplayedFleet
-from fleet.records.recorder import Log
+from fleet.errors import InputError
 
+PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
 PATIENCE_S = 60.0  # for nodes of one host to connect
+REPORT_S = 1.0  # timeout of a report when the launcher reads slowly
+THREADS = 1  # of torch in each node: more would compete for the cores of a small host
 
 
-def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> tuple[Log, dict[int, list[int]]]:
+class LauncherPipe:
+    """A node's end of the pipe to its launcher. Messages of several threads are written whole; reports time out.
+
+    - `watched`: whether the launcher wants reports. `power`: the device to measure; empty for none.
+    """
+
+    def __init__(self, connection: Connection, watched: bool = False, power: Device | Literal[""] = "") -> None:
+        self.connection = connection
+        self.watched = watched
+        self.power = power
+        self.sending = threading.Lock()
+
+    def recv(self) -> Any:
+        """Wait for the launcher's next message; EOFError if the launcher is gone."""
+        return self.connection.recv()
+
+    def send(self, message: tuple[str, Any]) -> None:
+        """Send a message that the launcher waits for: its kind and its value."""
+        with self.sending:
+            self.connection.send(message)
+
+    def report(self, progress: object) -> bool:
+        """Send a report of progress; False if the launcher does not read, or is gone."""
+        with self.sending:
+            try:
+                if not select.select([], [self.connection.fileno()], [], REPORT_S)[1]:
+                    return False
+                self.connection.send((PROGRESS, progress))
+            except OSError:
+                return False
+        return True
+
+
+def run_body(
+    connection: Connection, options: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any
+) -> None:
+    """Run a body in its process; send its result or its error to the launcher."""
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to cuda
+    pipe = LauncherPipe(connection, *options)
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
+    try:
+        torch = sys.modules.get("torch")  # not every node uses it
+        if torch is not None:
+            torch.set_num_threads(THREADS)
+        pipe.send(("result", body(pipe, *arguments)))
+    except InputError as error:
+        pipe.send(("input error", str(error)))
+    except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
+        if type(error).__name__ == "OutOfMemoryError":  # of torch
+            name = multiprocessing.current_process().name
+            advice = "use smaller models, another precision, or fewer or shorter rows"
+            pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
+        else:
+            pipe.send(("error", traceback.format_exc()))
+
+
+def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> Recovered:
     """Make a node and serve; return its log, and the new tokens of each request.
 
     It sends (port, fleet) when it is connected, and receives the run's time zero. A node that serves others ends when
@@ -31,10 +96,10 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> t
     pipe.send(("ready", (node.port, node.fleet)))
     zero_s = pipe.recv()
     if not node.ends:
-        _stop_on_message(pipe, node)
+        threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
     with reported(pipe, node.stations, zero_s, node.workers):
         log = node.serve(zero_s)
-    return list(log), node.outputs
+    return Recovered(list(log), node.outputs)
 
 
 def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
@@ -44,25 +109,22 @@ def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
 
 @contextmanager
 def reported(pipe: LauncherPipe, stations: Stations, zero_s: float, workers: Sequence[Worker]) -> Iterator[None]:
-    """Report the new rows of these stations to the launcher twice a second, if it watches.
-
-    If this process measures power, its device is sampled too, and right before each draft of `workers`.
-    """
+    """Report the new rows of these stations to the launcher, and send it the samples of a measured device."""
     meter = meter_of(pipe.power)[0] if pipe.power else None
-    sampler = None if meter is None else PowerSampler(meter, zero_s)
-    if sampler is not None:
-        for worker in workers:
-            worker.before = sampler.before(worker.recorded.station.name)
-    report = pipe.report if sampler is None else sampler.with_samples(pipe.report)
-    with observed(stations, zero_s, report if pipe.watched else None), metered(sampler):
+    with observed(stations, zero_s, pipe.report if pipe.watched else None, meter, workers) as samples:
         yield
-    if sampler is not None:
-        pipe.send((SAMPLES, sampler.samples))
+    if samples:
+        pipe.send((SAMPLES, samples))
+
+
+def _end_with_launcher() -> None:
+    """End this process when its launcher has ended."""
+    launcher = multiprocessing.parent_process()
+    assert launcher is not None
+    launcher.join()
+    os._exit(1)
 
 
 def _stop_on_message(pipe: LauncherPipe, node: Node | ReplayedFleet) -> None:
-    def wait() -> None:
-        pipe.recv()
-        node.stop()
-
-    threading.Thread(target=wait, daemon=True).start()
+    pipe.recv()
+    node.stop()

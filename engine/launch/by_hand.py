@@ -13,24 +13,23 @@ from types import FrameType
 
 import torch
 
-from engine.decoding.folders import read_config
-from engine.decoding.models import folder_of, is_folder_of_model
+from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.placement import model_device
-from engine.launch.processes import THREADS
+from engine.launch.bodies import THREADS
 from engine.launch.runnable import check_by_hand
-from engine.launch.shown import ShowOptions, on_show
+from engine.launch.watched import StatusCache, Watch, Watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
-from engine.node.capacity import with_positions
-from engine.node.drafter import DrafterNode
-from engine.node.node import Node
-from engine.node.prompts import prompts_of
-from engine.node.router import RouterNode
-from engine.node.verifier import VerifierNode
-from engine.replayed.continuations import continuations_of
-from engine.replayed.drafter import ReplayedDrafterNode
+from engine.node.capacity import largest_vocabulary, with_positions
+from engine.node.drafter import drafter_node
+from engine.node.node import Node, Site
+from engine.node.observer import observed
+from engine.node.router import router_node
+from engine.node.verifier import verifier_node
+from engine.node.write_ahead_log import Life
+from engine.replayed.continuations import texts_of
+from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -41,7 +40,6 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 
-NOTHING = ShowOptions()
 PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
 
 Say = Callable[[str], None]
@@ -55,11 +53,12 @@ def serve_drafter(
     out: Path | None,
     keys: Keys | None = None,
     number: int = 0,
-    options: ShowOptions = NOTHING,
+    watch: Watch | None = None,
 ) -> None:
     """Draft for every target that connects, until a signal: then write the records, and raise Interrupted.
 
-    `number`: of the drafter in the fleet, from 0.
+    - `number`: of the drafter in the fleet, from 0.
+    - `watch`: is called with the node's counters, twice a second and at the end.
     """
     check_bind_host(host, keys)
     fleet = _resolved(scenario)
@@ -68,12 +67,13 @@ def serve_drafter(
     _prepare(out)
     compare_tokenizers(scenario)
     say = partial(_say_of, f"drafter {number + 1}" if fleet.drafters.count > 1 else "drafter")
-    kind, what = DrafterNode, f"model {scenario.drafters.model}"
-    if scenario.drafters.kind == "replayed":
-        kind, what = ReplayedDrafterNode, "replayed"
-    node = kind(fleet, address=f"tcp://{host}", port=port, number=number, keys=keys, say=say)
-    serves = f"{what}, depth {scenario.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
-    _serve(node, scenario, serves, out, options, say)
+    site = Site(f"tcp://{host}", keys, say, Life(port=port))
+    if fleet.drafters.kind == "replayed":
+        node, what = replayed_drafter_node(fleet, number, site), "replayed"
+    else:
+        node, what = drafter_node(fleet, number, site=site), f"model {fleet.drafters.model}"
+    serves = f"{what}, depth {fleet.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
+    _serve(node, scenario, serves, out, watch, say)
 
 
 def serve_router(
@@ -83,7 +83,7 @@ def serve_router(
     port: int,
     out: Path | None,
     keys: Keys | None = None,
-    options: ShowOptions = NOTHING,
+    watch: Watch | None = None,
 ) -> None:
     """Route rounds to the drafters at these addresses (tcp://HOST:PORT), until a signal; as `serve_drafter`.
 
@@ -100,9 +100,10 @@ def serve_router(
     addresses = drafters_at(fleet, "--drafters", drafters)
     _prepare(out)
     say = partial(_say_of, "router")
-    node = RouterNode(fleet, addresses, _largest_vocabulary(fleet), f"tcp://{host}", port, keys, say)
+    site = Site(f"tcp://{host}", keys, say, Life(port=port))
+    node = router_node(fleet, addresses, largest_vocabulary(fleet), site)
     say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
-    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, options, say)
+    _serve(node, scenario, f"drafts come from {shown(drafters)}", out, watch, say)
 
 
 def serve_verifier(
@@ -111,7 +112,7 @@ def serve_verifier(
     targets: Sequence[int],
     out: Path | None,
     keys: Keys | None = None,
-    options: ShowOptions = NOTHING,
+    watch: Watch | None = None,
 ) -> dict[int, list[int]]:
     """Decode these targets' share of the requests with the drafters, or the router, at `connect` (tcp://HOST:PORT).
 
@@ -127,30 +128,35 @@ def serve_verifier(
     _prepare(out)
     compare_tokenizers(scenario)
     say = partial(_say_of, name)
+    texts, site = texts_of(fleet, Path("runs") / "continuations"), Site(keys=keys, say=say)
     if replayed:
-        texts = [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, Path("runs") / "continuations")
-        node: AnyNode = ReplayedFleet(fleet, addresses, targets, texts, keys, say)
+        node: AnyNode = ReplayedFleet(fleet, addresses, targets, texts, site)
     else:
-        node = VerifierNode(fleet, targets[0], prompts_of(fleet), addresses, say=say, keys=keys)
-    _serve(
-        node, scenario, f"drafts come from {shown(list(addresses.values()))}" if addresses else "", out, options, say
-    )
+        node = verifier_node(fleet, targets[0], texts, addresses, site=site)
+    begins = f"drafts come from {shown(list(addresses.values()))}" if addresses else ""
+    _serve(node, scenario, begins, out, watch, say)
     return node.outputs
 
 
-def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, options: ShowOptions, say: Say) -> None:
+def _serve(
+    node: AnyNode,
+    scenario: Scenario,
+    begins: str,
+    out: Path | None,
+    watch: Watch | None,
+    say: Say,
+) -> None:
     """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
 
     `begins`: a line for its user when it begins.
     """
-    model = isinstance(node, VerifierNode | DrafterNode)
     node.open()
     node.wait_for_welcomes(PATIENCE_S)
     with stopped_by_signals(node) as signals:
         if begins:
             say(begins)
         zero_s = now_s()
-        with on_show(node, zero_s, options, model_device() if model else None, say):
+        with _shown(node, zero_s, watch):
             log = node.serve(zero_s)
     if node.ends and not signals:
         say("done")
@@ -160,6 +166,18 @@ def _serve(node: AnyNode, scenario: Scenario, begins: str, out: Path | None, opt
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
+
+
+@contextmanager
+def _shown(node: AnyNode, zero_s: float, watch: Watch | None) -> Iterator[None]:
+    """Show a node while it serves."""
+    watched = Watched(node.fleet, watch)
+    if node.server is not None:
+        name = "".join(worker.recorded.station.name for worker in node.workers)
+        node.server.status = StatusCache(watched.counters, name).page
+    with observed(node.stations, zero_s, watched.take):
+        yield
+    watched.end()
 
 
 @contextmanager
@@ -207,23 +225,6 @@ def _prepare(out: Path | None) -> None:
     if out is not None:
         check_writable(out)
     torch.set_num_threads(THREADS)
-
-
-def _largest_vocabulary(fleet: Fleet) -> int:
-    """Return the larger vocabulary of the models on this host; 0 if it has none.
-
-    InputError if drafts bring distributions over a vocabulary that is unknown here.
-    """
-    sides = ((fleet.verifiers, "target"), (fleet.drafters, "drafter"))
-    named = [(side.model, role) for side, role in sides if side.kind in ("real", "model")]
-    here = [folder_of(model, role) for model, role in named if is_folder_of_model(model, role)]
-    largest = max((int(read_config(folder).vocab_size) for folder in here), default=0)
-    if fleet.workload.temperature and not largest and not fleet.vocabulary:
-        raise InputError(
-            f"verifiers.model = {fleet.verifiers.model!r} is not on this host, and a router must know how large drafts "
-            "with their distributions are; its config.json is enough, or a profile with a vocabulary"
-        )
-    return largest
 
 
 def _check_lines(addresses: Sequence[str], keys: Keys | None) -> None:

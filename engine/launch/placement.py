@@ -70,13 +70,8 @@ def measured_device(fleet: Fleet, report: Callable[[str], None]) -> Device | Lit
     if len(set(gpus_of(fleet, visible_gpus()).values())) > 1:
         report("models run on several GPUs, and one process would measure one of them: energy was not measured")
         return ""
-    device = model_device()
+    device: Device = "gpu" if torch.cuda.is_available() else "cpu"
     meter, reason = meter_of(device)
     if meter is None:
         report(reason)
     return "" if meter is None else device
-
-
-def model_device() -> Device:
-    """Return the device that models run on."""
-    return "gpu" if torch.cuda.is_available() else "cpu"

@@ -3,18 +3,15 @@
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
-import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, get_context, resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
-from engine.launch.launcher_pipe import PROGRESS, SAMPLES, LauncherPipe
+from engine.launch.bodies import PROGRESS, SAMPLES, run_body
 from fleet.errors import InputError, NodeDiedError
 from fleet.interrupts import deferred, unseen
 from fleet.records.samples import PowerSample
@@ -25,10 +22,7 @@ PRELOADED = ["engine.launch.serve", "transformers.models.llama.modeling_llama"]
 
 UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
 
-THREADS = 1  # of torch in each node: more would compete for the cores of a small host
-
 LONGEST = 60  # bytes of a folder's name, so that the path of a socket in it has at most 104
-
 
 END_S = 0.5  # from asking a process to end until it is killed
 
@@ -73,22 +67,17 @@ class NodeProcess:
         self.gone = False  # whether its pipe has ended
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_node, args=(theirs, (watch is not None, power), gpu, body, *arguments), name=name, daemon=True
+            target=run_body, args=(theirs, (watch is not None, power), gpu, body, *arguments), name=name, daemon=True
         )
         resource_tracker.ensure_running()  # so that it does not start inside of `unseen`
         if not light:
             with unseen(signal.SIGINT), _short_names():  # Ctrl-C ends the launcher, which ends its nodes
                 forkserver.ensure_running()
-        with (
-            deferred(),
-            unseen(signal.SIGINT) if light else nullcontext(),
-        ):  # a start that is interrupted prints errors
+        with deferred(), unseen(signal.SIGINT) if light else nullcontext():  # an interrupted start prints errors
             try:
                 self.process.start()
             except BrokenPipeError as error:
-                raise NodeDiedError(
-                    f"{name} died while it started; the run is ended, and nothing was written"
-                ) from error
+                raise _died(f"{name} died while it started") from error
         theirs.close()
 
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
@@ -137,7 +126,7 @@ class NodeProcess:
                 'put what runs the engine below the line `if __name__ == "__main__":`'
             )
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"died with exit code {code}"
-        raise NodeDiedError(f"{self.name} {how}; the run is ended, and nothing was written")
+        raise _died(f"{self.name} {how}")
 
     def kill(self) -> None:
         """Kill the process, for a fault."""
@@ -173,6 +162,10 @@ def end_all(nodes: Iterable[NodeProcess]) -> None:
         process.join()
 
 
+def _died(how: str) -> NodeDiedError:
+    return NodeDiedError(f"{how}; the run is ended, and nothing was written")
+
+
 @contextmanager
 def _short_names() -> Iterator[None]:
     """Let Python put its socket into /tmp if its path in the user's temporary folder would be too long."""
@@ -183,40 +176,3 @@ def _short_names() -> Iterator[None]:
         yield
     finally:
         tempfile.tempdir = before
-
-
-def _node(
-    connection: Connection, options: tuple[bool, Any], gpu: str, body: Callable[..., Any], *arguments: Any
-) -> None:
-    """Run a node's body in its process; send its result or its error to the launcher."""
-    if gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to cuda
-    pipe = LauncherPipe(connection, *options)
-    threading.Thread(target=_end_with_launcher, daemon=True).start()
-    try:
-        _limit_threads()
-        pipe.send(("result", body(pipe, *arguments)))
-    except InputError as error:
-        pipe.send(("input error", str(error)))
-    except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
-        if type(error).__name__ == "OutOfMemoryError":  # of torch, which not every node imports
-            name = multiprocessing.current_process().name
-            advice = "use smaller models, another precision, or fewer or shorter rows"
-            pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
-        else:
-            pipe.send(("error", traceback.format_exc()))
-
-
-def _end_with_launcher() -> None:
-    """End this process when its launcher has ended."""
-    launcher = multiprocessing.parent_process()
-    assert launcher is not None
-    launcher.join()
-    os._exit(1)
-
-
-def _limit_threads() -> None:
-    """Limit torch to THREADS, where the node uses torch at all."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(THREADS)

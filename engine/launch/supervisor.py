@@ -6,17 +6,16 @@ A process that dies without a fault ends the run.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
-from engine.node.write_ahead_log import FIRST, Life, Recovered, read_log
-from fleet.records.recorder import Log, Origin
+from engine.node.write_ahead_log import Life, Recovered, read_log
+from fleet.records.recorder import Origin
 from fleet.records.schema import SCHEMA, Row
-from fleet.scenario.faults import Change, Fault, Kill, moments
+from fleet.scenario.faults import Change, Fault, moments
 
 State = Literal["starting", "serving", "stalled", "dead", "done"]
 
@@ -28,6 +27,7 @@ class ProcessLives:
     - `station`: its name in faults; empty if the process has several stations.
     - `start(life)`: starts the next life, which reports that it is ready and waits for time zero.
     - `ends`: whether it ends by itself, when its requests are done.
+    - `life`, `node`: the last one, and its process.
     - `recovered`: rows and texts of all lives.
     """
 
@@ -35,39 +35,15 @@ class ProcessLives:
     origin: Origin
     start: Callable[[Life], NodeProcess]
     ends: bool
-    life: Life = FIRST
+    life: Life
+    node: NodeProcess
     state: State = "starting"
     recovered: Recovered = field(default_factory=lambda: Recovered([], {}))
-    nodes: list[NodeProcess] = field(default_factory=list)  # of all lives, the last one at the end
-
-    @property
-    def node(self) -> NodeProcess:
-        """The process of the last life."""
-        return self.nodes[-1]
 
     @property
     def goes(self) -> bool:
         """Whether it has a process that is still running."""
         return self.state in ("starting", "serving", "stalled")
-
-    def begin(self) -> NodeProcess:
-        """Start the next life."""
-        self.nodes.append(self.start(self.life))
-        self.state = "starting"
-        return self.node
-
-    def take_result(self, result: tuple[Log, dict[int, list[int]]]) -> None:
-        """Keep the log and the texts of a life that ended by itself."""
-        log, outputs = result
-        self.recovered.log += log
-        self.recovered.outputs |= outputs
-        self.state = "done"
-
-
-def first_life(station: str, faults: Sequence[Fault], folder: Path) -> Life:
-    """Return the first life of a station's process; if a fault kills it, with a write-ahead log in that folder."""
-    dies = any(isinstance(fault, Kill) and fault.node == station for fault in faults)
-    return Life(wal=folder / f"{station}.1.wal") if dies else FIRST
 
 
 class Supervisor:
@@ -78,7 +54,7 @@ class Supervisor:
         self.zero_s = zero_s
         self.script = moments(faults)
 
-    def run(self) -> tuple[Log, dict[int, list[int]]]:
+    def run(self) -> Recovered:
         """Wait until all requests are done; stop the others; return the rows and the texts of all lives."""
         while any(place.goes for place in self.places if place.ends):
             due_s = self.script[0].time_s + self.zero_s if self.script else None
@@ -89,8 +65,10 @@ class Supervisor:
                 self._wait(None if due_s is None else due_s - now_s())
         for place in reversed([place for place in self.places if not place.ends]):  # a router before its drafters
             self._stop(place)
-        log = [value for place in self.places for value in place.recovered.log]
-        return log, {request: text for place in self.places for request, text in place.recovered.outputs.items()}
+        whole = Recovered([], {})
+        for place in self.places:
+            whole.add(place.recovered)
+        return whole
 
     def _back_s(self, station: str) -> float:
         """Return when a killed process starts again, by the engine's clock; 0 if never."""
@@ -114,7 +92,7 @@ class Supervisor:
             place.node.send(self.zero_s)
             place.state = "serving"
         else:
-            place.take_result(said)
+            self._done(place, said)
 
     def _change(self, station: str, change: Change) -> None:
         """Apply a change of a fault, if the process is in a state for it; `_kill` restarts a killed one."""
@@ -138,8 +116,8 @@ class Supervisor:
         left = read_log(life.wal)
         time_s = max([time_s, *left.log[-len(SCHEMA) :][:1]])
         written = life.written + len(left.log) // len(SCHEMA)
-        place.recovered.log += [*left.log, *Row(time_s, place.station, written, "killed", place.origin)]
-        place.recovered.outputs |= left.outputs
+        place.recovered.add(left)
+        place.recovered.log += Row(time_s, place.station, written, "killed", place.origin)
         place.life = msgspec.structs.replace(
             life,
             number=life.number + 1,
@@ -150,7 +128,8 @@ class Supervisor:
         )
         place.state = "dead"
         if place.life.back_s:  # so that its model is loaded in time
-            place.begin()
+            place.node = place.start(place.life)
+            place.state = "starting"
 
     def _stop(self, place: ProcessLives) -> None:
         """End a process that serves others, and keep its rows, if it has any."""
@@ -158,4 +137,9 @@ class Supervisor:
             place.node.stall(stops=False)
         if place.state in ("serving", "stalled"):
             place.node.send("stop")
-            place.take_result(place.node.receive())
+            self._done(place, place.node.receive())
+
+    def _done(self, place: ProcessLives, result: Recovered) -> None:
+        """Keep the rows and the texts of a life that ended by itself."""
+        place.recovered.add(result)
+        place.state = "done"

@@ -46,20 +46,16 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
 class Opened(msgspec.Struct, frozen=True, gc=False):
     """A client is connected: its server has welcomed it."""
 
-    port: int
-
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
     """A client has lost its server; it connects again by itself."""
 
-    port: int
     reason: str
 
 
 class Rejected(msgspec.Struct, frozen=True, gc=False):
     """A client is denied for good, and why."""
 
-    port: int
     reason: str
 
 

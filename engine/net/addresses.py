@@ -11,14 +11,19 @@ def addresses_of(option: str, text: str) -> list[str]:
     """Return the addresses tcp://HOST:PORT of a list HOST:PORT,HOST:PORT; InputError where one is none, or repeated."""
     found: list[str] = []
     for part in text.split(","):
-        host, _, port = part.strip().rpartition(":")
-        if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= 65535:
-            raise InputError(f"{option} {text}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
-        address = f"tcp://{host}:{int(port)}"
+        address = address_of(f"{option} {text}", part.strip())
         if address in found:
-            raise InputError(f"{option} {text}: names {host}:{port} twice; each drafter has an address of its own")
+            raise InputError(f"{option} {text}: names {part.strip()} twice; each drafter has an address of its own")
         found.append(address)
     return found
+
+
+def address_of(origin: str, text: str) -> str:
+    """Return the address tcp://HOST:PORT of HOST:PORT; InputError, which names its origin, for anything else."""
+    host, _, port = text.rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= 65535:
+        raise InputError(f"{origin}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
+    return f"tcp://{host}:{int(port)}"
 
 
 def shown(addresses: Sequence[str]) -> str:

@@ -1,10 +1,9 @@
 """The client of `specfleet top`: requests the status of a node at the server that its targets use. Without torch."""
 
-import re
-
 import msgspec
 
 from engine.net.actions import Send
+from engine.net.addresses import address_of
 from engine.net.clock import now_s
 from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES, VERSION, FrameError, OtherVersionError, pack, parse
 from engine.net.handshake import Denied, Unknown, printable
@@ -21,10 +20,9 @@ class Asker:
     """A connection to the server at `address` (HOST:PORT). `keys`: as a target's, where the server has keys."""
 
     def __init__(self, address: str, keys: Keys | None = None, patience_s: float = PATIENCE_S) -> None:
-        self.address = checked(address)
+        self.address = address
         self.patience_s = patience_s
-        connect = {0: f"tcp://{self.address}"}
-        self.sockets = Sockets(connect=connect, max_bytes=HEADER.size + MAX_ENVELOPE_BYTES, keys=keys)
+        self.sockets = Sockets(None, {0: address_of(address, address)}, HEADER.size + MAX_ENVELOPE_BYTES, keys)
 
     def close(self) -> None:
         """Close the connection."""
@@ -70,11 +68,3 @@ class Asker:
         if isinstance(message, Unknown):
             raise InputError(f"{self.address}: is a node that does not tell how it is doing; those started by hand do")
         return message if isinstance(message, Status) else None
-
-
-def checked(address: str) -> str:
-    """Return HOST:PORT; InputError for anything else."""
-    host, _, port = address.rpartition(":")
-    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise InputError(f"{address}: write HOST:PORT, for example 192.0.2.7:5555; ports end at 65535")
-    return address

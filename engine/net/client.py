@@ -40,7 +40,7 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 
 MAX_BAD = 8  # malformed frames, before the server counts as lost
 RECONNECT_S = 1.0
-PATIENCE_S = 60.0  # for a draft: much longer than a queue of prefills
+PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
 TAKEN_S = (
     2 * LEASE_S
 )  # how long a client keeps calling while its number is taken: the peer that has it may have just died
@@ -51,7 +51,6 @@ class ClientEnd:
 
     - `drafter`: number of that drafter. `port`: number of the client at its node.
     - `name`: address of the server, as users write it.
-    - `patience_s`: after which the target decodes alone, if the scenario has no patience.
     - `vocabulary`: of the target's model; 0 if unknown.
     - `goes_on`: see `Hello`.
     - `open`: the request of each session that the server knows.
@@ -68,7 +67,6 @@ class ClientEnd:
         drafter: int = 0,
         port: int = 0,
         name: str = "the drafter",
-        patience_s: float = PATIENCE_S,
         vocabulary: int = 0,
         goes_on: bool = False,
     ) -> None:
@@ -77,10 +75,9 @@ class ClientEnd:
             raise InputError(f"{role} {number + 1}: the scenario has verifiers.count = {fleet.verifiers.count}")
         self.seat = seat
         self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
-        self.drafter, self.port, self.name = drafter, port, name
+        self.drafter, self.port, self.name = drafter, port, name.removeprefix("tcp://")
         self.calls_router = fleet.routed and role == "verifier"
         self.state = "calling"  # then "open", "rejected" or "closed"
-        self.patience_s = patience_s
         patience = fleet.verifiers.patience
         self.watched = patience.patience_s > 0
         self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
@@ -89,7 +86,6 @@ class ClientEnd:
         self.open: dict[int, int] = {}
         self.unanswered: dict[int, tuple[int, float]] = {}
         self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
-        self.peer_life = -1
         self.called_s = self.received_s = self.sent_s = -1e9
         self.taken_s: float | None = None  # since when its number has been taken
         self.bad = 0
@@ -145,7 +141,7 @@ class ClientEnd:
         self.hello = msgspec.structs.replace(self.hello, attempt=self.hello.attempt + 1)
         self.called_s, self.bad = now_s, 0  # a server that is gone does not answer at once
         sessions, self.open, self.unanswered = self.open, {}, {}
-        lost = Lost(self.port, f"{self.name} {reason}")
+        lost = Lost(f"{self.name} {reason}")
         refused = {} if self.watched else sessions
         return [lost, *(Deliver(Refusal(tag, request, lost.reason)) for tag, request in refused.items())]
 
@@ -187,9 +183,9 @@ class ClientEnd:
     def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:
             return []
-        self.state, self.peer_life, self.taken_s = "open", welcome.incarnation, None
+        self.state, self.taken_s = "open", None
         unsent, self.unsent = self.unsent, {}
-        return [Opened(self.port), *(action for each in unsent.values() for action in self.send(*each, now_s))]
+        return [Opened(), *(action for each in unsent.values() for action in self.send(*each, now_s))]
 
     def _denied(self, denied: Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:
@@ -203,17 +199,17 @@ class ClientEnd:
         if self.state != "calling":
             return []
         self.state = "rejected"
-        return [Rejected(self.port, f"{self.name}: {reason}")]
+        return [Rejected(f"{self.name}: {reason}")]
 
     def _overdue(self, now_s: float) -> list[Action]:
         """Refuse requests without a draft for too long, and close their sessions at the drafter."""
         followed: list[Action] = []
         if self.watched:
             return followed
-        for tag in [tag for tag, (_, since_s) in self.unanswered.items() if now_s - since_s > self.patience_s]:
+        for tag in [tag for tag, (_, since_s) in self.unanswered.items() if now_s - since_s > PATIENCE_S]:
             request = self.open[tag]
             followed += self.send(Leave(tag, request), NOTHING, now_s)
-            followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {self.patience_s:g} s")))
+            followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {PATIENCE_S:g} s")))
         return followed
 
     def _forget(self, tag: int) -> None:

@@ -61,23 +61,20 @@ def new_pair(name: str, folder: Path) -> tuple[Path, Path]:
     return secret, public
 
 
-def server_keys(secret: Path, allowed: Path) -> Keys:
-    """Read the keys of a node that others connect to; InputError where a file does not hold one."""
-    allowed_keys(allowed)
-    return _own(secret, Keys("", b"", b"", allowed=allowed))
+def read_keys(secret: Path, servers: Path | Mapping[str, Path] | None = None, allowed: Path | None = None) -> Keys:
+    """Read the keys of a node; InputError where a file does not hold one.
 
-
-def client_keys(secret: Path, servers: Path | Mapping[str, Path], allowed: Path | None = None) -> Keys:
-    """Read the keys of a node that connects to others; InputError where a file does not hold one.
-
-    - `servers`: files of their public keys, by address, or one for all.
-    - `allowed`: as for `server_keys`, if others connect to it as well.
+    - `servers`: files of the public keys of the servers that it connects to, by address, or one for all.
+    - `allowed`: folder of the public keys that may connect to its server.
     """
     if allowed is not None:
         allowed_keys(allowed)
-    files = {ANY: servers} if isinstance(servers, Path) else servers
+    files = {} if servers is None else servers if isinstance(servers, Mapping) else {ANY: servers}
     public_keys = {address: _key_in(file, PUBLIC) for address, file in files.items()}
-    return _own(secret, Keys("", b"", b"", allowed, public_keys))
+    hidden = _key_in(secret, SECRET)
+    if secret.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(f"{secret}: others on this host may read it; chmod 600 {secret}")
+    return Keys(secret.name.removesuffix(SECRET), zmq.curve_public(hidden), hidden, allowed, public_keys)
 
 
 def allowed_keys(folder: Path) -> dict[bytes, str]:
@@ -113,15 +110,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def _own(secret: Path, keys: Keys) -> Keys:
-    hidden = _key_in(secret, SECRET)
-    if secret.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InputError(f"{secret}: others on this host may read it; chmod 600 {secret}")
-    return msgspec.structs.replace(
-        keys, name=secret.name.removesuffix(SECRET), public=zmq.curve_public(hidden), secret=hidden
-    )
 
 
 def _key_in(path: Path, kind: str) -> bytes:

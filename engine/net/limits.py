@@ -33,7 +33,6 @@ class MessageLimits(msgspec.Struct, frozen=True):
     requests: int
     longest_text: int
     longest_draft: int
-    nodes: int
     shape: Shape = CHAIN
     vocabulary: int = UNKNOWN
     state_numbers: int = 0
@@ -72,7 +71,6 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
         requests=max(fleet.workload.requests, 1),
         longest_text=fleet.room.longest_row,
         longest_draft=depth,
-        nodes=drafters.shape.nodes(depth),
         shape=drafters.shape,
         vocabulary=vocabulary or UNKNOWN,
         state_numbers=state_numbers,

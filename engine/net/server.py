@@ -170,7 +170,7 @@ class ServerEnd:
         if sender is None:
             return []
         self._log(f"{sender.name} is gone: {why}")
-        self.seated.pop((sender.seat.role, sender.seat.number), None)
+        self.seated.pop(sender.place, None)
         self.homes = {tag: home for tag, home in self.homes.items() if home != peer}
         return [Deliver(leave) for leave in sender.sessions.leaves()]
 
@@ -251,7 +251,7 @@ class ServerEnd:
         """Give a peer its seat, or deny it."""
         role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
         sender = self.peers.get(peer)
-        if sender is not None and (sender.seat.role, sender.seat.number, sender.life) == (role, number, life):
+        if sender is not None and (sender.place, sender.life) == ((role, number), life):
             sender.received_s = now_s  # it has not received the answer yet
             return [self._welcome(peer, hello)]
         reason, later = self._why_not(peer, hello, now_s, user)

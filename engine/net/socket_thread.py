@@ -1,5 +1,6 @@
 """The thread of a node that owns the sockets and the state of all its connections."""
 
+import contextlib
 import heapq
 import queue
 import threading
@@ -27,6 +28,25 @@ COUNT_NAMES = {  # of counts, in the last line of a node
 }  # fmt: skip
 
 
+def wait_for_welcomes(
+    connections: ConnectionTable, patience_s: float, say: Callable[[str], None], turn: Callable[[float], object]
+) -> None:
+    """Wait until all clients are welcomed; InputError after `patience_s`.
+
+    - `say`: gets a line if that takes long.
+    - `turn(wait_s)`: returns when something has happened, or after that time.
+    """
+    until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
+    while missing := connections.missing():
+        time_s = now_s()
+        if time_s >= until_s:
+            raise InputError(f"no drafter answered at {missing.partition(' at ')[2]} within {patience_s:g} s")
+        if time_s >= say_s:
+            say(f"waits for {missing}")
+            say_s = until_s
+        turn(min(until_s, say_s) - time_s)
+
+
 class SocketThread(threading.Thread):
     """Delivers events from the network, and sends posted messages. An error in it calls `failed`, and ends the node."""
 
@@ -50,7 +70,7 @@ class SocketThread(threading.Thread):
         self.posted: deque[tuple[Posted, Content, float | None]] = deque()
         self.delayed: list[tuple[float, int, Posted, Content]] = []  # a heap of messages that a link fault delays
         self.numbers = count()
-        self.news: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()  # ports of welcomed clients, and errors
+        self.news: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()  # of welcomed clients: None; and errors
         self.ending = False
         self.error: BaseException | None = None
         self.due_s = 0.0
@@ -80,23 +100,15 @@ class SocketThread(threading.Thread):
             self.sockets.close()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
-        waited_for = {client.port: client.name for client in self.connections.clients.values()}
-        until_s, said = now_s() + patience_s, False
-        while waited_for:
-            left_s = max(until_s - now_s(), 0.0)
-            try:
-                news = self.news.get(timeout=left_s if said else min(left_s, SAY_AFTER_S))
-            except queue.Empty:
-                names = ", ".join(dict.fromkeys(waited_for.values()))
-                if not said and left_s > SAY_AFTER_S:
-                    self.say(f"waits for {self.connections.missing()}")
-                    said = True
-                    continue
-                raise InputError(f"no drafter answered at {names} within {patience_s:g} s") from None
-            if isinstance(news, Exception):
+        """As `wait_for_welcomes` of its connections; InputError also if one is rejected."""
+        wait_for_welcomes(self.connections, patience_s, self.say, self._news)
+
+    def _news(self, wait_s: float) -> None:
+        """Wait until a client is welcomed; raise the reason if one is rejected, or the error of the thread."""
+        with contextlib.suppress(queue.Empty):
+            news = self.news.get(timeout=wait_s)
+            if news is not None:
                 raise news
-            waited_for.pop(news, None)
 
     def end(self) -> None:
         """Send Bye and end the thread; raise its error, if any."""
@@ -153,7 +165,7 @@ class SocketThread(threading.Thread):
                     for at_s in self._arrivals_s(action, time_s):
                         self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes))
                 case Opened():
-                    self.news.put(action.port)
+                    self.news.put(None)
                 case Rejected():
                     self.news.put(InputError(action.reason))
                 case Lost():

@@ -1,6 +1,7 @@
 """Limits of the models and devices of this host: positions of models, memory of caches, admission by memory."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 from engine.decoding.admitted import config_of
 from engine.decoding.cache import CacheShape, shape_of
 from engine.decoding.eagle_files import read_head_config
-from engine.decoding.folders import explained
+from engine.decoding.folders import explained, read_config
 from engine.decoding.llama import is_lean
-from engine.decoding.models import PRECISIONS, folder_of, known_positions
+from engine.decoding.models import PRECISIONS, folder_of, is_folder_of_model, known_positions
 from engine.node.build import head_folder
 from fleet.errors import InputError
 from fleet.policies.admit import CacheRoom, WithinMemory
@@ -101,12 +102,9 @@ def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
     return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, admit=room))
 
 
-def check_room(fleet: Fleet, device: torch.device) -> None:
+def check_room(fleet: Fleet, accounts: Sequence[Account], device: torch.device) -> None:
     """Raise InputError if the caches of a batch do not fit. Called before loading: all rows are allocated at once."""
-    if fleet.batch is None:
-        return
-    accounts, free = accounts_of(fleet), free_bytes(device)
-    asked = sum(account.bytes for account in accounts)
+    free, asked = free_bytes(device), sum(account.bytes for account in accounts)
     if asked > free:
         each = " and ".join(f"{account.row_bytes} a row, {account.station}" for account in accounts)
         raise InputError(
@@ -147,3 +145,20 @@ def positions_of(model: str, role: str) -> int:
             return known_positions(AutoModelForCausalLM.from_config(config))
     except Exception:  # noqa: BLE001  (loading the model reports the error)
         return 0
+
+
+def largest_vocabulary(fleet: Fleet) -> int:
+    """Return the larger vocabulary of the models on this host; 0 if it has none.
+
+    InputError if drafts bring distributions over a vocabulary that is unknown here.
+    """
+    sides = ((fleet.verifiers, "target"), (fleet.drafters, "drafter"))
+    named = [(side.model, role) for side, role in sides if side.kind in ("real", "model")]
+    here = [folder_of(model, role) for model, role in named if is_folder_of_model(model, role)]
+    largest = max((int(read_config(folder).vocab_size) for folder in here), default=0)
+    if fleet.workload.temperature and not largest and not fleet.vocabulary:
+        raise InputError(
+            f"verifiers.model = {fleet.verifiers.model!r} is not on this host, and a router must know how large drafts "
+            "with their distributions are; its config.json is enough, or a profile with a vocabulary"
+        )
+    return largest

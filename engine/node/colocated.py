@@ -8,15 +8,14 @@ from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.build import load_target, new_drafter, new_streams, new_target
-from engine.node.capacity import with_admission, with_positions
+from engine.node.capacity import with_admission
 from engine.node.executors import DraftExecutor, VerifyExecutor
+from engine.node.node import Served
 from engine.node.observer import Observed, unobserved
+from engine.node.pending import PendingDrafts
 from engine.node.worker import Worker
 from fleet.records.recorder import Log, RecordedStation
-from fleet.records.run import Run, make_run
-from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, Leave, Refusal, StationEvent
@@ -42,7 +41,7 @@ class Colocated:
             return Worker(RecordedStation(station, "real", self.log), executor, self._post, on_device)
 
         target = new_target(fleet, model, room=room)
-        self.executor = VerifyExecutor(target, streams, sends_hidden=fleet.drafters.kind == "eagle")
+        self.executor = VerifyExecutor(target, streams, PendingDrafts(), fleet.drafters.kind == "eagle")
         self.verifiers = [worker(verifier_station(fleet, number), self.executor) for number in numbers]
         self.drafters: list[Worker] = []
         if fleet.drafters.count:
@@ -87,10 +86,8 @@ class Colocated:
             self.inbox.append((self.verifiers[number], join_of(self.fleet, number, request), NOTHING))
 
 
-def serve_colocated(
-    scenario: Scenario, prompts: Sequence[Sequence[int]], watched: Observed = unobserved
-) -> tuple[Run, dict[int, list[int]]]:
-    """Run the scenario in this process; return its records and the new tokens of each request."""
-    served = Colocated(with_positions(resolve(scenario)), prompts)
-    log = served.serve(watched)
-    return make_run(scenario, "engine", log, served.fleet), served.executor.outputs
+def serve_colocated(fleet: Fleet, prompts: Sequence[Sequence[int]], watched: Observed = unobserved) -> Served:
+    """Serve the fleet in this process."""
+    colocated = Colocated(fleet, prompts)
+    log = colocated.serve(watched)
+    return Served(log, colocated.executor.outputs, colocated.fleet)

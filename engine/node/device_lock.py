@@ -14,12 +14,12 @@ no_lock: DeviceLock = nullcontext
 
 
 def device_lock(path: Path | None) -> DeviceLock:
-    """Return the lock of a file; without one, a lock that never waits."""
-    return no_lock if path is None else file_lock(path)
+    """Return a lock that excludes all other holders of a lock on the same file, in whatever process.
 
-
-def file_lock(path: Path) -> DeviceLock:
-    """Return a lock that excludes all other holders of a lock on the same file, in whatever process."""
+    Without a file, return a lock that never waits.
+    """
+    if path is None:
+        return no_lock
     file = os.open(path, os.O_RDWR | os.O_CREAT)
 
     @contextmanager

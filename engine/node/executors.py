@@ -14,9 +14,9 @@ from engine.net.content import NOTHING, Content, path_sent, states_sent
 from engine.node.batch_executor import with_means
 from engine.node.build import AnyDrafter, Streams
 from engine.node.packing import contents_of, drafts_of
-from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
-from fleet.stations.messages import Draft, DraftRequest, Join, Message, Overdue, StationEvent
+from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
 
 
@@ -120,34 +120,28 @@ class VerifyExecutor:
         self,
         target: Target,
         streams: Streams,
+        pending: PendingDrafts,
         sends_hidden: bool = False,
         signals: bool = False,
         rejoins: bool = False,
-        retransmit: Retransmit | None = None,
     ) -> None:
         self.target = target
         self.streams = streams
         self.sends_hidden = sends_hidden
         self.signals = signals
         self.rejoins = rejoins
-        self.retransmit = retransmit
         self.verdicts: dict[int, Verdict] = {}
         self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
-        self.pending = PendingDrafts()
+        self.pending = pending
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prompt, or take draft tokens."""
+        self.pending.receive(event, content)
         if isinstance(event, Join):
             self.streams.open(self.target, "target", event)
             self.open_requests[event.tag] = event
-        elif isinstance(event, Draft):
-            self.pending.append(event.tag, content)
-            if self.retransmit is not None:
-                self.retransmit.acknowledge(event.tag, event.epoch)
-        elif isinstance(event, Overdue):
-            self.pending.forget(event.tag)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, decode one token, or verify drafts."""
@@ -186,11 +180,7 @@ class VerifyExecutor:
         if not isinstance(message, DraftRequest):
             return NOTHING
         verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
-        said = (
-            1
-            if self.retransmit is None
-            else self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
-        )
+        said = self.pending.tokens_sent(message)
         hidden = None
         if self.sends_hidden:
             states = self._states_before(message) if message.opening else verdict.committed_hidden
@@ -216,5 +206,3 @@ class VerifyExecutor:
         self.pending.forget(tag)
         self.verdicts.pop(tag, None)
         self.states.pop(tag, None)
-        if self.retransmit is not None:
-            self.retransmit.forget(tag)

@@ -5,68 +5,101 @@ target has clients of its drafters or of the router, a router has both.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from engine.net.actions import Arrival
 from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
-from engine.net.links import LossyLinks
+from engine.net.keys import Keys
+from engine.net.limits import max_bytes
+from engine.net.links import LossyLinks, lossy_links, stated_links
 from engine.net.server import ServerEnd
 from engine.net.socket_thread import SocketThread
 from engine.net.sockets import Sockets
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
-from engine.node.write_ahead_log import FIRST, Life
-from fleet.records.recorder import Log, RecordedStation
+from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, recorded_station
+from fleet.acceptance.token import Token
+from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted
+from fleet.scenario.workload import Request
+from fleet.stations.build import drafter_station, join_of
+from fleet.stations.messages import Finished, Ignored, Instruction, Restarted
 
 LOOPBACK = "tcp://127.0.0.1"
 
-Users = Mapping[int, Iterator[Join]]  # the requests of each stream, by tag
+
+def say_nothing(_line: str) -> None:
+    """Print no lines, as nodes of a launcher."""
+
+
+class Site(msgspec.Struct, frozen=True):
+    """Where a node runs.
+
+    - `address`: of its server, tcp://HOST. `keys`: without them only addresses of this host are allowed.
+    - `say`: prints a line for the user of a node that was started by hand.
+    - `life`: of its process, with the port of its server.
+    """
+
+    address: str = LOOPBACK
+    keys: Keys | None = None
+    say: Callable[[str], None] = say_nothing
+    life: Life = FIRST
+
+
+HERE = Site()
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What one process has served: its log, the new tokens of each request, and signals of drafted tokens.
+
+    `fleet`: as it was served, with the admission resolved.
+    """
+
+    log: Log
+    outputs: dict[int, list[int]]
+    fleet: Fleet
+    signals: dict[int, list[Token]] = {}
 
 
 class Node:
     """A station with its executor and, unless it is alone, its connections.
 
-    - `users`: requests of a target's users; `serve` ends when all are decoded, or after `stop`.
-    - `opens_s`: the earliest time of a request, in seconds of the run; 0 if it is not listed.
     - `sockets`: belongs to `connections`. A node without both is not connected.
-    - `say`: prints a line for the user of a node that was started by hand.
-    - `life`: of its process. `finished`: callback for each decoded request. `lossy`: faults of its links.
-
-    Nodes of a launcher know their `fleet`; `port` is that of their server.
+    - `requests`: of the streams of a target, by tag; `serve` ends when all are decoded, or after `stop`.
+    - `outputs`: new tokens of each finished request, kept by the executor of a real target.
+    - `lossy`: faults of its links. `port`: of its server; 0 if it has none.
     """
-
-    fleet: Fleet
-    port = 0
 
     def __init__(
         self,
+        fleet: Fleet,
         station: RecordedStation,
         executor: Executor,
         connections: ConnectionTable | None = None,
         sockets: Sockets | None = None,
-        users: Users | None = None,
-        opens_s: Mapping[int, float] | None = None,
+        requests: Mapping[int, Sequence[Request]] | None = None,
         timed: Timed = by_the_clock,
         lock: DeviceLock = no_lock,
-        say: Callable[[str], None] = lambda _line: None,
-        life: Life = FIRST,
-        finished: Callable[[int], None] = lambda _request: None,
+        site: Site = HERE,
+        outputs: dict[int, list[int]] | None = None,
         lossy: LossyLinks | None = None,
     ) -> None:
-        self.life = life
-        self.finished = finished
+        self.fleet = fleet
+        self.life = site.life
         self.lossy = lossy
         self.worker = Worker(station, executor, self._post, timed, lock)
-        self.users = dict(users or {})
-        self.ends = users is not None
-        self.opens_s = opens_s or {}
+        self.requests: dict[int, Iterator[Request]] = {tag: iter(own) for tag, own in (requests or {}).items()}
+        self.ends = requests is not None
+        self.outputs = {} if outputs is None else outputs
+        self.port = 0
         self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
-            self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, say, lossy)
+            self.port = 0 if connections.server is None else sockets.bound_port
+            self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, site.say, lossy)
 
     def open(self) -> None:
         """Connect, and accept connections."""
@@ -90,20 +123,15 @@ class Node:
         time.sleep(max(0.0, zero_s - now_s()))
         if self.life.number:
             self.worker.handle(Restarted(self.life.number), NOTHING, now_s())
-        if self.ends and not self.users:
+        if self.ends and not self.requests:
             self.stop()
-        for tag in list(self.users):
+        for tag in list(self.requests):
             self._next_request(tag)
         try:
             self.worker.run()
         finally:
             self.close()
         return self.worker.recorded.log
-
-    @property
-    def outputs(self) -> dict[int, list[int]]:
-        """New tokens of each finished request; only real targets have any."""
-        return {}
 
     @property
     def server(self) -> ServerEnd | None:
@@ -129,18 +157,50 @@ class Node:
             self.socket_thread.end()
 
     def _next_request(self, tag: int) -> None:
-        join = next(self.users[tag], None)
-        if join is not None:
-            opens_s = self.worker.zero_s + self.opens_s.get(join.request, 0.0)
-            self.worker.inbox.put(Arrival(join, NOTHING, max(now_s(), opens_s)))
+        request = next(self.requests[tag], None)
+        if request is not None:
+            opens_s = max(now_s(), self.worker.zero_s + request.not_before_s)
+            self.worker.inbox.put(Arrival(join_of(self.fleet, tag, request), NOTHING, opens_s))
             return
-        del self.users[tag]
-        if not self.users:
+        del self.requests[tag]
+        if not self.requests:
             self.stop()
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, Finished):
-            self.finished(instruction.request)
+            note_finished(self.worker.recorded.log, instruction.request, self.outputs.get(instruction.request, ()))
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored) and self.socket_thread is not None:
             self.socket_thread.post(instruction, content, self.worker.event_s)
+
+
+def drafting_node(
+    fleet: Fleet,
+    number: int,
+    executor: Executor,
+    origin: Origin,
+    site: Site,
+    vocabulary: int = 0,
+    state_numbers: int = 0,
+    timed: Timed = by_the_clock,
+    lock: DeviceLock = no_lock,
+) -> Node:
+    """Return the node of drafter `number`, with a server. `vocabulary`, `state_numbers`: of its model, see `ServerEnd`.
+
+    It has no connection before its process is back.
+    """
+    life = site.life
+    life.wait_until_back()
+    return Node(
+        fleet,
+        recorded_station(life, drafter_station(fleet, number), origin, open_log(life)),
+        executor,
+        ConnectionTable(
+            ServerEnd(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)
+        ),
+        Sockets(f"{site.address}:{life.port}", None, max_bytes(fleet, vocabulary, state_numbers), site.keys),
+        timed=timed,
+        lock=lock,
+        site=site,
+        lossy=lossy_links(fleet, number, life.number),
+    )

@@ -1,4 +1,4 @@
-"""Observes the stations of a process: a thread reads their logs twice a second and reports new rows.
+"""Observes a process: a thread reads the logs of its stations twice a second, reports new rows, samples its device.
 
 Workers do not wait for it. It shares their interpreter, so it reads in small pieces with a pause after each.
 """
@@ -9,30 +9,37 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from engine.net.clock import now_s
+from engine.node.power import Meter
 from engine.node.worker import Worker
 from fleet.records.recorder import RecordedStation, ReportedRows
+from fleet.records.samples import PowerSample
 from fleet.records.schema import WIDTH
+from fleet.times.step import Step
 
 LOOK_S = 0.5  # between two reads of the logs
 PIECE = 32  # rows of a report: some 100 microseconds
 PAUSE_S = 0.0005  # between two reports
 
 Stations = Callable[[], Sequence[RecordedStation]]  # those of a process; some may share a log
+Report = Callable[[ReportedRows], bool]  # takes a report; False if it failed, which repeats the rows
 
 
 class Observer(threading.Thread):
-    """Reports the new rows of this process's stations, until `end`.
+    """Reports the new rows of this process's stations, and takes samples, until `end`.
 
     - `zero_s`: the run's time zero by this host's clock.
-    - `report`: takes a report; False if it failed, which repeats the rows.
+    - `report`: None if nothing is reported. `meter`: None if nothing is sampled.
     """
 
-    def __init__(self, stations: Stations, zero_s: float, report: Callable[[ReportedRows], bool]) -> None:
+    def __init__(self, stations: Stations, zero_s: float, report: Report | None, meter: Meter | None = None) -> None:
         super().__init__(name="observer", daemon=True)
         self.places: dict[int, int] = {}  # of the next value, by log
         self.stations = stations
         self.zero_s = zero_s
         self.report = report
+        self.meter = meter
+        self.samples: list[PowerSample] = []
+        self.newest: tuple[PowerSample, ...] = ()
         self.ending = threading.Event()
 
     def run(self) -> None:
@@ -47,40 +54,67 @@ class Observer(threading.Thread):
             self.join()
         self._look()
 
+    def sample(self, station: str = "", step: int = 0) -> None:
+        """Sample each device, from any thread; for a step of a station that is about to begin, or between steps."""
+        if self.meter is not None:
+            time_s = now_s() - self.zero_s
+            self.newest = tuple(PowerSample(time_s, station, step, *reading) for reading in self.meter.read())
+            self.samples += self.newest
+
+    def before(self, station: str) -> Callable[[Step], None]:
+        """Return a function that takes a sample before each draft of a station, as in StarSD's appendix F."""
+        return lambda step: self.sample(station, step.number) if step.kind == "draft" else None
+
     def _look(self) -> None:
-        """Report the new rows of all logs, piece by piece, and the time."""
+        """Take a sample; report the new rows of all logs, piece by piece, and the time."""
+        self.sample()
+        if self.report is None:
+            return
         for key, log in {id(recorded.log): recorded.log for recorded in self.stations()}.items():
             end = len(log) // WIDTH * WIDTH  # a row may be half written
             for place in range(self.places.get(key, 0), end, PIECE * WIDTH):
                 rows = log[place : min(place + PIECE * WIDTH, end)]
-                if not self.report(ReportedRows(self._time_s(), rows)):
+                if not self.report(ReportedRows(self._time_s(), rows, self.newest)):
                     return
                 self.places[key] = place + len(rows)
                 time.sleep(PAUSE_S)
-        self.report(ReportedRows(self._time_s(), []))
+        self.report(ReportedRows(self._time_s(), [], self.newest))
 
     def _time_s(self) -> float:
         return max(now_s() - self.zero_s, 0.0)
 
 
-# As `observed` for a watched run; also gets the workers with devices to sample before each draft.
-Observed = Callable[[Stations, float, Sequence[Worker]], AbstractContextManager[None]]
+# As `observed` for the run of a launcher.
+Observed = Callable[[Stations, float, Sequence[Worker]], AbstractContextManager[object]]
 
 
 @contextmanager
-def observed(stations: Stations, zero_s: float, report: Callable[[ReportedRows], bool] | None) -> Iterator[None]:
-    """Report the new rows of stations twice a second, and at the end; do nothing without `report`."""
-    if report is None:
-        yield
+def observed(
+    stations: Stations,
+    zero_s: float,
+    report: Report | None,
+    meter: Meter | None = None,
+    workers: Sequence[Worker] = (),
+) -> Iterator[list[PowerSample]]:
+    """Report the new rows of stations twice a second, and at the end; do nothing without `report` and `meter`.
+
+    A meter is read as often, at the beginning, and before each draft of `workers`. Yields its samples.
+    """
+    observer = Observer(stations, zero_s, report, meter)
+    if report is None and meter is None:
+        yield observer.samples
         return
-    observer = Observer(stations, zero_s, report)
+    if meter is not None:
+        for worker in workers:
+            worker.before = observer.before(worker.recorded.station.name)
+    observer.sample()
     observer.start()
     try:
-        yield
+        yield observer.samples
     finally:
         observer.end()
 
 
-def unobserved(_stations: Stations, _zero_s: float, _workers: Sequence[Worker]) -> AbstractContextManager[None]:
+def unobserved(_stations: Stations, _zero_s: float, _workers: Sequence[Worker]) -> AbstractContextManager[object]:
     """Observe nothing."""
     return nullcontext()

@@ -8,6 +8,7 @@ import numpy as np
 from engine.net.content import NOTHING, Content
 from fleet.policies.outcome import Outcome
 from fleet.scenario.resolved import Fleet
+from fleet.stations.messages import Draft, DraftRequest, Overdue, StationEvent
 
 
 class PendingDrafts:
@@ -15,15 +16,25 @@ class PendingDrafts:
 
     A verification takes all drafts of a tag. Drafts that arrive during it are the next ones. So executor and station
     agree on the drafts, both when the verification begins and when it ends.
+
+    `repeats`: whether a request repeats the tokens of earlier ones that no draft has answered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, repeats: bool = False) -> None:
         self.drafts: dict[int, list[Content]] = {}
+        self.repeats = repeats
+        self.unanswered: dict[int, dict[int, int]] = {}  # base of each request by epoch, by tag
 
-    def append(self, tag: int, draft: Content) -> None:
-        """Add a draft, unless it is empty."""
-        if draft.tokens:
-            self.drafts.setdefault(tag, []).append(draft)
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Take a draft, unless it is empty; drop those of a tag after a timeout."""
+        if isinstance(event, Draft):
+            if content.tokens:
+                self.drafts.setdefault(event.tag, []).append(content)
+            if self.repeats and event.tag in self.unanswered:
+                bases = self.unanswered[event.tag]
+                self.unanswered[event.tag] = {epoch: base for epoch, base in bases.items() if epoch >= event.epoch}
+        elif isinstance(event, Overdue):
+            self.drafts.pop(event.tag, None)
 
     def take(self, tag: int) -> Content:
         """Remove all drafts of a tag, and return them as one."""
@@ -42,9 +53,32 @@ class PendingDrafts:
             self.drafts[tag] = arrived[1:]
         return msgspec.structs.replace(outcome, matches=True)
 
+    def tokens_sent(self, request: DraftRequest) -> int:
+        """Return how many of the last committed tokens a request contains; all if it opens its session."""
+        base = request.base
+        if request.opening:
+            self.unanswered[request.tag] = {request.epoch: base}
+            return base
+        if not self.repeats:
+            return 1
+        unanswered = self.unanswered.setdefault(request.tag, {})
+        since = min(unanswered.values(), default=base - 1)
+        unanswered[request.epoch] = base
+        return base - since
+
     def forget(self, tag: int) -> None:
-        """Drop the drafts of a tag."""
+        """Drop a session."""
         self.drafts.pop(tag, None)
+        self.unanswered.pop(tag, None)
+
+
+def repeats(fleet: Fleet) -> bool:
+    """Whether requests of a target repeat the tokens of those before them that no draft has answered.
+
+    It is needed only if a target sends further requests without waiting for a draft (AMUSD, `busy`). Other targets open
+    the session again after a timeout.
+    """
+    return bool(getattr(fleet.verifiers.overlap, "busy", False)) and fleet.verifiers.patience.patience_s > 0
 
 
 def joined(drafts: Sequence[Content]) -> Content:
@@ -54,37 +88,3 @@ def joined(drafts: Sequence[Content]) -> Content:
     tokens = [token for draft in drafts for token in draft.tokens]
     weights = [draft.distributions for draft in drafts if draft.distributions is not None]
     return Content(tokens, distributions=np.concatenate(weights) if weights else None, rule=drafts[0].rule)
-
-
-class Retransmit:
-    """Requests of each session that no draft has answered yet, by epoch.
-
-    It is needed only if a target sends further requests without waiting for a draft (AMUSD, `busy`). Each of them then
-    repeats the tokens of those before it. Other targets open the session again after a timeout.
-    """
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.unanswered: dict[int, dict[int, int]] = {}  # base of each request by epoch, by tag
-        overlap = fleet.verifiers.overlap
-        self.active = bool(getattr(overlap, "busy", False)) and fleet.verifiers.patience.patience_s > 0
-
-    def tokens(self, tag: int, epoch: int, base: int, opening: bool) -> int:
-        """Return how many of the last committed tokens a request contains; all if it opens its session."""
-        if opening:
-            self.unanswered[tag] = {epoch: base}
-            return base
-        if not self.active:
-            return 1
-        unanswered = self.unanswered.setdefault(tag, {})
-        since = min(unanswered.values(), default=base - 1)
-        unanswered[epoch] = base
-        return base - since
-
-    def acknowledge(self, tag: int, epoch: int) -> None:
-        """Note a draft that answers the request of that epoch."""
-        if self.active and tag in self.unanswered:
-            self.unanswered[tag] = {other: base for other, base in self.unanswered[tag].items() if other >= epoch}
-
-    def forget(self, tag: int) -> None:
-        """Drop a session."""
-        self.unanswered.pop(tag, None)

@@ -114,27 +114,20 @@ def meter_of(device: Device, rapl: Path = RAPL, nvml: Any = None) -> tuple[Meter
 
     `nvml`: replaces the module pynvml; None imports it.
     """
-    if device == "gpu":
-        reason, found = _nvml_meter(nvml)
-        if found is not None:
-            return found, ""
-        return None, f"{reason}: energy was not measured"
-    try:
-        return RaplMeter(rapl), ""
-    except (OSError, ValueError):
-        return None, "no NVML device and RAPL is not readable on this host: energy was not measured"
-
-
-def _nvml_meter(nvml: Any) -> tuple[str, Meter | None]:
+    if device == "cpu":
+        try:
+            return RaplMeter(rapl), ""
+        except (OSError, ValueError):
+            return None, "no NVML device and RAPL is not readable on this host: energy was not measured"
     if nvml is None:
         try:
             import pynvml as nvml  # noqa: PLC0415  (optional, and of no use without a GPU)
         except ImportError:
-            return "NVML is not installed (pip install nvidia-ml-py)", None
+            return None, "NVML is not installed (pip install nvidia-ml-py): energy was not measured"
     try:
-        return "", NvmlMeter(nvml)
+        return NvmlMeter(nvml), ""
     except nvml.NVMLError as error:
-        return f"NVML finds no device ({error})", None
+        return None, f"NVML finds no device ({error}): energy was not measured"
 
 
 def _text(name: str | bytes) -> str:

@@ -1,6 +1,6 @@
 """The router: it sends each round of a session to one of several drafters.
 
-It is a node of its own (`RouterNode`), or part of the process of all replayed targets (`InnerRouter`).
+It is a node of its own (`router_node`), or part of the process of all replayed targets (`InnerRouter`).
 """
 
 import time
@@ -11,13 +11,11 @@ import msgspec
 from engine.net.client import ClientEnd
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
-from engine.net.keys import Keys
 from engine.net.limits import max_bytes
 from engine.net.links import stated_links
 from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
-from engine.node.node import LOOPBACK, Node
-from engine.node.write_ahead_log import FIRST, Life
+from engine.node.node import HERE, Node, Site
 from fleet.policies.outcome import Outcome
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
@@ -82,42 +80,23 @@ class RouteExecutor:
         """Do nothing: a session is forgotten when it leaves."""
 
 
-class RouterNode(Node):
-    """A node with a server for all targets, and a client of each drafter.
+def router_node(fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, site: Site = HERE) -> Node:
+    """Return a node with a server for all targets, and a client of each drafter.
 
-    - `addresses`: of the drafters, tcp://HOST:PORT by number.
+    - `addresses`: of the drafters, tcp://HOST:PORT by number. The server answers once all drafters have answered.
     - `vocabulary`: the larger one of the models; 0 if unknown.
-    - `address`, `port`: of its server; it answers once all drafters have answered.
     """
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        addresses: Mapping[int, str],
-        vocabulary: int = 0,
-        address: str = LOOPBACK,
-        port: int = 0,
-        keys: Keys | None = None,
-        say: Callable[[str], None] = lambda _line: None,
-        life: Life = FIRST,
-    ) -> None:
-        born = time.time_ns()
-        clients = {
-            drafter: ClientEnd(fleet, 0, born, "router", drafter=drafter, port=drafter, name=at.removeprefix("tcp://"))
-            for drafter, at in addresses.items()
-        }
-        executor, server = RouteExecutor(), ServerEnd(fleet, born, drafter=None)
-        sockets = Sockets(f"{address}:{port}", addresses, max_bytes(fleet, vocabulary), keys)
-        self.fleet = fleet
-        self.port = sockets.bound_port
-        super().__init__(
-            RecordedStation(router_station(fleet), "real"),
-            executor,
-            ConnectionTable(server, clients, relays=True, on_draft=executor.relayed, links=stated_links(fleet)),
-            sockets,
-            say=say,
-            life=life,
-        )
+    born = time.time_ns()
+    clients = {number: ClientEnd(fleet, 0, born, "router", number, number, at) for number, at in addresses.items()}
+    executor, server = RouteExecutor(), ServerEnd(fleet, born, drafter=None)
+    return Node(
+        fleet,
+        RecordedStation(router_station(fleet), "real"),
+        executor,
+        ConnectionTable(server, clients, relays=True, on_draft=executor.relayed, links=stated_links(fleet)),
+        Sockets(f"{site.address}:{site.life.port}", addresses, max_bytes(fleet, vocabulary), site.keys),
+        site=site,
+    )
 
 
 class InnerRouter:

@@ -45,8 +45,13 @@ FIRST = Life()
 class Recovered(msgspec.Struct):
     """What is left of a process: rows, and the new tokens of each finished request (none without a model)."""
 
-    log: Log = []
-    outputs: dict[int, list[int]] = {}
+    log: Log
+    outputs: dict[int, list[int]]
+
+    def add(self, later: "Recovered") -> None:
+        """Add what is left of a later life, or of another process."""
+        self.log += later.log
+        self.outputs |= later.outputs
 
 
 class WriteAheadLog(list[Any]):

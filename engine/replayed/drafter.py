@@ -1,25 +1,14 @@
 """A replayed drafter: it waits as long as drafting takes on other hardware. Without torch."""
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 
 from engine.net.clock import Waiter, now_s
-from engine.net.connections import ConnectionTable
 from engine.net.content import DRAWN, NOTHING, Content
-from engine.net.keys import Keys
-from engine.net.limits import max_bytes
-from engine.net.links import lossy_links, stated_links
-from engine.net.server import ServerEnd
-from engine.net.sockets import Sockets
-from engine.node.node import LOOPBACK, Node
-from engine.node.write_ahead_log import FIRST, Life, open_log, recorded_station
+from engine.node.node import HERE, Node, Site, drafting_node
 from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents
 from fleet.scenario.resolved import Fleet
-from fleet.stations.build import drafter_station
 from fleet.stations.messages import Draft, Message, StationEvent
 from fleet.times.durations import draft_durations
 from fleet.times.step import Step
@@ -73,32 +62,10 @@ def empty_draft(fleet: Fleet, depth: int) -> Content:
     return Content([0] * count, nodes, np.ones((inner, vocabulary), dtype=np.float16), rule=rule)
 
 
-class ReplayedDrafterNode(Node):
-    """A node with a server and no model. `number`: of the drafter in the fleet, from 0; `life`: of its process."""
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        address: str = LOOPBACK,
-        port: int = 0,
-        number: int = 0,
-        keys: Keys | None = None,
-        say: Callable[[str], None] = lambda _line: None,
-        life: Life = FIRST,
-    ) -> None:
-        self.fleet = fleet
-        life.wait_until_back()
-        sockets = Sockets(f"{address}:{port}", max_bytes=max_bytes(fleet), keys=keys)
-        self.port = sockets.bound_port
-        executor = ReplayedDraftExecutor(fleet, number)
-        super().__init__(
-            recorded_station(life, drafter_station(fleet, number), "replayed", open_log(life)),
-            executor,
-            ConnectionTable(ServerEnd(fleet, time.time_ns(), drafter=number), links=stated_links(fleet, number)),
-            sockets,
-            say=say,
-            life=life,
-            lossy=lossy_links(fleet, number, life.number),
-        )
-        if fleet.routed:  # the router needs its load at once
-            executor.wait_until = self.worker.wait_until
+def replayed_drafter_node(fleet: Fleet, number: int = 0, site: Site = HERE) -> Node:
+    """Return the node of drafter `number` (from 0), without a model."""
+    executor = ReplayedDraftExecutor(fleet, number)
+    node = drafting_node(fleet, number, executor, "replayed", site)
+    if fleet.routed:  # the router needs its load at once
+        executor.wait_until = node.worker.wait_until
+    return node

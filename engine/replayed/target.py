@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
-from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.pending import PendingDrafts, repeats
 from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
 from engine.replayed.answers import ReplayedOutcomes
 from fleet.acceptance.sources import sources_of
@@ -14,7 +14,6 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import join_of, verifier_station
 from fleet.stations.messages import (
-    Draft,
     DraftRequest,
     Finished,
     Ignored,
@@ -22,7 +21,6 @@ from fleet.stations.messages import (
     Join,
     Leave,
     Message,
-    Overdue,
     Released,
     Restarted,
     StationEvent,
@@ -60,7 +58,6 @@ class ReplayedTarget:
         self.zero_s = zero_s
         self.life = life
         self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", log)
-        self.retransmit = Retransmit(fleet)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
@@ -69,7 +66,7 @@ class ReplayedTarget:
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
         self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
         self.answers = answers(self.recorded.station)
-        self.pending = PendingDrafts()
+        self.pending = PendingDrafts(repeats(fleet))
         self.taken: list[Content] = []  # the drafts that the running step verifies
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
@@ -106,11 +103,8 @@ class ReplayedTarget:
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
         instructions = self.recorded.handle(event, time_s - self.zero_s, payload_bytes)
-        if isinstance(event, Overdue):
-            self.pending.forget(event.tag)
-        elif isinstance(event, Draft) and not any(isinstance(instruction, Ignored) for instruction in instructions):
-            self.pending.append(event.tag, content)
-            self.retransmit.acknowledge(event.tag, event.epoch)
+        if not any(isinstance(instruction, Ignored) for instruction in instructions):
+            self.pending.receive(event, content)
         for instruction in instructions:
             self._post(instruction, time_s)
         if self.recorded.station.ready:
@@ -142,6 +136,6 @@ class ReplayedTarget:
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return the content of a request; it repeats earlier tokens if an earlier request may be lost."""
-        count = self.retransmit.tokens(request.tag, request.epoch, request.base, request.opening)
+        count = self.pending.tokens_sent(request)
         content = self.answers.content_of(request)
         return Content([0] * count) if count > len(content.tokens) else content

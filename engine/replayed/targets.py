@@ -18,14 +18,14 @@ from engine.net.clock import Margin, now_s
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping, Role
-from engine.net.keys import Keys
 from engine.net.limits import max_bytes
 from engine.net.links import stated_links
-from engine.net.socket_thread import SAY_AFTER_S, TICK_S
+from engine.net.socket_thread import TICK_S, wait_for_welcomes
 from engine.net.sockets import Sockets
+from engine.node.node import HERE, Site
 from engine.node.router import InnerRouter
 from engine.node.worker import READ_S, STILL_S, Worker
-from engine.node.write_ahead_log import FIRST, Life, open_log
+from engine.node.write_ahead_log import open_log
 from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
 from engine.replayed.target import ReplayedTarget
 from fleet.errors import InputError
@@ -52,8 +52,6 @@ class ReplayedFleet:
 
     - `addresses`: of the drafters, tcp://HOST:PORT by number; or of the router's process alone.
     - `continuations`: of all requests, for real drafters.
-    - `say`: prints a line for the user of targets that were started by hand.
-    - `life`: of their process.
     """
 
     ends = True
@@ -66,17 +64,16 @@ class ReplayedFleet:
         addresses: Mapping[int, str],
         numbers: Sequence[int] | None = None,
         continuations: Sequence[Continuation] = (),
-        keys: Keys | None = None,
-        say: Callable[[str], None] = lambda _line: None,
-        life: Life = FIRST,
+        site: Site = HERE,
     ) -> None:
+        life = site.life
         life.wait_until_back()
         self.fleet = fleet
         self.life = life
         self.answers: Callable[[Station], ReplayedOutcomes] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
-        self.say = say
+        self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         born, goes_on = time.time_ns(), life.number > 0
         self.routes = fleet.routed and len(addresses) > 1
@@ -85,9 +82,7 @@ class ReplayedFleet:
         ports = {pair: pair[1] if self.routes else port for port, pair in enumerate(pairs)}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
         clients = {
-            port: ClientEnd(
-                fleet, number, born, role, drafter, port, connect[port].removeprefix("tcp://"), goes_on=goes_on
-            )
+            port: ClientEnd(fleet, number, born, role, drafter, port, connect[port], goes_on=goes_on)
             for (number, drafter), port in ports.items()
         }
         asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
@@ -100,7 +95,7 @@ class ReplayedFleet:
         self.sockets = Sockets(
             connect=connect,
             max_bytes=max_bytes(fleet, fleet.vocabulary),
-            keys=keys,
+            keys=site.keys,
             max_reconnect_s=max_reconnect_s(fleet),
         )
         self.targets: dict[int, ReplayedTarget] = {}
@@ -124,16 +119,8 @@ class ReplayedFleet:
 
     def wait_for_welcomes(self, patience_s: float) -> None:
         """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
-        until_s, say_s = now_s() + patience_s, now_s() + SAY_AFTER_S
         try:
-            while any(client.state != "open" for client in self.connections.clients.values()):
-                if now_s() > say_s:
-                    self.say(f"waits for {self.connections.missing()}")
-                    say_s = until_s
-                if now_s() > until_s:
-                    names = ", ".join(dict.fromkeys(client.name for client in self.connections.clients.values()))
-                    raise InputError(f"no drafter answered at {names} within {patience_s:g} s")
-                self._turn(HELLO_S)
+            wait_for_welcomes(self.connections, patience_s, self.say, lambda wait_s: self._turn(min(wait_s, HELLO_S)))
         except BaseException:
             self.sockets.close()
             raise

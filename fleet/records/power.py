@@ -65,14 +65,6 @@ def write_samples(samples: Iterable[PowerSample], path: Path) -> None:
     write_file(path, content.getvalue())
 
 
-def energy_line(curves: Sequence[EnergyCurve], tokens: int) -> str:
-    """Return a line with the energy of a run by device; `tokens`: committed tokens meanwhile."""
-    used = sum(one.energy_j[-1] for one in curves)
-    seconds = max(one.times_s[-1] - one.times_s[0] for one in curves)
-    each = f", {used / tokens:.3g} J a token" if tokens else ""
-    return f"energy: {used:.4g} J in {seconds:.3g} s{each}, by {', '.join(one.device for one in curves)}"
-
-
 def _energy_j(own: Sequence[PowerSample]) -> Floats | None:
     counted = np.array([sample.energy_j for sample in own])
     if not np.isnan(counted).any():

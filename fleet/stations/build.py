@@ -1,7 +1,5 @@
 """From a resolved fleet to its stations, fresh and by name, and to the events that open its requests."""
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 
 from fleet.errors import InputError
@@ -70,9 +68,3 @@ def join_of(fleet: Fleet, tag: int, request: Request) -> Join:
     """Return the event that opens `request` at its target's station."""
     priority = fleet.verifiers.priority(fleet.target_of(tag))
     return Join(tag, request.number, request.prompt_tokens, request.new_tokens, priority)
-
-
-def joins_of(fleet: Fleet, tag: int, requests: Iterable[Request]) -> Iterator[Join]:
-    """Yield the events that open the requests of one stream, in turn."""
-    for request in requests:
-        yield join_of(fleet, tag, request)

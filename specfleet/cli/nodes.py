@@ -11,7 +11,6 @@ from specfleet.cli.options import (
     Changes,
     MetricsHost,
     MetricsPort,
-    Power,
     RunFile,
     ScenarioFile,
     folder_option,
@@ -67,7 +66,6 @@ def drafter(
     allowed: Allowed = None,
     changes: Changes = None,
     out: RunFile = None,
-    power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
@@ -77,21 +75,20 @@ def drafter(
     message is encrypted, and a client without an allowed key is refused.
     """
     from engine.launch.by_hand import serve_drafter
-    from engine.launch.shown import ShowOptions
-    from engine.net.keys import server_keys
+    from engine.net.keys import read_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
 
     if (key is None) != (allowed is None):
         raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
-    own = None if key is None or allowed is None else server_keys(key, allowed)
+    own = None if key is None or allowed is None else read_keys(key, allowed=allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     fleet = resolve(chosen)
     name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
     with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
-        serve_drafter(chosen, where, port, out, own, number - 1, ShowOptions(watch, power))
+        serve_drafter(chosen, where, port, out, own, number - 1, watch)
 
 
 def router(
@@ -115,9 +112,8 @@ def router(
     needs --key, --allowed (keys of the targets it serves) and --server-key (the drafters').
     """
     from engine.launch.by_hand import serve_router
-    from engine.launch.shown import ShowOptions
     from engine.net.addresses import addresses_of
-    from engine.net.keys import client_keys
+    from engine.net.keys import read_keys
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
     from specfleet.cli.watching import watched
@@ -130,11 +126,11 @@ def router(
     addresses = addresses_of("--drafters", drafters)
     own = None
     if key is not None and server_key is not None:
-        own = client_keys(key, _server_keys(server_key, addresses), allowed)
+        own = read_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
     with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
-        serve_router(chosen, addresses, where, port, out, own, ShowOptions(watch))
+        serve_router(chosen, addresses, where, port, out, own, watch)
 
 
 def verifier(
@@ -153,7 +149,6 @@ def verifier(
     server_key: ServerKey = None,
     changes: Changes = None,
     out: RunFile = None,
-    power: Power = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HERE,
 ) -> None:
@@ -162,9 +157,8 @@ def verifier(
     It decodes its share of the requests. A drafter on another host needs --key and --server-key.
     """
     from engine.launch.by_hand import serve_verifier
-    from engine.launch.shown import ShowOptions
     from engine.net.addresses import addresses_of, targets_of
-    from engine.net.keys import client_keys
+    from engine.net.keys import read_keys
     from experiments.watching.line import tokens_of
     from fleet.scenario.reading import scenario_of
     from fleet.scenario.resolve import resolve
@@ -173,12 +167,12 @@ def verifier(
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: this node's secret key, and the drafter's public one")
     addresses = addresses_of("--connect", connect)
-    own = None if key is None or server_key is None else client_keys(key, _server_keys(server_key, addresses))
+    own = None if key is None or server_key is None else read_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
     targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
     tokens = tokens_of(fleet, targets)
     with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
-        serve_verifier(chosen, addresses, targets, out, own, ShowOptions(watch, power))
+        serve_verifier(chosen, addresses, targets, out, own, watch)
 
 
 def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:

@@ -70,13 +70,13 @@ def top(
     from rich.live import Live
 
     from engine.net.asking import Asker
-    from engine.net.keys import client_keys
+    from engine.net.keys import read_keys
     from experiments.console.printing import print_json
     from experiments.watching.top import drawn, json_of, plain
 
     if (key is None) != (server_key is None):
         raise InputError("--key and --server-key belong together: an allowed secret key, and the drafter's public one")
-    own = None if key is None or server_key is None else client_keys(key, server_key)
+    own = None if key is None or server_key is None else read_keys(key, server_key)
     asker = Asker(address, own)
     try:
         status = asker.status()

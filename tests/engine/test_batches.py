@@ -19,7 +19,7 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.node import batch as batches
-from engine.node.batch import Batched, executor_of, serve_batch
+from engine.node.batch import executor_of, serve_batch
 from engine.node.batch_executor import BatchExecutor
 from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
@@ -29,7 +29,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
-from tests.helpers.plain import plain_outputs
+from tests.helpers.plain import plain_outputs, served_here
 
 Part = dict[str, dict[str, object]]  # of a scenario
 
@@ -61,11 +61,10 @@ def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Sc
     return make_scenario({"name": rule, "precision": "float64", **content})
 
 
-def check_lossless(scenario: Scenario) -> Batched:
-    served = serve_batch(scenario, prompts_of(resolve(scenario)))
-    assert served.outputs == plain_outputs(scenario)
-    assert replay(served.run) == []
-    return served
+def check_lossless(scenario: Scenario) -> None:
+    run, outputs = served_here(serve_batch, scenario)
+    assert outputs == plain_outputs(scenario)
+    assert replay(run) == []
 
 
 @pytest.mark.parametrize("size", [slow(1), slow(2), 4, slow(8), slow(16)])
@@ -108,7 +107,7 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(
 def test_acceptance_of_a_row_is_equal_in_a_batch(pair: Part, rule: str) -> None:
     """A wrong cache of a drafter lowers acceptance only, so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
-    rows = serve_batch(scenario, prompts_of(resolve(scenario))).run.frame()
+    rows = served_here(serve_batch, scenario)[0].frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     assert set(verified.accepted) == {0, 1, 2, 3, 4}  # else the test shows little
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
@@ -154,13 +153,13 @@ def test_lower_precision_differs_only_at_near_ties(rule: str, precision: str, ti
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
     plain = plain_outputs(scenario)
-    served = serve_batch(scenario, prompts_of(resolve(scenario)))
+    _, outputs = served_here(serve_batch, scenario)
     model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
     lengths = {
         request.number: request.prompt_tokens for own in streams_of(resolve(scenario)).values() for request in own
     }
-    assert served.outputs.keys() == plain.keys()
-    for request, text in served.outputs.items():
+    assert outputs.keys() == plain.keys()
+    for request, text in outputs.items():
         unlike = [
             place for place, (ours, wanted) in enumerate(zip(text, plain[request], strict=True)) if ours != wanted
         ]

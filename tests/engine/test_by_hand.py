@@ -13,12 +13,12 @@ from engine.net.actions import SERVER_PORT
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.server import ServerEnd
-from engine.node.drafter import DrafterNode
+from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node
 from engine.node.prompts import prompts_of
-from engine.node.router import RouterNode
-from engine.node.verifier import VerifierNode
-from engine.replayed.drafter import ReplayedDrafterNode
+from engine.node.router import router_node
+from engine.node.verifier import verifier_node
+from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.records.recorder import Log
@@ -52,7 +52,7 @@ def serving(threads: Threads, nodes: list[Node]) -> list[Started]:
     return [threads.start(lambda node=node: serve(node)) for node in nodes]  # type: ignore[misc]
 
 
-def check(scenario: Scenario, servers: list[Node], target: VerifierNode) -> Any:
+def check(scenario: Scenario, servers: list[Node], target: Node) -> Any:
     """Run them to their end; check texts and logs; return the log as a frame."""
     with Threads() as threads:
         started = serving(threads, [*servers, target])
@@ -69,7 +69,7 @@ def check(scenario: Scenario, servers: list[Node], target: VerifierNode) -> Any:
     return frame
 
 
-def addresses(drafters: list[DrafterNode]) -> dict[int, str]:
+def addresses(drafters: list[Node]) -> dict[int, str]:
     return {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(drafters)}
 
 
@@ -77,9 +77,9 @@ def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
     """The target connects first, then the router, then each drafter: no token is decoded alone."""
     scenario = fleet_by_hand(tiny, route="shortest-queue")
     fleet = resolve(scenario)
-    drafters = [DrafterNode(fleet, number=number) for number in range(2)]
-    router = RouterNode(fleet, addresses(drafters), 40)
-    target = VerifierNode(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
+    drafters = [drafter_node(fleet, number) for number in range(2)]
+    router = router_node(fleet, addresses(drafters), 40)
+    target = verifier_node(fleet, 0, prompts_of(fleet), {0: f"{LOOPBACK}:{router.port}"})
     assert router.socket_thread is not None
     assert target.socket_thread is not None
     assert router.socket_thread.connections.missing().startswith("drafters at 127.0.0.1:")
@@ -97,10 +97,10 @@ def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list
     times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
     scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
     fleet = resolve(scenario)
-    servers: list[Node] = [ReplayedDrafterNode(fleet, number=number) for number in range(2)]
-    called = {number: f"{LOOPBACK}:{node.port}" for number, node in enumerate(servers)}  # type: ignore[attr-defined]
+    servers: list[Node] = [replayed_drafter_node(fleet, number) for number in range(2)]
+    called = addresses(servers)
     if len(shares) > 1:
-        servers.append(router := RouterNode(fleet, called))
+        servers.append(router := router_node(fleet, called))
         called = {0: f"{LOOPBACK}:{router.port}"}
     targets = [ReplayedFleet(fleet, called, numbers) for numbers in shares]
 

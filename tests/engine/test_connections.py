@@ -13,37 +13,11 @@ from engine.net.handshake import Alive, Bye, Denied, Unknown, Welcome
 from engine.net.server import IDLE, JOINS, MAX_BAD, MAX_LINES, STRANGERS, ServerEnd
 from fleet.errors import InputError
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
+from tests.helpers.connecting import connected, delivered, frame_of, said, welcomed
 from tests.helpers.toys import toy_fleet
 
 FLEET = toy_fleet()
 OPENING = DraftRequest(0, 0, 1, 9, opening=True)
-
-
-def said(actions: list[Action]) -> list[Any]:
-    """The messages of the frames to send."""
-    return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
-
-
-def delivered(actions: list[Action]) -> list[Any]:
-    return [action.event for action in actions if isinstance(action, Deliver)]
-
-
-def hello(client: ClientEnd, now_s: float = 0.0) -> bytes:
-    (send,) = client.tick(now_s)
-    assert isinstance(send, Send)
-    return send.frame
-
-
-def connected(
-    server: ServerEnd, number: int = 0, peer: bytes = b"peer", life: int = 1, now_s: float = 0.0
-) -> ClientEnd:
-    """A client that `server` has welcomed."""
-    client = ClientEnd(FLEET, number, life)
-    for action in server.receive(peer, hello(client, now_s), now_s):
-        assert isinstance(action, Send)
-        assert client.receive(action.frame, now_s) == [Opened(0)]
-    assert client.state == "open"
-    return client
 
 
 def content_of(message: DraftRequest | Leave) -> Content:
@@ -56,20 +30,17 @@ def content_of(message: DraftRequest | Leave) -> Content:
 def asks(
     server: ServerEnd, client: ClientEnd, peer: bytes, message: DraftRequest | Leave, user: str = ""
 ) -> list[Action]:
-    (send,) = client.send(message, content_of(message), 0.0)
-    assert isinstance(send, Send)
-    return server.receive(peer, send.frame, 0.0, user)
+    return server.receive(peer, frame_of(client.send(message, content_of(message), 0.0)), 0.0, user)
 
 
 def test_messages_pass_under_tags_of_the_fleet() -> None:
     server = ServerEnd(FLEET, 1)
-    clients = [connected(server, number, b"peer %d" % number) for number in (0, 1)]
+    clients = [connected(FLEET, server, number, b"peer %d" % number) for number in (0, 1)]
     for number, client in enumerate(clients):
         request = msgspec.structs.replace(OPENING, tag=number)
-        (send,) = client.send(request, content_of(request), 0.0)
-        assert isinstance(send, Send)
-        assert parse(send.frame)[0] == OPENING  # both have tag 0: their first stream
-        assert delivered(server.receive(b"peer %d" % number, send.frame, 0.0)) == [request]
+        frame = frame_of(client.send(request, content_of(request), 0.0))
+        assert parse(frame)[0] == OPENING  # both have tag 0: their first stream
+        assert delivered(server.receive(b"peer %d" % number, frame, 0.0)) == [request]
     draft = Draft(1, 0, 1, 9, 4)
     (send,) = server.send(draft, Content([5, 6, 7, 8]))
     assert isinstance(send, Send)
@@ -87,10 +58,7 @@ def test_messages_pass_under_tags_of_the_fleet() -> None:
 )
 def test_another_scenario_is_denied_with_the_difference(tables: Any, reason: str) -> None:
     client = ClientEnd(toy_fleet(**tables), 0, 1, name="here:5555")
-    (denied,) = server_says = ServerEnd(FLEET, 1).receive(b"peer", hello(client), 0.0)
-    assert isinstance(said(server_says)[0], Denied)
-    assert isinstance(denied, Send)
-    (rejected,) = client.receive(denied.frame, 0.0)
+    (rejected,) = welcomed(ServerEnd(FLEET, 1), client)
     assert isinstance(rejected, Rejected)
     assert rejected.reason.startswith(f"here:5555: {reason}")
     assert "\n" not in rejected.reason
@@ -102,7 +70,7 @@ def test_a_number_beyond_the_fleet_is_refused_at_both_ends() -> None:
         ClientEnd(FLEET, 2, 1)
     client = ClientEnd(FLEET, 0, 1)
     client.hello = msgspec.structs.replace(client.hello, number=7)
-    (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", hello(client), 0.0))
+    (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", frame_of(client.tick(0.0)), 0.0))
     assert denied.reason == "there is no verifier 8; the scenario has verifiers.count = 2"
 
 
@@ -125,7 +93,7 @@ def test_messages_of_strangers_reach_no_station() -> None:
 
 def test_a_peer_cannot_use_the_tags_of_another() -> None:
     server = ServerEnd(FLEET, 1)
-    connected(server)
+    connected(FLEET, server)
     actions: list[Action] = []
     for tag in range(FLEET.workload.requests, FLEET.workload.requests + MAX_BAD):
         assert actions == []
@@ -138,70 +106,62 @@ def test_a_peer_cannot_use_the_tags_of_another() -> None:
 @pytest.mark.parametrize("message", [Draft(0, 0, 1, 9, 4), Refusal(0, 0, "no"), Welcome(0, 0)], ids=str)
 def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
     server = ServerEnd(FLEET, 1)
-    connected(server)
+    connected(FLEET, server)
     assert server.receive(b"peer", pack(message), 0.0) == []
     assert server.counts["out of place"] == 1
 
 
 def test_a_taken_number_is_free_when_its_peer_is_silent() -> None:
     server = ServerEnd(FLEET, 1)
-    connected(server)
+    connected(FLEET, server)
     other = ClientEnd(FLEET, 0, 2)
-    (denied,) = server.receive(b"other", hello(other), 0.0)
-    assert isinstance(denied, Send)
-    assert other.receive(denied.frame, 0.0) == []  # the peer with this number may have just died
+    assert welcomed(server, other, 0.0, b"other") == []  # the peer with this number may have just died
     assert other.state == "calling"
     server.tick(LEASE_S + 1.0)
-    (welcome,) = server.receive(b"other", hello(other, LEASE_S + 1.0), LEASE_S + 1.0)
-    assert isinstance(welcome, Send)
-    assert other.receive(welcome.frame, 0.0) == [Opened(0)]
+    assert welcomed(server, other, LEASE_S + 1.0, b"other") == [Opened()]
 
 
 def test_a_taken_number_is_refused_in_one_line() -> None:
     server = ServerEnd(FLEET, 1)
-    connected(server)
+    connected(FLEET, server)
     other = ClientEnd(FLEET, 0, 2)
-    (denied,) = server.receive(b"other", hello(other), 0.0)
-    assert isinstance(denied, Send)
-    other.receive(denied.frame, 0.0)
-    (rejected,) = other.receive(denied.frame, TAKEN_S + 1.0)
+    welcomed(server, other, 0.0, b"other")
+    (rejected,) = welcomed(server, other, TAKEN_S + 1.0, b"other")
     assert isinstance(rejected, Rejected)
     assert rejected.reason.endswith("verifier 1 is connected already; give each a number of its own")
 
 
 def test_only_a_newer_incarnation_takes_over_a_seat() -> None:
     server, clients = ServerEnd(FLEET, 1), [ClientEnd(FLEET, 0, life) for life in (5, 6, 4)]
-    (welcome,) = server.receive(b"a", hello(clients[0]), 0.0, "key")
-    assert isinstance(welcome, Send)
-    clients[0].receive(welcome.frame, 0.0)
+    clients[0].receive(frame_of(server.receive(b"a", frame_of(clients[0].tick(0.0)), 0.0, "key")), 0.0)
     asks(server, clients[0], b"a", OPENING, "key")
-    newer = server.receive(b"b", hello(clients[1]), 0.0, "key")
+    newer = server.receive(b"b", frame_of(clients[1].tick(0.0)), 0.0, "key")
     assert delivered(newer) == [Leave(0, 0, 1)]
     assert said(newer) == [Welcome(0, 1)]
-    (denied,) = said(server.receive(b"c", hello(clients[2]), 0.0, "key"))
+    (denied,) = said(server.receive(b"c", frame_of(clients[2].tick(0.0)), 0.0, "key"))
     assert denied.reason == "verifier 1 has been started again since"
-    assert said(server.receive(b"d", hello(ClientEnd(FLEET, 0, 9)), 0.0, "another key"))[0].later
+    assert said(server.receive(b"d", frame_of(ClientEnd(FLEET, 0, 9).tick(0.0)), 0.0, "another key"))[0].later
     assert list(server.peers) == [b"b"]
 
 
 def test_a_restarted_target_has_new_tags_of_its_own() -> None:
     server = ServerEnd(FLEET, 1)
-    first = connected(server)
+    first = connected(FLEET, server)
     asks(server, first, b"peer", OPENING)
     server.receive(b"peer", pack(Bye()), 0.0)
-    again = connected(server, 0, b"again", life=2)
+    again = connected(FLEET, server, 0, b"again", life=2)
     (event,) = delivered(asks(server, again, b"again", OPENING))
     assert event.tag != 0
     assert FLEET.target_of(event.tag) == 0
-    (send,) = server.send(Draft(event.tag, 0, 1, 9, 4), NOTHING)
-    assert isinstance(send, Send)
-    assert delivered(again.receive(send.frame, 0.0)) == [Draft(0, 0, 1, 9, 4)]
+    assert delivered(again.receive(frame_of(server.send(Draft(event.tag, 0, 1, 9, 4), NOTHING)), 0.0)) == [
+        Draft(0, 0, 1, 9, 4)
+    ]
 
 
 @pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])
 def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     gone = {
         "bye": lambda: server.receive(b"peer", pack(Bye()), 0.0),
@@ -217,7 +177,7 @@ def test_the_sessions_of_a_lost_peer_leave(how: str) -> None:
 def test_an_opening_lets_the_open_session_leave_first() -> None:
     """For the station it would be a program error; a peer must not be able to cause that."""
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     later = msgspec.structs.replace(OPENING, request=3)
     server.send(Draft(0, 0, 1, 9, 0), NOTHING)
@@ -232,26 +192,19 @@ def test_a_client_calls_until_welcomed_and_sends_signs_of_life() -> None:
     server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
     assert client.tick(0.0) != []
     assert client.tick(0.1) == []
-    (send,) = client.tick(1.0)
-    assert isinstance(send, Send)
-    (welcome,) = server.receive(b"peer", send.frame, 1.0)
-    assert isinstance(welcome, Send)
-    client.receive(welcome.frame, 1.0)
+    welcomed(server, client, 1.0)
     now_s = 1.0
     for _ in range(40):  # far longer than a lease
         now_s += 1.0
-        (alive,) = client.tick(now_s)
-        assert isinstance(alive, Send)
-        (answer,) = server.receive(b"peer", alive.frame, now_s)
-        assert isinstance(answer, Send)
-        assert client.receive(answer.frame, now_s) == []
+        answer = frame_of(server.receive(b"peer", frame_of(client.tick(now_s)), now_s))
+        assert client.receive(answer, now_s) == []
         assert server.tick(now_s) == []
 
 
 @pytest.mark.parametrize("how", ["bye", "unknown", "silent", "unreachable"])
 def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     lost = {
         "bye": lambda: client.receive(pack(Bye()), 1.0),
@@ -264,15 +217,12 @@ def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
     assert (refusal.tag, refusal.request) == (0, 0)
     assert delivered(client.send(OPENING, NOTHING, 1.0)) == [Refusal(0, 0, "the drafter is not there")]
     assert client.send(Leave(0, 0), NOTHING, 1.0) == []
-    restarted = ServerEnd(FLEET, 2)
-    (welcome,) = restarted.receive(b"peer", hello(client, LEASE_S + 9.0), LEASE_S + 9.0)
-    assert isinstance(welcome, Send)
-    assert client.receive(welcome.frame, LEASE_S + 9.0) == [Opened(0)]
+    assert welcomed(ServerEnd(FLEET, 2), client, LEASE_S + 9.0) == [Opened()]
 
 
 def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     client.received_s = client.sent_s = PATIENCE_S
     overdue = client.tick(PATIENCE_S + 0.5)
@@ -282,7 +232,7 @@ def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
 
 def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     for epoch in (1, 2):
         client.send(DraftRequest(0, 0, epoch, 8 + epoch, opening=epoch == 1), NOTHING, 0.0)
     client.receive(pack(Draft(0, 0, 1, 9, 4)), 0.0)
@@ -292,7 +242,7 @@ def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
 
 def test_a_welcome_of_an_earlier_attempt_opens_nothing() -> None:
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     client.lost(0.0)
     assert client.receive(pack(Welcome(0, 1)), 0.0) == []
     assert client.state == "calling"
@@ -310,7 +260,7 @@ def alive(server: ServerEnd, peer: bytes, count: int, every_s: float) -> list[Ac
 def test_only_floods_of_useless_frames_are_cut(welcome: bool) -> None:
     server = ServerEnd(FLEET, 1)
     if welcome:
-        connected(server)
+        connected(FLEET, server)
     assert not any(isinstance(action, Cut) for action in alive(server, b"peer", 1000, every_s=0.5))
     assert alive(server, b"other", IDLE, every_s=0.0) == [Send(-1, b"other", pack(Unknown()))]
     assert alive(server, b"other", 1, every_s=0.0) == [Cut(b"other")]
@@ -320,7 +270,7 @@ def test_only_floods_of_useless_frames_are_cut(welcome: bool) -> None:
 
 def test_endlessly_repeated_requests_are_cut() -> None:
     server = ServerEnd(FLEET, 1)
-    client = connected(server)
+    client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
     repeated = [asks(server, client, b"peer", OPENING) for _ in range(IDLE + 1)]
     assert repeated[:-1] == [[]] * IDLE
@@ -331,11 +281,13 @@ def test_a_seat_is_assigned_a_limited_number_of_times() -> None:
     """Each life has tags of its own, and a station keeps tags."""
     server, now_s = ServerEnd(FLEET, 1), 0.0
     for life in range(JOINS):
-        (welcome,) = said(server.receive(b"peer %d" % life, hello(ClientEnd(FLEET, 0, life + 1)), now_s, "key"))
+        (welcome,) = said(
+            server.receive(b"peer %d" % life, frame_of(ClientEnd(FLEET, 0, life + 1).tick(0.0)), now_s, "key")
+        )
         assert isinstance(welcome, Welcome)
-    (denied,) = said(server.receive(b"more", hello(ClientEnd(FLEET, 0, 100)), now_s, "key"))
+    (denied,) = said(server.receive(b"more", frame_of(ClientEnd(FLEET, 0, 100).tick(0.0)), now_s, "key"))
     assert denied == Denied(0, "verifier 1 has been started too often just now", later=True)
-    (welcome,) = said(server.receive(b"more", hello(ClientEnd(FLEET, 0, 100)), now_s + TAKEN_S, "key"))
+    (welcome,) = said(server.receive(b"more", frame_of(ClientEnd(FLEET, 0, 100).tick(0.0)), now_s + TAKEN_S, "key"))
     assert isinstance(welcome, Welcome)
 
 
@@ -350,7 +302,7 @@ def test_strangers_have_tables_of_fixed_size() -> None:
 
 def test_another_user_under_a_known_routing_id_is_a_stranger() -> None:
     server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
-    server.receive(b"peer", hello(client), 0.0, "alice")
+    server.receive(b"peer", frame_of(client.tick(0.0)), 0.0, "alice")
     (said_to_it,) = said(server.receive(b"peer", pack(OPENING, Content([1] * 9)), 0.0, "mallory"))
     assert said_to_it == Unknown()
     assert not server.peers
@@ -358,10 +310,10 @@ def test_another_user_under_a_known_routing_id_is_a_stranger() -> None:
 
 def test_joins_and_leaves_are_logged_without_control_characters() -> None:
     server, client = ServerEnd(FLEET, 1), ClientEnd(FLEET, 0, 1)
-    server.receive(b"peer", hello(client), 0.0, "alice")
+    server.receive(b"peer", frame_of(client.tick(0.0)), 0.0, "alice")
     server.receive(b"peer", pack(Bye()), 0.0, "alice")
     other = ClientEnd(FLEET, 1, 1)
     other.hello = msgspec.structs.replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
-    server.receive(b"other", hello(other), 0.0)
+    server.receive(b"other", frame_of(other.tick(0.0)), 0.0)
     assert server.log_lines[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
     assert server.log_lines[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")

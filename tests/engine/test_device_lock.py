@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.node.device_lock import DeviceLock, file_lock, no_lock
+from engine.node.device_lock import DeviceLock, device_lock
 from tests.helpers.processes import eventually
 
 
@@ -18,7 +18,7 @@ def take_turn(lock: DeviceLock, turns: list[str], name: str) -> None:
 
 
 def test_a_device_has_one_holder_at_a_time(tmp_path: Path) -> None:
-    first, second = file_lock(tmp_path / "device"), file_lock(tmp_path / "device")
+    first, second = device_lock(tmp_path / "device"), device_lock(tmp_path / "device")
     turns: list[str] = []
     waiting = threading.Thread(target=lambda: take_turn(second, turns, "second"))
     with first():
@@ -36,7 +36,7 @@ def is_waited_for(path: Path) -> bool:
 
 
 def test_a_killed_holder_frees_the_device(tmp_path: Path) -> None:
-    lock = file_lock(tmp_path / "device")
+    lock = device_lock(tmp_path / "device")
     child = os.fork()
     if not child:
         file = os.open(tmp_path / "device", os.O_RDWR)
@@ -59,14 +59,15 @@ def is_held(path: Path) -> bool:
 
 
 def test_a_step_that_fails_frees_the_device(tmp_path: Path) -> None:
-    lock = file_lock(tmp_path / "device")
+    lock = device_lock(tmp_path / "device")
     with pytest.raises(ZeroDivisionError), lock():
         raise ZeroDivisionError
     turns: list[str] = []
-    take_turn(file_lock(tmp_path / "device"), turns, "next")
+    take_turn(device_lock(tmp_path / "device"), turns, "next")
     assert turns == ["next"]
 
 
 def test_a_device_of_one_station_is_never_waited_for() -> None:
-    with no_lock(), no_lock():
+    lock = device_lock(None)
+    with lock(), lock():
         pass

@@ -99,7 +99,7 @@ ask, draft = VerifierStation._ask, DrafterStation._ask
     ("owner", "name", "fault", "message"),
     [
         (PendingDrafts, "resolved", keep_every_tail, "station and tail disagree"),
-        (PendingDrafts, "append", lambda *_: None, "station and tail disagree"),
+        (PendingDrafts, "receive", lambda *_: None, "station and tail disagree"),
         (PendingDrafts, "take", lambda *_: Content([]), "the tail is another's"),
         (VerifierStation, "_ask", forget_the_end, "nothing can happen any more, and this is left"),
         (DrafterStation, "_ask", never_go_on, "nothing can happen any more, and this is left"),

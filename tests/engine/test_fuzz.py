@@ -1,7 +1,6 @@
 """A hundred thousand messages of strangers and of dishonest peers, at a server with honest targets."""
 
 import contextlib
-import time
 
 import numpy as np
 import pytest
@@ -9,20 +8,13 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.net import server
-from engine.net.client import ClientEnd
 from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable
-from engine.net.limits import max_bytes
-from engine.net.sockets import Sockets
-from engine.node.node import Node
-from fleet.records.recorder import RecordedStation
-from fleet.scenario.workload import requests_of
-from fleet.stations.build import drafter_station, join_of, verifier_station
+from tests.engine.test_nodes import toy_drafter, toy_target
 from tests.fuzz.attack import FLEET, HONEST, Found, FuzzedDrafter, attack, check
 from tests.fuzz.attackers import Attacker
 from tests.helpers.marks import slow
 from tests.helpers.threads import Threads
-from tests.helpers.toys import STEP_S, ToyTarget
+from tests.helpers.toys import STEP_S
 from tests.helpers.zmtp import connected, framed
 
 
@@ -72,27 +64,18 @@ def strike(port: int, attacker: Attacker, messages: int) -> int:
     return sent
 
 
-def honest_target(number: int, port: int) -> Node:
-    address = f"tcp://127.0.0.1:{port}"
-    connections = ConnectionTable(clients={0: ClientEnd(FLEET, number, time.time_ns(), name=address)})
-    users = {number: (join_of(FLEET, number, request) for request in requests_of(FLEET, number))}
-    station = RecordedStation(verifier_station(FLEET, number), "replayed")
-    return Node(station, ToyTarget(), connections, Sockets(connect={0: address}, max_bytes=max_bytes(FLEET)), users)
-
-
 def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
     """Attackers share this process with their targets, so its speed means little here."""
-    sockets = Sockets("tcp://127.0.0.1:0", max_bytes=max_bytes(FLEET))
-    serving = server.ServerEnd(FLEET, 1)
-    station = RecordedStation(drafter_station(FLEET), "replayed")
-    drafter = Node(station, FuzzedDrafter(), ConnectionTable(serving), sockets)
-    targets = [honest_target(number, sockets.bound_port) for number in range(HONEST)]
+    drafter = toy_drafter(FLEET, FuzzedDrafter())
+    assert drafter.server is not None
+    counts = drafter.server.counts
+    targets = [toy_target(FLEET, number, drafter.port) for number in range(HONEST)]
     with Threads() as threads:
         drafter.open()
         began = threads.start(lambda: drafter.serve(now_s()))
         attackers = [Attacker(FLEET, f"attacker {n}", np.random.default_rng(n), None, bad=0.5) for n in range(3)]
         attackers += [Attacker(FLEET, f"peer {n}", np.random.default_rng(n), n, bad=0.3) for n in (2, 3)]
-        strikes = [threads.start(lambda a=each: strike(sockets.bound_port, a, 1000)) for each in attackers]  # type: ignore[misc]
+        strikes = [threads.start(lambda a=each: strike(drafter.port, a, 1000)) for each in attackers]  # type: ignore[misc]
         for node in targets:
             node.open()
             node.wait_for_welcomes(30.0)
@@ -103,7 +86,7 @@ def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
         began.result()
     logs = [("drafter", drafter.worker.recorded.log), *(("target", node.worker.recorded.log) for node in targets)]
     outputs = [node.worker.executor.outputs for node in targets]  # type: ignore[attr-defined]
-    check(Found(outputs, logs, [0.0] * HONEST, serving.counts, sent=sent))
+    check(Found(outputs, logs, [0.0] * HONEST, counts, sent=sent))
     assert sent == 1000 * len(attackers)
-    assert serving.counts["malformed"] >= 3
-    assert serving.counts["cut"] >= 3
+    assert counts["malformed"] >= 3
+    assert counts["cut"] >= 3

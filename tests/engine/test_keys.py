@@ -9,7 +9,7 @@ pytest.importorskip("zmq")
 
 import zmq
 
-from engine.net.keys import allowed_keys, check_bind_host, check_connect_host, client_keys, new_pair, server_keys
+from engine.net.keys import allowed_keys, check_bind_host, check_connect_host, new_pair, read_keys
 from engine.net.sockets import Sockets
 from fleet.errors import InputError
 
@@ -19,7 +19,7 @@ def test_only_its_owner_can_read_a_secret_key(tmp_path: Path) -> None:
     assert (secret.name, public.name) == ("target-1.secret", "target-1.public")
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     assert zmq.curve_public(secret.read_bytes().strip()) == public.read_bytes().strip()
-    own = server_keys(secret, secret.parent)
+    own = read_keys(secret, allowed=secret.parent)
     assert (own.name, own.public + b"\n") == ("target-1", public.read_bytes())
     assert allowed_keys(secret.parent) == {own.public: "target-1"}
 
@@ -44,7 +44,7 @@ def test_a_bad_name_of_a_key_is_refused(name: str, tmp_path: Path) -> None:
 def test_a_file_without_a_key_is_named(text: bytes, tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     public.write_bytes(text)
-    for read in (lambda: client_keys(secret, public), lambda: server_keys(secret, tmp_path)):
+    for read in (lambda: read_keys(secret, public), lambda: read_keys(secret, allowed=tmp_path)):
         with pytest.raises(InputError, match=r"one.public: holds no key"):
             read()
 
@@ -53,19 +53,19 @@ def test_a_readable_secret_key_is_refused_with_advice(tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     secret.chmod(0o640)
     with pytest.raises(InputError, match=r"others on this host may read it; chmod 600"):
-        client_keys(secret, public)
+        read_keys(secret, public)
 
 
 def test_swapped_key_files_are_named(tmp_path: Path) -> None:
     secret, public = new_pair("one", tmp_path)
     with pytest.raises(InputError, match=r"one.public: name a file \*.secret"):
-        client_keys(public, public)
+        read_keys(public, public)
     with pytest.raises(InputError, match=r"one.secret: name a file \*.public"):
-        client_keys(secret, secret)
+        read_keys(secret, secret)
     with pytest.raises(InputError, match=r"two.secret: cannot be read \(No such file or directory\)"):
-        client_keys(tmp_path / "two.secret", public)
+        read_keys(tmp_path / "two.secret", public)
     with pytest.raises(InputError, match=r"nowhere: is no folder"):
-        server_keys(secret, tmp_path / "nowhere")
+        read_keys(secret, allowed=tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.7", "eth0", "example.org", "::", "10.0.0.1"])  # noqa: S104
@@ -89,4 +89,4 @@ def test_on_this_host_keys_are_not_needed(host: str) -> None:
 
 def test_with_keys_every_address_can_be_bound(tmp_path: Path) -> None:
     secret, _ = new_pair("drafter", tmp_path)
-    Sockets("tcp://0.0.0.0:0", keys=server_keys(secret, tmp_path)).close()
+    Sockets("tcp://0.0.0.0:0", keys=read_keys(secret, allowed=tmp_path)).close()

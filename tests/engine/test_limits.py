@@ -15,8 +15,8 @@ from fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet
 
 VOCABULARY, STATES = 50, 3
-CHAIN = MessageLimits(requests=10, longest_text=40, longest_draft=4, nodes=4, vocabulary=VOCABULARY)
-TREE = replace(CHAIN, shape=tree(2), nodes=30)
+CHAIN = MessageLimits(requests=10, longest_text=40, longest_draft=4, vocabulary=VOCABULARY)
+TREE = replace(CHAIN, shape=tree(2))
 EAGLE = replace(CHAIN, state_numbers=STATES)
 SAMPLED = replace(CHAIN, sampled=True)
 SESSION = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)

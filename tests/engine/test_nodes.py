@@ -13,15 +13,15 @@ from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable
 from engine.net.limits import max_bytes
-from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
-from engine.node.node import Node
+from engine.node.node import Node, Site, drafting_node
+from engine.node.write_ahead_log import Life
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
-from fleet.stations.build import drafter_station, join_of, verifier_station
+from fleet.stations.build import verifier_station
 from fleet.stations.messages import StationEvent
 from fleet.times.step import Step
 from tests.helpers.threads import Threads
@@ -31,11 +31,8 @@ FLEET = toy_fleet()
 PATIENCE_S = 30.0
 
 
-def toy_drafter(fleet: Fleet, port: int = 0) -> tuple[Node, int]:
-    sockets = Sockets(f"tcp://127.0.0.1:{port}", max_bytes=max_bytes(fleet))
-    connections = ConnectionTable(ServerEnd(fleet, time.time_ns()))
-    station = RecordedStation(drafter_station(fleet), "replayed")
-    return Node(station, ToyDrafter(), connections, sockets), sockets.bound_port
+def toy_drafter(fleet: Fleet, executor: ToyDrafter | None = None, port: int = 0) -> Node:
+    return drafting_node(fleet, 0, executor or ToyDrafter(), "replayed", Site(life=Life(port=port)))
 
 
 class Noticing(ToyTarget):
@@ -52,12 +49,12 @@ class Noticing(ToyTarget):
 
 
 def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
-    users = {target: (join_of(fleet, target, request) for request in requests_of(fleet, target))}
     address = f"tcp://127.0.0.1:{port}"
     connections = ConnectionTable(clients={0: ClientEnd(fleet, target, time.time_ns(), name=address)})
     sockets = Sockets(connect={0: address}, max_bytes=max_bytes(fleet))
     station = RecordedStation(verifier_station(fleet, target), "replayed")
-    return Node(station, executor or ToyTarget(), connections, sockets, users)
+    requests = {target: list(requests_of(fleet, target))}
+    return Node(fleet, station, executor or ToyTarget(), connections, sockets, requests)
 
 
 def outputs_of(node: Node) -> dict[int, list[int]]:
@@ -73,7 +70,7 @@ def test_targets_may_start_before_their_drafter() -> None:
     targets = [toy_target(FLEET, number, port) for number in range(2)]
     for node in targets:
         node.open()
-    drafter, _ = toy_drafter(FLEET, port)
+    drafter = toy_drafter(FLEET, port=port)
     drafter.open()
     with Threads() as threads:
         serving = threads.start(lambda: drafter.serve(now_s()))
@@ -91,14 +88,14 @@ def test_targets_may_start_before_their_drafter() -> None:
 
 
 def test_targets_decode_alone_when_the_drafter_ends() -> None:
-    drafter, port = toy_drafter(FLEET)
+    drafter = toy_drafter(FLEET)
     drafter.open()
 
     def end(events: int) -> None:
         if events == 10:
             drafter.stop()
 
-    targets = [toy_target(FLEET, 0, port, Noticing(end)), toy_target(FLEET, 1, port)]
+    targets = [toy_target(FLEET, 0, drafter.port, Noticing(end)), toy_target(FLEET, 1, drafter.port)]
     with Threads() as threads:
         serving = threads.start(lambda: drafter.serve(now_s()))
         for node in targets:
@@ -112,7 +109,7 @@ def test_targets_decode_alone_when_the_drafter_ends() -> None:
 
 
 def test_a_node_stopped_during_a_step_ends_after_it() -> None:
-    drafter, port = toy_drafter(FLEET)
+    drafter = toy_drafter(FLEET)
     drafter.open()
 
     class Stopping(ToyTarget):
@@ -120,7 +117,7 @@ def test_a_node_stopped_during_a_step_ends_after_it() -> None:
             node.stop()
             return super().run(step)
 
-    node = toy_target(FLEET, 0, port, Stopping())
+    node = toy_target(FLEET, 0, drafter.port, Stopping())
     with Threads() as threads:
         serving = threads.start(lambda: drafter.serve(now_s()))
         node.open()
@@ -131,24 +128,10 @@ def test_a_node_stopped_during_a_step_ends_after_it() -> None:
     assert node.worker.recorded.log.count("done") == 1
 
 
-@pytest.mark.slow
-def test_a_target_with_a_taken_number_is_rejected() -> None:
-    drafter, port = toy_drafter(FLEET)
-    drafter.open()
-    first, second = (toy_target(FLEET, 0, port) for _ in range(2))
-    first.open()
-    first.wait_for_welcomes(PATIENCE_S)
-    second.open()
-    with pytest.raises(InputError, match=r"verifier 1 is connected already; give each a number of its own$"):
-        second.wait_for_welcomes(PATIENCE_S)
-    first.close()
-    drafter.close()
-
-
 def test_a_target_with_another_scenario_is_rejected() -> None:
-    drafter, port = toy_drafter(toy_fleet(drafters={"depth": 3}))
+    drafter = toy_drafter(toy_fleet(drafters={"depth": 3}))
     drafter.open()
-    node = toy_target(FLEET, 0, port)
+    node = toy_target(FLEET, 0, drafter.port)
     node.open()
     with pytest.raises(InputError, match=r"drafters.depth is 3 at the drafter and 4 at the verifier"):
         node.wait_for_welcomes(PATIENCE_S)
@@ -158,7 +141,7 @@ def test_a_target_with_another_scenario_is_rejected() -> None:
 def test_an_unanswered_address_is_reported() -> None:
     node = toy_target(FLEET, 0, 9)
     node.open()
-    with pytest.raises(InputError, match=r"no drafter answered at tcp://127.0.0.1:9 within 0.1 s"):
+    with pytest.raises(InputError, match=r"no drafter answered at 127.0.0.1:9 within 0.1 s"):
         node.wait_for_welcomes(0.1)
 
 
@@ -175,10 +158,10 @@ def test_a_wait_for_a_drafter_is_reported_once() -> None:
         waiting = threads.start(lambda: node.wait_for_welcomes(PATIENCE_S))
         while not lines:
             time.sleep(0.01)
-        drafter, _ = toy_drafter(FLEET, port)
+        drafter = toy_drafter(FLEET, port=port)
         drafter.open()
         waiting.result()
-    assert lines == [f"waits for a drafter at tcp://127.0.0.1:{port}"]
+    assert lines == [f"waits for a drafter at 127.0.0.1:{port}"]
     node.close()
     drafter.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.launch.launcher_pipe import PROGRESS, LauncherPipe
+from engine.launch.bodies import PROGRESS, LauncherPipe
 from engine.launch.processes import NodeProcess
 from engine.launch.watched import Watched
 from engine.net.clock import now_s
@@ -113,9 +113,10 @@ def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.Monke
 # --- over the pipe ---
 
 
-def test_unread_reports_are_dropped_without_delay() -> None:
+def test_unread_reports_are_dropped_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.launch.bodies.REPORT_S", 0.0)
     ours, theirs = Pipe()
-    pipe = LauncherPipe(theirs, watched=True, room_s=0.0)
+    pipe = LauncherPipe(theirs, watched=True)
     for number in range(10_000):
         pipe.report("x" * 100 + str(number))
     read = 0

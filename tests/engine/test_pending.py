@@ -15,6 +15,7 @@ from engine.net.content import NOTHING, Content
 from engine.node.build import Streams
 from engine.node.pending import PendingDrafts, joined
 from fleet.policies.outcome import Outcome
+from fleet.stations.messages import Draft
 
 TOKENS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
@@ -25,10 +26,10 @@ def test_later_drafts_stay_only_after_full_acceptance_and_agreement(
 ) -> None:
     tails = PendingDrafts()
     for drafted in before:
-        tails.append(3, Content([drafted]))
+        tails.receive(Draft(3, 0, 1, 9, 1), Content([drafted]))
     assert list(tails.take(3).tokens) == before
     for drafted in meanwhile:
-        tails.append(3, Content([drafted]))
+        tails.receive(Draft(3, 0, 1, 9, 1), Content([drafted]))
     accepted = data.draw(st.integers(0, len(before)))
     outcome = tails.resolved(3, len(before), Outcome(accepted), token)
     stands = accepted == len(before) and meanwhile[0] == token
@@ -38,8 +39,8 @@ def test_later_drafts_stay_only_after_full_acceptance_and_agreement(
 
 def test_drafts_of_other_sessions_stay() -> None:
     tails = PendingDrafts()
-    tails.append(0, Content([1]))
-    tails.append(1, Content([2]))
+    for tag in (0, 1):
+        tails.receive(Draft(tag, 0, 1, 9, 1), Content([tag + 1]))
     tails.forget(0)
     assert tails.take(0) is NOTHING
     assert list(tails.take(1).tokens) == [2]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine.launch.launcher_pipe import LauncherPipe
+from engine.launch.bodies import LauncherPipe
 from engine.launch.placement import crowding, devices_of, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess
 from fleet.scenario.reading import make_scenario

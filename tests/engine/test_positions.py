@@ -31,6 +31,7 @@ from sim.run import simulate
 from tests.engine.test_batches import RULES
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
+from tests.helpers.plain import served_here
 from tests.helpers.stars import repeatable, star
 
 POSITIONS, PROMPT = 36, 16
@@ -100,7 +101,7 @@ def test_a_star_shortens_its_last_drafts_and_replays(tiny: Path, learned: Path, 
     shared = {"drafters.device": "host", "verifiers.device": "host", "devices.host.sharing": "one-process"}
     scenario = change_scenario(learned_scenario(tiny, learned, drafters={"shape": kind}), shared)
     prompts = prompts_of(resolve(scenario))
-    run, outputs = serve_colocated(scenario, prompts)
+    run, outputs = served_here(serve_colocated, scenario)
     target = Target(pair(learned)[0])
     assert outputs == {number: decode_plain(target, prompt, ASKED) for number, prompt in enumerate(prompts)}
     assert run.header.fleet.drafters.positions == POSITIONS
@@ -117,10 +118,10 @@ def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path
     lengths = {"prompt_tokens": {"low": 5, "high": PROMPT}, "new_tokens": {"low": 2, "high": ASKED}}
     scenario = learned_scenario(tiny, learned, batch={"rule": policy}, workload=lengths)
     prompts, target = prompts_of(resolve(scenario)), Target(pair(learned)[0])
-    batched = serve_batch(scenario, prompts)
-    assert replay(batched.run) == []
-    joins = batched.run.frame().query("event == 'join'").set_index("request")
-    for request, text in batched.outputs.items():
+    run, outputs = served_here(serve_batch, scenario)
+    assert replay(run) == []
+    joins = run.frame().query("event == 'join'").set_index("request")
+    for request, text in outputs.items():
         join = joins.loc[request]
         assert text == decode_plain(target, prompts[request][: join.tokens], int(join.goal - join.tokens))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.node import power
-from engine.node.metering import PowerSampler, metered
+from engine.node.observer import Observer, observed
 from engine.node.power import NvmlMeter, RaplMeter, Reading, meter_of
 from fleet.records.samples import PowerSample
 from fleet.times.step import Member, Step
@@ -174,7 +174,7 @@ class Meter:
 
 
 def test_only_drafts_are_preceded_by_samples() -> None:
-    sampler = PowerSampler(Meter(), 0.0)
+    sampler = Observer(list, 0.0, None, Meter())
     before = sampler.before("drafter.2")
     for number, kind in enumerate(("prefill", "draft", "warm_up", "draft"), start=1):
         before(Step(number, kind, (Member(0, 0, 1, 9, 5),)))  # type: ignore[arg-type]
@@ -186,13 +186,10 @@ def test_only_drafts_are_preceded_by_samples() -> None:
 
 def test_samples_enclose_the_work() -> None:
     meter = Meter()
-    sampler = PowerSampler(meter, 0.0)
-    with metered(sampler):
+    with observed(list, 0.0, None, meter) as samples:
         assert meter.reads >= 1
         assert meter.twice.wait(30.0)
         inside = meter.reads
     assert meter.reads > inside
-    assert all(one.step == 0 and one.station == "" for one in sampler.samples)
-    with metered(None):
-        pass
-    assert isinstance(sampler.samples[0], PowerSample)
+    assert all(one.step == 0 and one.station == "" for one in samples)
+    assert isinstance(samples[0], PowerSample)

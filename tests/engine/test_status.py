@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
 
-from engine.launch.status_cache import StatusCache
-from engine.net.actions import LEASE_S, Action, Cut, Send
+from engine.launch.watched import StatusCache
+from engine.net.actions import LEASE_S, Action, Cut
 from engine.net.asking import Asker
-from engine.net.client import ClientEnd
 from engine.net.content import NOTHING, Content
 from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES, pack, parse
 from engine.net.handshake import Denied, Unknown
@@ -24,6 +23,7 @@ from fleet.errors import InputError
 from fleet.records.metrics.counters import Counters
 from fleet.stations.messages import Draft, DraftRequest
 from tests.engine.test_strangers import Ring, RunningServer, calling, holds, ring  # noqa: F401  (a fixture)
+from tests.helpers.connecting import connected, frame_of, said
 from tests.helpers.counted import counters_of_drafter
 from tests.helpers.stars import repeatable
 from tests.helpers.toys import toy_fleet
@@ -32,10 +32,6 @@ FLEET = toy_fleet()
 LARGE = toy_fleet(verifiers={"count": 100})
 largest = st.integers(0, (1 << 62) - 1)
 real = st.floats(0, 1e12) | st.none()
-
-
-def said(actions: list[Action]) -> list[Any]:
-    return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
 
 
 def open_door(fleet: Any = FLEET, counters: Counters | None = None) -> ServerEnd:
@@ -50,16 +46,6 @@ def some_counters() -> Counters:
 
 def ask(server: ServerEnd, peer: bytes = b"top", first: int = 0, now_s: float = 0.0) -> list[Action]:
     return server.receive(peer, pack(Ask(first)), now_s)
-
-
-def joined(server: ServerEnd, number: int = 1, peer: bytes = b"peer", now_s: float = 0.0) -> ClientEnd:
-    client = ClientEnd(FLEET, number, 1)
-    (hello,) = client.tick(now_s)
-    assert isinstance(hello, Send)
-    for action in server.receive(peer, hello.frame, now_s):
-        assert isinstance(action, Send)
-        client.receive(action.frame, now_s)
-    return client
 
 
 # --- at a server ---
@@ -82,22 +68,20 @@ def test_a_status_has_load_queue_and_each_target() -> None:
 
 def test_status_bytes_and_ages_are_those_of_the_connection() -> None:
     server = open_door()
-    client = joined(server, now_s=1.0)
+    client = connected(FLEET, server, 1, now_s=1.0)
     request = DraftRequest(1, 1, 1, 9, opening=True)
-    (send,) = client.send(request, Content([1] * 9), 2.0)
-    assert isinstance(send, Send)
-    server.receive(b"peer", send.frame, 2.0)
-    (answer,) = server.send(Draft(1, 1, 1, 9, 4), Content([5, 6, 7, 8]))
-    assert isinstance(answer, Send)
+    frame = frame_of(client.send(request, Content([1] * 9), 2.0))
+    server.receive(b"peer", frame, 2.0)
+    answer = frame_of(server.send(Draft(1, 1, 1, 9, 4), Content([5, 6, 7, 8])))
     (status,) = said(ask(server, now_s=3.5))
-    assert status.rows[1].received_bytes == len(send.frame)
-    assert status.rows[1].sent_bytes == len(answer.frame)
+    assert status.rows[1].received_bytes == len(frame)
+    assert status.rows[1].sent_bytes == len(answer)
     assert status.rows[1].heard_s == 1.5
     assert status.rows[0] == StatusRow(0)
     server.lost(b"peer")
     (gone,) = said(ask(server, now_s=4.0))
     assert gone.rows[1].heard_s is None
-    assert gone.rows[1].sent_bytes == len(answer.frame)  # bytes that were sent still count
+    assert gone.rows[1].sent_bytes == len(answer)  # bytes that were sent still count
 
 
 def test_a_server_without_a_status_treats_askers_as_strangers() -> None:
@@ -159,7 +143,7 @@ def test_frequent_askers_are_cut_and_dropped() -> None:
 def test_a_watcher_may_become_a_target_but_not_vice_versa() -> None:
     server = open_door()
     ask(server, b"peer")
-    joined(server)
+    connected(FLEET, server, 1)
     assert not server.watchers
     assert ask(server, b"peer") == []
     assert server.counts["out of place"] == 1
@@ -167,10 +151,10 @@ def test_a_watcher_may_become_a_target_but_not_vice_versa() -> None:
 
 def test_only_nodes_with_a_status_answer() -> None:
     server = open_door()
-    joined(server)
+    connected(FLEET, server, 1)
     assert server.receive(b"peer", pack(Status("x", "y", 0.0, 1)), 0.0) == []
     assert server.counts["out of place"] == 1
-    client = joined(server, 0, b"other")
+    client = connected(FLEET, server, 0, b"other")
     assert client.receive(pack(Status("x", "y", 0.0, 1)), 0.0) == []
     assert client.bad == 1
 

@@ -20,7 +20,7 @@ from engine.net.client import ClientEnd
 from engine.net.connections import ConnectionTable
 from engine.net.frames import pack
 from engine.net.handshake import Alive
-from engine.net.keys import Keys, client_keys, new_pair, server_keys
+from engine.net.keys import Keys, new_pair, read_keys
 from engine.net.limits import max_bytes
 from engine.net.server import MAX_BAD, ServerEnd
 from engine.net.socket_thread import SocketThread
@@ -111,13 +111,13 @@ class Ring:
         self.secrets = {name: new_pair(name, folder)[0] for name in ("alice", "mallory")}
         self.folder = folder
         self.allow("alice")
-        self.own = server_keys(drafter, folder / "allowed")
+        self.own = read_keys(drafter, allowed=folder / "allowed")
 
     def allow(self, name: str) -> None:
         (self.folder / "allowed" / f"{name}.public").write_bytes((self.folder / f"{name}.public").read_bytes())
 
     def of(self, name: str, public: Path | None = None) -> Keys:
-        return client_keys(self.secrets[name], public or self.public)
+        return read_keys(self.secrets[name], public or self.public)
 
 
 @pytest.fixture

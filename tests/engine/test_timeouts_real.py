@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.actions import Action, Arrival, Deliver, Opened, Send
+from engine.net.actions import Arrival, Opened, Send
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
@@ -22,6 +22,7 @@ from fleet.records.recorder import RecordedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
 from fleet.stations.session import ERA
+from tests.helpers.connecting import delivered, frame_of, welcomed
 from tests.helpers.toys import ToyTarget, toy_fleet
 
 PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"lease_s": 2.0})
@@ -31,21 +32,9 @@ PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
 BACK = DraftRequest(0, 0, 2 * ERA + 1, 13, opening=True)
 
 
-def delivered(actions: list[Action]) -> list[Any]:
-    return [action.event for action in actions if isinstance(action, Deliver)]
-
-
-def welcome(server: ServerEnd, client: ClientEnd, time_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
-    """Connect a client to its welcome; return its actions."""
-    (hello,) = client.tick(time_s)
-    assert isinstance(hello, Send)
-    (welcomed,) = [action for action in server.receive(peer, hello.frame, time_s) if isinstance(action, Send)]
-    return client.receive(welcomed.frame, time_s)
-
-
 def patient() -> tuple[ServerEnd, ClientEnd]:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
-    assert welcome(server, client) == [Opened(0)]
+    assert welcomed(server, client) == [Opened()]
     return server, client
 
 
@@ -57,23 +46,22 @@ def test_a_lost_connection_is_no_event_of_a_patient_station() -> None:
     server, client = patient()
     client.send(OPENING, content(OPENING), 0.0)
     assert delivered(client.lost(1.0)) == []
-    assert delivered(welcome(server, client, 10.0)) == []
+    assert delivered(welcomed(server, client, 10.0)) == []
 
 
 def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
     assert client.send(OPENING, content(OPENING), 0.0) == []
-    opened, sent = welcome(server, client)
-    assert opened == Opened(0)
-    assert isinstance(sent, Send)
-    assert delivered(server.receive(b"peer", sent.frame, 0.0)) == [OPENING]
+    opened, *sent = welcomed(server, client)
+    assert opened == Opened()
+    assert delivered(server.receive(b"peer", frame_of(sent), 0.0)) == [OPENING]
 
 
 def test_a_finished_request_is_not_sent_after_the_welcome() -> None:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
     client.send(OPENING, content(OPENING), 0.0)
     client.send(GIVEN_UP, NOTHING, 0.2)
-    assert welcome(server, client) == [Opened(0)]
+    assert welcomed(server, client) == [Opened()]
 
 
 def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
@@ -81,10 +69,9 @@ def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
     tags = []
     for life, goes_on in ((1, False), (2, True), (3, False)):
         client, peer = ClientEnd(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life
-        welcome(server, client, float(life), peer)
-        (sent,) = client.send(OPENING, content(OPENING), float(life))
-        assert isinstance(sent, Send)
-        tags += [event.tag for event in delivered(server.receive(peer, sent.frame, float(life)))]
+        welcomed(server, client, float(life), peer)
+        frame = frame_of(client.send(OPENING, content(OPENING), float(life)))
+        tags += [event.tag for event in delivered(server.receive(peer, frame, float(life)))]
         server.lost(peer)
     assert tags == [0, 0, 2]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(client.hello), type=Hello).goes_on is False

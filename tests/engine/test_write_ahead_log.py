@@ -9,10 +9,8 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.launch.supervisor import first_life
 from engine.net.links import LossyLinks, lossy_links
 from engine.node.write_ahead_log import (
-    FIRST,
     Life,
     WriteAheadLog,
     note_finished,
@@ -22,7 +20,7 @@ from engine.node.write_ahead_log import (
     unfinished,
 )
 from fleet.policies.outcome import Outcome
-from fleet.scenario.faults import Fault, Kill, LinkFault, LinkFaults, Stall
+from fleet.scenario.faults import Fault, LinkFault, LinkFaults
 from fleet.scenario.workload import Request
 from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StepDone
@@ -59,13 +57,6 @@ def test_an_incomplete_entry_is_dropped(tmp_path: Path) -> None:
         os.truncate(path, size)
         assert read_log(path).outputs == {1: [4]}
     assert read_log(tmp_path / "none").log == []
-
-
-def test_only_processes_that_a_fault_kills_have_a_log(tmp_path: Path) -> None:
-    faults = (Kill("drafter", 1.0), Stall("verifier.1", 1.0))
-    assert first_life("drafter", faults, tmp_path).wal is not None
-    assert first_life("verifier.1", faults, tmp_path) == FIRST
-    assert type(open_log(FIRST)) is list
 
 
 def test_a_later_life_continues_unfinished_requests() -> None:

@@ -1,8 +1,8 @@
 """A node in virtual time: the station, executor and connections of a real one, on a network in memory."""
 
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Container, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -11,10 +11,9 @@ from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
 from engine.net.socket_thread import TICK_S
-from engine.node.node import Users
 from engine.node.worker import Executor, Worker
 from fleet.records.recorder import RecordedStation
-from fleet.stations.messages import Finished, Ignored, Instruction, Restarted, StepDone
+from fleet.stations.messages import Finished, Ignored, Instruction, Join, Restarted, StepDone
 from fleet.stations.station import Start
 from fleet.times.step import Step
 
@@ -49,7 +48,7 @@ class FakeNode:
         executor: Executor,
         connections: ConnectionTable,
         seconds_of: Callable[[Step], float],
-        users: Users | None = None,
+        users: Mapping[int, Iterator[Join]] | None = None,
         incarnation: int = 0,
     ) -> None:
         self.network = network
@@ -63,7 +62,6 @@ class FakeNode:
         self.begun = False
         self.ring_s = math.inf  # time of the station's next timeout
         self.left: list[bytes] = []  # disconnected peers of its server
-        self.counts: Counter[str] = Counter()  # as those of a transport; always empty
 
     @property
     def finished(self) -> bool:
@@ -86,35 +84,13 @@ class FakeNode:
         """As `Sockets.send`."""
         return self.network.send(self.name, send)
 
-    def address_of(self, peer: bytes) -> str:
-        """As `Sockets.address_of`: nowhere."""
-        return ""
-
     def cut(self, peer: bytes) -> None:
         """As `Sockets.cut`."""
         self.network.cut(self.name, peer)
 
-    def poll(self, timeout_s: float) -> list[ReceivedFrame]:
-        """As `Sockets.poll`; here the network delivers frames."""
-        return []
-
-    def wake(self) -> None:
-        """Do nothing: there is no thread. See `Sockets.wake`."""
-
-    def tidy(self, accepted: Container[bytes]) -> Counter[str]:
-        """As `Sockets.tidy`; there is nothing to close."""
-        return []
-
-    def gone(self) -> list[bytes]:
-        """As `Sockets.gone`."""
-        left, self.left = self.left, []
-        return left
-
-    def close(self) -> None:
-        """As `Sockets.close`; nothing is open."""
-
     def _tick(self) -> None:
-        for peer in self.gone():
+        left, self.left = self.left, []
+        for peer in left:
             self._carry_out(self.connections.lost(SERVER_PORT, peer, self.network.now_s))
         self._carry_out(self.connections.tick(self.network.now_s))
         self._go_on()

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.records.metrics.measure import measure
-from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, curves_of, energy_line, write_samples
+from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, curves_of, write_samples
 from fleet.records.run import Run, read_run, write_run
 from fleet.records.samples import PowerSample
 from sim.run import simulate
@@ -77,12 +77,3 @@ def test_samples_are_a_table_with_a_column_each(tmp_path: Path) -> None:
     assert table.schema == SAMPLES
     assert table.column_names == list(PowerSample._fields)
     assert repr([PowerSample(**row) for row in table.to_pylist()]) == repr(taken)
-
-
-def test_the_line_says_energy_time_and_energy_a_token() -> None:
-    curves = (
-        EnergyCurve("gpu (NVML)", (1.0, 11.0), (0.0, 500.0)),
-        EnergyCurve("cpu (RAPL)", (1.0, 11.0), (0.0, 100.0)),
-    )
-    assert energy_line(curves, 300) == "energy: 600 J in 10 s, 2 J a token, by gpu (NVML), cpu (RAPL)"
-    assert "token" not in energy_line(curves, 0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.launch.status_cache import StatusCache
+from engine.launch.watched import StatusCache
 from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import Content

@@ -148,7 +148,7 @@ class State:
         ignored = any(isinstance(each, Ignored) for each in self.apply(self.target, message))
         assert ignored != current, f"{message}: " + ("dropped" if ignored else "taken")
         if not ignored:
-            self.pending.append(message.tag, Content(tokens))
+            self.pending.receive(message, Content(tokens))
         self.start(self.target)
 
     def end_verification(self) -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from engine.launch.launcher_pipe import LauncherPipe
+from engine.launch.bodies import LauncherPipe
 from fleet.scenario.resolved import Fleet
 
 
@@ -12,9 +12,9 @@ def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
     """Build a replayed drafter and its targets in this process; return the names of all loaded modules."""
     from engine.launch import bodies
     from engine.node.node import LOOPBACK
-    from engine.replayed.drafter import ReplayedDrafterNode
+    from engine.replayed.drafter import replayed_drafter_node
 
-    node = ReplayedDrafterNode(fleet)
+    node = replayed_drafter_node(fleet)
     node.open()
     bodies.ReplayedFleet(fleet, {0: f"{LOOPBACK}:{node.port}"})
     node.close()

@@ -1,11 +1,15 @@
-"""Texts without speculation: every prompt is decoded once a process."""
+"""Texts without speculation, every prompt decoded once a process; and runs in this process."""
 
+from collections.abc import Callable
 from functools import cache
 
 from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
+from engine.node.capacity import with_positions
+from engine.node.node import Served
 from engine.node.prompts import prompts_of
+from fleet.records.run import Run, make_run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
@@ -41,3 +45,10 @@ def plain_text(model: str, precision: str, prompt: list[int], new_tokens: int) -
 def model_of(folder: str, precision: str) -> CausalLM:
     """A target for plain decoding, loaded once a process."""
     return load_model(folder, "target", precision)
+
+
+def served_here(serve: Callable[..., Served], scenario: Scenario) -> tuple[Run, dict[int, list[int]]]:
+    """The run and the new tokens of a scenario that `serve` serves in this process."""
+    fleet = with_positions(resolve(scenario))
+    served = serve(fleet, prompts_of(fleet))
+    return make_run(scenario, "engine", served.log, served.fleet), served.outputs

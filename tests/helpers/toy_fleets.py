@@ -9,7 +9,7 @@ from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
 from engine.net.links import stated_links
 from engine.net.server import ServerEnd
-from engine.node.pending import PendingDrafts, Retransmit
+from engine.node.pending import PendingDrafts, repeats
 from engine.node.router import RouteExecutor
 from fleet.policies.outcome import Outcome
 from fleet.records.recorder import Log, RecordedStation
@@ -18,8 +18,8 @@ from fleet.scenario.faults import Change, moments
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import drafter_station, joins_of, router_station, station_named, verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Message, Overdue, StationEvent
+from fleet.stations.build import drafter_station, join_of, router_station, station_named, verifier_station
+from fleet.stations.messages import Draft, DraftRequest, Message, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
@@ -32,18 +32,12 @@ class TailTarget(ToyTarget):
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
-        self.pending = PendingDrafts()
-        self.retransmit = Retransmit(fleet)
+        self.pending = PendingDrafts(repeats(fleet))
         self.verified = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
-        if isinstance(event, Draft):
-            self.pending.append(event.tag, content)
-            self.retransmit.acknowledge(event.tag, event.epoch)
-        elif isinstance(event, Overdue):
-            self.pending.forget(event.tag)
-        else:
-            super().receive(event, content)
+        self.pending.receive(event, content)
+        super().receive(event, content)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         for member in step.members:
@@ -62,12 +56,11 @@ class TailTarget(ToyTarget):
     def content_of(self, message: Message) -> Content:
         if not isinstance(message, DraftRequest):
             return NOTHING
-        said = self.retransmit.tokens(message.tag, message.epoch, message.base, message.opening)
+        said = self.pending.tokens_sent(message)
         return Content(self.texts[message.tag][1][message.base - said : message.base])
 
     def release(self, tag: int) -> None:
         self.pending.forget(tag)
-        self.retransmit.forget(tag)
         super().release(tag)
 
 
@@ -175,7 +168,7 @@ class ToyFleet:
         client_of = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
         connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
         left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
-        users = {tag: joins_of(fleet, tag, own) for tag, own in left.items() if own}
+        users = {tag: map(partial(join_of, fleet, tag), own) for tag, own in left.items() if own}
         lives.append(TailTarget(fleet))
         self._node(name, verifier_station(fleet, target), lives[-1], connections, users)
 

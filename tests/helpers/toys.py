@@ -119,10 +119,9 @@ class ToyDrafter:
 class ToyStar:
     """A drafter and its targets on a network in memory. `logs`: those of every life of every node, by its station."""
 
-    def __init__(self, fleet: Fleet, network: FakeNetwork, patience_s: float = 2.0) -> None:
+    def __init__(self, fleet: Fleet, network: FakeNetwork) -> None:
         self.fleet = fleet
         self.network = network
-        self.patience_s = patience_s
         self.lives = 0
         self.logs: list[tuple[str, Log]] = []
         self.outputs: list[dict[int, list[int]]] = []
@@ -141,7 +140,7 @@ class ToyStar:
         station = verifier_station(self.fleet, target)
         recorded = RecordedStation(station, "replayed")
         self.logs.append((station.name, recorded.log))
-        client = ClientEnd(self.fleet, target, self.lives, patience_s=self.patience_s)
+        client = ClientEnd(self.fleet, target, self.lives)
         users = {target: (join_of(self.fleet, target, request) for request in requests_of(self.fleet, target))}
         executor = ToyTarget()
         self.outputs.append(executor.outputs)

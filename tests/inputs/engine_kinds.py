@@ -6,7 +6,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from engine.launch.launcher_pipe import LauncherPipe
+from engine.launch.bodies import LauncherPipe
 from fleet.errors import InputError
 from fleet.records.samples import PowerSample
 from tests.inputs.kinds import Kind

@@ -1,0 +1,42 @@
+"""Connections of clients and servers without sockets."""
+
+from typing import Any
+
+from engine.net.actions import Action, Deliver, Send
+from engine.net.client import ClientEnd
+from engine.net.frames import parse
+from engine.net.server import ServerEnd
+from fleet.scenario.resolved import Fleet
+
+
+def said(actions: list[Action]) -> list[Any]:
+    """Return the messages of the frames to send."""
+    return [parse(action.frame)[0] for action in actions if isinstance(action, Send)]
+
+
+def delivered(actions: list[Action]) -> list[Any]:
+    """Return the events for the station."""
+    return [action.event for action in actions if isinstance(action, Deliver)]
+
+
+def frame_of(actions: list[Action]) -> bytes:
+    """Return the only frame to send."""
+    (send,) = actions
+    assert isinstance(send, Send)
+    return send.frame
+
+
+def welcomed(server: ServerEnd, client: ClientEnd, now_s: float = 0.0, peer: bytes = b"peer") -> list[Action]:
+    """Connect a client; return its actions at the answer of the server."""
+    answers = server.receive(peer, frame_of(client.tick(now_s)), now_s)
+    return client.receive(frame_of([answer for answer in answers if isinstance(answer, Send)]), now_s)
+
+
+def connected(
+    fleet: Fleet, server: ServerEnd, number: int = 0, peer: bytes = b"peer", life: int = 1, now_s: float = 0.0
+) -> ClientEnd:
+    """Return a client that the server has welcomed."""
+    client = ClientEnd(fleet, number, life)
+    welcomed(server, client, now_s, peer)
+    assert client.state == "open"
+    return client
