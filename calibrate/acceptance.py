@@ -14,7 +14,7 @@ from engine.replayed.answers import Continuation
 from fleet.acceptance.fits import (
     fit_beta_geometric,
     fit_geometric,
-    likelihood_ratio_test,
+    likelihood_ratio_p_value,
     mean_interval,
     total_variation,
 )
@@ -54,5 +54,5 @@ def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[s
         "geometric": msgspec.to_builtins(one.model) | {"total_variation": total_variation(one.model, lengths, depth)},
         "beta_geometric": msgspec.to_builtins(many.model)
         | {"total_variation": total_variation(many.model, lengths, depth)},
-        "likelihood_ratio_p_value": likelihood_ratio_test(lengths, depth).p_value,
+        "likelihood_ratio_p_value": likelihood_ratio_p_value(one, many),
     }

@@ -31,15 +31,6 @@ class ModelFit(msgspec.Struct, frozen=True):
     rounds: int
 
 
-class LikelihoodRatio(msgspec.Struct, frozen=True):
-    """Outcome of `likelihood_ratio_test`; `statistic` is twice the gain in log-likelihood, never negative."""
-
-    statistic: float
-    p_value: float
-    one_beta: ModelFit
-    many_betas: ModelFit
-
-
 class MeanLength(NamedTuple):
     """Mean accepted draft tokens a round, with its 95 % confidence interval."""
 
@@ -59,14 +50,12 @@ def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
     return ModelFit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
 
 
-def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> ModelFit:
-    """Fit Beta(a, b), from which each round, or each session, draws its beta.
-
-    - `sessions[r]`: session of round r, from 0. Left out, each round draws its own beta.
+def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
+    """Fit Beta(a, b), from which each round draws its beta.
 
     If lengths spread no more than one beta explains, the likelihood grows towards a + b = infinity; the function then
-    returns that limit, a `Geometric`. If each round (session) accepts all or nothing, it grows towards a + b = 0; the
-    fit stops at 1e-9. Raises as `fit_geometric` does.
+    returns that limit, a `Geometric`. If each round accepts all or nothing, it grows towards a + b = 0; the fit stops
+    at 1e-9. Raises as `fit_geometric` does.
     """
     one_beta = fit_geometric(lengths, depths)
     assert isinstance(one_beta.model, Geometric)
@@ -74,8 +63,6 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
     if mean in {0.0, 1.0}:
         return one_beta
     wins, losses = _trials(lengths, depths)
-    if sessions is not None:
-        wins, losses = _sums(wins, sessions), _sums(losses, sessions)
     urn = _exceeding(wins), _exceeding(losses), _exceeding(wins + losses)
     trials = float(urn[2].sum())
 
@@ -98,23 +85,20 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLik
     if spread < LEAST_SPREAD:
         return one_beta
     total = (1 - spread) / spread
-    model = BetaGeometric(mean * total, (1 - mean) * total, "round" if sessions is None else "session")
+    model = BetaGeometric(mean * total, (1 - mean) * total)
     return ModelFit(model, -float(best.fun) * trials, one_beta.rounds)
 
 
-def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike, sessions: ArrayLike | None = None) -> LikelihoodRatio:
-    """Test whether beta varies between rounds (between sessions, if given) against one beta for all.
+def likelihood_ratio_p_value(one_beta: ModelFit, many_betas: ModelFit) -> float:
+    """Test whether beta varies between rounds against one beta for all, from both fits; return the p-value.
 
     One beta is on the boundary of the beta-geometric family, since its spread is 0. With many rounds the statistic is
     then 0 in half of the cases, and chi-square with one degree of freedom in the other half (Self and Liang 1987).
     The p-value is therefore half of chi-square's tail, or 1 at a statistic of 0. Rounds of depth 1 contain no
-    information about the spread; the statistic is 0. Raises as `fit_geometric` does.
+    information about the spread; the statistic is 0.
     """
-    one_beta = fit_geometric(lengths, depths)
-    many_betas = fit_beta_geometric(lengths, depths, sessions)
     statistic = max(0.0, 2 * (many_betas.log_likelihood - one_beta.log_likelihood))
-    p_value = stats.chi2.sf(statistic, 1) / 2 if statistic else 1.0
-    return LikelihoodRatio(statistic, float(p_value), one_beta, many_betas)
+    return float(stats.chi2.sf(statistic, 1) / 2) if statistic else 1.0
 
 
 def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:
@@ -160,11 +144,6 @@ def _trials(lengths: ArrayLike, depths: ArrayLike) -> tuple[Counts, Counts]:
     if not drafted.any():
         raise InputError(f"depths of {accepted.size} rounds hold no draft token; allowed: one or more")
     return accepted, (accepted < drafted).astype(np.int64)
-
-
-def _sums(trials: Counts, sessions: ArrayLike) -> Counts:
-    """Sum rounds by session."""
-    return np.bincount(np.asarray(sessions), weights=trials).astype(np.int64)
 
 
 def _exceeding(counts: Counts) -> Counts:
