@@ -107,6 +107,11 @@ def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
     return serve(partial(reported, pipe))
 
 
+def plain_body(_pipe: LauncherPipe, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Work in this process without reports; return what `work` returns."""
+    return work(*arguments)
+
+
 @contextmanager
 def reported(pipe: LauncherPipe, stations: Stations, zero_s: float, workers: Sequence[Worker]) -> Iterator[None]:
     """Report the new rows of these stations to the launcher, and send it the samples of a measured device."""

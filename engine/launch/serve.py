@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.bodies import node_body, whole_body
+from engine.launch.bodies import node_body, plain_body, whole_body
 from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
@@ -23,10 +23,11 @@ from engine.node.colocated import serve_colocated
 from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node, Served, Site
 from engine.node.observer import Observed, Report
+from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
 from engine.node.write_ahead_log import FIRST, Life
-from engine.replayed.continuations import texts_of
+from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.acceptance.token import Token
@@ -91,7 +92,7 @@ def serve(
         report(f"cache of {account_line(account)}")
     device = measured_device(fleet, report) if power else ""
     gpu_of = gpus_of(fleet, gpus)
-    texts = texts_of(fleet, continuations_folder)
+    texts = _texts(fleet, continuations_folder)
     watched = None if watch is None else Watched(fleet, watch)
     launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
     shared = fleet.devices.get(fleet.verifiers.device)
@@ -108,6 +109,23 @@ def serve(
     if samples:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))
     return EngineRun(run, served.outputs, served.signals, samples)
+
+
+def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
+    """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters.
+
+    Continuations are decoded in a process of their own, so that their model leaves no memory of a device in use.
+    """
+    if fleet.verifiers.kind != "replayed":
+        return prompts_of(fleet)
+    if fleet.drafters.kind == "replayed":
+        return []
+    node = NodeProcess("continuations", plain_body, continuations_of, fleet, continuations_folder)
+    try:
+        continuations: Sequence[Any] = node.receive()
+    finally:
+        node.end()
+    return continuations
 
 
 def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None) -> tuple[str, Callable[..., Node]]:
