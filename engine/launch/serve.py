@@ -18,7 +18,7 @@ from engine.launch.supervisor import ProcessLives, Supervisor
 from engine.launch.watched import Watch, Watched
 from engine.net.clock import now_s
 from engine.node.batch import serve_batch
-from engine.node.capacity import account_line, accounts_of, check_room, largest_vocabulary, with_positions
+from engine.node.capacity import check_room, largest_vocabulary, with_positions
 from engine.node.colocated import serve_colocated
 from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node, Served, Site
@@ -71,7 +71,7 @@ def serve(
     - `signals`: whether to record those of a batch's drafted tokens.
     - `watch`: is called with the counters of all nodes, twice a second and at the end.
     - `power`: whether to measure the clock, power and energy of the models' device.
-    - `report`: is called before the run with lines on crowded cores, memory of caches, and power without a meter.
+    - `report`: is called before the run with lines on crowded cores and on power without a meter.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
     killed.
@@ -81,15 +81,11 @@ def serve(
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     fleet = with_positions(fleet)
-    accounts = accounts_of(fleet)
-    if fleet.batch is not None:
-        check_room(fleet, accounts, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     gpus = visible_gpus()
     crowded = crowding(fleet)
     if crowded:
         report(f"note: {crowded}")
-    for account in accounts:
-        report(f"cache of {account_line(account)}")
     device = measured_device(fleet, report) if power else ""
     gpu_of = gpus_of(fleet, gpus)
     texts = _texts(fleet, continuations_folder)
