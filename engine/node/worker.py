@@ -45,7 +45,7 @@ TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
 class Executor(Protocol):
     """Runs the steps of one station on its models, and keeps the content of its messages.
 
-    If outcomes depend on arrivals during a step, it has a method `resolved(step, outcomes)` that returns them at its end.
+    If outcomes depend on arrivals during a step, its method `resolved(step, outcomes)` returns them at the end.
     """
 
     def receive(self, event: StationEvent, content: Content) -> None:
