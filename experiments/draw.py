@@ -9,11 +9,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
-from experiments.reproduce.rows import PaperFigure, ReproducedRows
 from experiments.sweep.figure import sweep_figure
 from experiments.sweep.table import SweepPlot, keys_of, read_sweep
-from figures import draft_time, paper_shapes, pareto, residuals, throughput, timeline
-from figures import reproduction as reproduction_figure
+from figures import draft_time, pareto, residuals, throughput, timeline
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
@@ -64,52 +62,8 @@ def timeline_of(run: Run) -> Drawn:
     return timeline.draw({title: run.frame()}), caption
 
 
-def reproduction_of(reproduction: ReproducedRows) -> Drawn:
-    """Draw a reproduction as its paper does, or its rows, the paper's number against ours."""
-    if reproduction.picture is not None:
-        return _as_the_paper(reproduction, reproduction.picture)
-    values: dict[str, set[str]] = {}
-    for row in reproduction.rows:
-        for key, value in row.case.items():
-            values.setdefault(key, set()).add(_short(value))
-    rows = [
-        {
-            "quantity": row.quantity,
-            "case": ", ".join(f"{key} = {_short(row.case[key])}" for key in row.case if len(values[key]) > 1),
-            "kind": row.kind,
-            "paper": float("nan") if row.paper is None else row.paper,
-            "ours": float("nan") if row.ours is None else row.ours,
-        }
-        for row in reproduction.rows
-    ]
-    caption = (
-        f"{reproduction.name}: the paper's numbers, and those computed by the simulator. Only predicted and estimated "
-        "rows count; fitted ones set a parameter, input ones are the paper's own, identities are arithmetic of others. "
-        f"{_sentence(reproduction.score.line())} Assumed: "
-        + "; ".join(reproduction.assumptions)
-        + "."
-        + "".join(f" Unsettled: {note}." for note in dict.fromkeys(row.note for row in reproduction.rows if row.note))
-    )
-    return reproduction_figure.draw(pd.DataFrame(rows)), caption
-
-
-def _as_the_paper(reproduction: ReproducedRows, picture: PaperFigure) -> Drawn:
-    """Draw a reproduction in the shape that its paper draws."""
-    lines = pd.DataFrame(map(msgspec.structs.asdict, picture.lines))
-    note = f" {_sentence(picture.note)}" if picture.note else ""
-    caption = (
-        f"{reproduction.name}, in the shape of what the paper shows, with numbers computed by the simulator.{note} "
-        f"{_sentence(reproduction.score.line())}"
-    )
-    return paper_shapes.draw(lines, picture.shape, picture.x_label, picture.y_label), caption
-
-
 def _sentence(line: str) -> str:
     return f"{line[0].upper()}{line[1:]}."
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else shortened(value, most=40, quoted=False)
 
 
 def throughput_of(table: pd.DataFrame) -> Drawn:
@@ -174,13 +128,6 @@ def _read_profile(path: Path) -> HardwareProfile:
     return read_profile(path.name, path.parent)
 
 
-def _read_reproduction(path: Path) -> ReproducedRows:
-    try:
-        return convert(read_json(path), ReproducedRows, str(path))
-    except InputError as error:
-        raise InputError(f"{error}; not a reproduction: write one with reproduce NAME --json") from error
-
-
 def plan_of(plan: Plan) -> Drawn:
     """Draw the fleets of a plan: what a user gets against what a unit of cost gives."""
     rows = pd.DataFrame(map(msgspec.structs.asdict, plan.rows))
@@ -220,7 +167,6 @@ FIGURES = {
     "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "draft-time": FigureKind("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
-    "reproduction": FigureKind("a reproduction", ReproducedRows, _read_reproduction, reproduction_of),
     "plan": FigureKind("a plan", Plan, _read_plan, plan_of),
     "residuals": FigureKind("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
 }

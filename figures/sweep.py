@@ -1,4 +1,4 @@
-"""A metric along a key of a sweep, a line for each value of another, with 95 % bands; below it how far lines differ."""
+"""A metric along a key of a sweep, a line for each value of another, with 95 % bands."""
 
 import math
 from collections.abc import Sequence
@@ -16,35 +16,27 @@ from figures.style import STYLE, new_figure
 ANALYTIC = "analytic"
 
 
-def draw(
-    points: pd.DataFrame, x: Scale, y: Scale, heading: str = "", differences: pd.DataFrame | None = None,
-    against: str = "",
-) -> Figure:  # fmt: skip
-    """Draw the lines of a sweep, and in a second panel their differences from one of them.
+def draw(points: pd.DataFrame, x: Scale, y: Scale, heading: str = "") -> Figure:
+    """Draw the lines of a sweep.
 
     `points`: x, line (text), value, low, high (NaN where there is no interval), world ("analytic" for equations, which
-    are dashed). `heading`: the key that lines are values of. `differences`: x, line, value, low, high. `against`: the
-    line they are from, in words.
+    are dashed). `heading`: the key that lines are values of.
     """
     lines = list(dict.fromkeys(points.line))
     numeric = pd.api.types.is_numeric_dtype(points.x)
     values = sorted(set(points.x)) if numeric else list(dict.fromkeys(map(str, points.x)))
     with rc_context(STYLE):
-        figure = new_figure(7.2, 4.2 if differences is None else 5.6)
-        panels = figure.subplots(1 if differences is None else 2, 1, sharex=True, squeeze=False,
-                                 height_ratios=[1] if differences is None else [1.7, 1])[:, 0]  # fmt: skip
-        ends = [_line(panels[0], points[points.line == line], values, (x, y), colour_of(number), numeric)
+        figure = new_figure(7.2, 4.2)
+        axes = figure.subplots()
+        ends = [_line(axes, points[points.line == line], values, (x, y), colour_of(number), numeric)
                 for number, line in enumerate(lines)]  # fmt: skip
-        panels[0].set_ylabel(y.label)
-        _from_zero(panels[0])
-        if differences is not None:
-            _differences(panels[1], differences, lines, values, (x, y), numeric)
-            panels[1].set_ylabel(f"less that of\n{against}, {y.label.rpartition(', ')[2]}")
-        _ticks(panels[-1], values, x, numeric)
-        panels[-1].set_xlabel(x.label)
+        axes.set_ylabel(y.label)
+        _from_zero(axes)
+        _ticks(axes, values, x, numeric)
+        axes.set_xlabel(x.label)
         if heading:
             named = zip(lines, ends, strict=True)
-            name_lines(panels[0], [(line, end, colour_of(number)) for number, (line, end) in enumerate(named)], heading)
+            name_lines(axes, [(line, end, colour_of(number)) for number, (line, end) in enumerate(named)], heading)
     return figure
 
 
@@ -70,33 +62,13 @@ def _line(axes: Axes, rows: pd.DataFrame, values: Sequence[object], scales: tupl
             bounded = ~np.isnan(low)
             if numeric:
                 axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
-            _bars(axes, places[bounded], heights[bounded], (low[bounded], high[bounded]), colour)
+            errors = [np.clip(heights - low, 0, None)[bounded], np.clip(high - heights, 0, None)[bounded]]
+            bars = {"elinewidth": 1, "capsize": 2, "zorder": 3}
+            axes.errorbar(places[bounded], heights[bounded], errors, fmt="o", ms=4, color=colour, **bars)
             axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
             axes.plot(places[~bounded], heights[~bounded], ls="", marker="o", ms=4.5, mfc="white", mec=colour, zorder=4)
         end = float(heights[-1])
     return end
-
-
-def _bars(
-    axes: Axes, places: np.ndarray, heights: np.ndarray, ends: tuple[np.ndarray, np.ndarray], colour: str
-) -> None:
-    below, above = np.clip(heights - ends[0], 0, None), np.clip(ends[1] - heights, 0, None)
-    axes.errorbar(places, heights, [below, above], fmt="o", ms=4, elinewidth=1, capsize=2, color=colour, zorder=3)
-
-
-def _differences(axes: Axes, rows: pd.DataFrame, lines: Sequence[str], values: Sequence[object],
-                 scales: tuple[Scale, Scale], numeric: bool) -> None:  # fmt: skip
-    x, y = scales
-    axes.axhline(0, color="#777777", lw=1)
-    for line, part in rows.groupby("line", sort=False):
-        colour = colour_of(lines.index(str(line)))
-        ordered = part.assign(place=_places(part.x, values, x, numeric)).sort_values("place")
-        heights, low, high = (y.factor * ordered[name].to_numpy() for name in ("value", "low", "high"))
-        places = ordered.place.to_numpy()
-        if numeric:
-            axes.fill_between(places, low, high, color=colour, alpha=0.18, lw=0)
-        _bars(axes, places, heights, (low, high), colour)
-        axes.plot(places, heights, color=colour, lw=1.6 if numeric else 0.8)
 
 
 def _from_zero(axes: Axes) -> None:

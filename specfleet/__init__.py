@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from experiments.compare.compare import Comparison as Comparison
     from experiments.plan.ask import plan as plan
     from experiments.report.make import report as report
+    from experiments.reproduce.rows import Reproduction as Reproduction
     from fleet.errors import ClusterError as ClusterError
     from fleet.errors import InputError as InputError
     from fleet.errors import OutputError as OutputError
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from specfleet.api import simulate as simulate
     from specfleet.api import sweep as sweep
     from specfleet.api import three_errors as three_errors
-    from specfleet.reproduction import Reproduction as Reproduction
     from specfleet.results import Prediction as Prediction
     from specfleet.results import ResolvedFleet as ResolvedFleet
     from specfleet.results import Result as Result
@@ -58,6 +58,7 @@ _HOMES = {
     "experiments.compare.compare": "Comparison",
     "experiments.plan.ask": "plan",
     "experiments.report.make": "report",
+    "experiments.reproduce.rows": "Reproduction",
     "fleet.errors": "ClusterError InputError OutputError",
     "fleet.hardware.profile": "estimate",
     "fleet.records.metrics.window": "Metric",
@@ -65,7 +66,6 @@ _HOMES = {
     "fleet.scenario.scenario": "Scenario",
     "fleet.times.profile": "HardwareProfile",
     "specfleet.api": "analytic compare figure play_back read_run reproduce run show simulate sweep three_errors",
-    "specfleet.reproduction": "Reproduction",
     "specfleet.results": "Prediction Result ResolvedFleet Sweep",
 }
 """The names that each module defines, as the imports above say to type checkers."""

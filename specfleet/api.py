@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does 
     from matplotlib.figure import Figure
 
     from experiments.compare.compare import Comparison
+    from experiments.reproduce.rows import Reproduction
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary
-    from specfleet.reproduction import Reproduction
 
 RunGiven = Result | str | Path
 
@@ -234,15 +234,13 @@ def sweep(
         raise
 
 
-def compare(
-    first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (), budget: bool = False
-) -> "Comparison":
+def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = ()) -> "Comparison":
     """Hold a simulated and a measured run against each other, quantity by quantity; errors refer to the measured one.
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
     Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
-    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `budget`: what playing back
-    each part of the runs leaves of the error, too. Raises InputError for reruns of another scenario.
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. Raises InputError for reruns
+    of another scenario.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
@@ -251,7 +249,7 @@ def compare(
     """
     from experiments.compare.validation import compare_runs
 
-    return compare_runs(_run_of(first), _run_of(second), _named(reruns), budget)
+    return compare_runs(_run_of(first), _run_of(second), _named(reruns))
 
 
 def three_errors(
@@ -259,16 +257,15 @@ def three_errors(
     changes: Changes | None = None,
     *,
     reruns: Sequence[RunGiven] = (),
-    budget: bool = False,
     seeds: int = 20,
     **keys: Any,
 ) -> "Comparison":
     """Predict a measured run from its own scenario, and say where the error comes from, quantity by quantity.
 
     `mechanism`: with the run's steps and acceptance played back; `parameters`: blind, from the profile alone, over
-    `seeds`; `host`: the run against its `reruns`. `budget`, `changes` and keywords as in `compare` and `simulate`; a
-    run without a profile is given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile,
-    and for reruns of another scenario.
+    `seeds`; `host`: the run against its `reruns`. `changes` and keywords as in `simulate`; a run without a profile is
+    given one so: `profile="mine.json"`. Raises InputError where the scenario names no profile, and for reruns of
+    another scenario.
 
     >>> import specfleet
     >>> first = specfleet.simulate("star", workload={"requests": 20})
@@ -280,7 +277,7 @@ def three_errors(
 
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)
-    return predict_run(measured, scenario, _named(reruns), budget, seeds)
+    return predict_run(measured, scenario, _named(reruns), seeds)
 
 
 def reproduce(
@@ -300,23 +297,22 @@ def reproduce(
     """
     from experiments.reproduce.every import reproduction_named
     from experiments.reproduce.rows import Inputs
-    from specfleet.reproduction import Reproduction
 
     inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
-    return Reproduction(**msgspec.structs.asdict(reproduction_named(name, inputs)))
+    return reproduction_named(name, inputs)
 
 
 def figure(
     name: str,
-    results: "Result | Sweep | Reproduction | HardwareProfile | str | Path",
+    results: "Result | Sweep | HardwareProfile | str | Path",
     out: str | Path | None = None,
     **options: Any,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
-    from a calibrated profile, "plan" from a plan (JSON), "reproduction" from a reproduction (JSON). For "sweep"
-    `options` say what to show, see `specfleet.results.sweep_question`. Raises InputError for anything else.
+    from a calibrated profile, "plan" from a plan (JSON). For "sweep" `options` say what to show, see
+    `specfleet.results.sweep_question`. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from experiments.console.printing import case_text
 from experiments.notes import notes_of
 from experiments.sweep.cell import CellResult
-from fleet.errors import InputError
 from fleet.records.metrics.glossary import PERCENTILES
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.metrics.overload import Overload
@@ -215,20 +214,15 @@ def sweep_question(
     x: str = "",
     y: str = "throughput",
     lines: str = "",
-    kind: str = "lines",
-    against: str | float = "",
     where: Mapping[str, Any] | None = None,
 ) -> "SweepPlot":
     """Return what a figure of a sweep is to show, with the units of the keys.
 
-    `x`: a varied key, by default the first; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a
-    line for each of its values. `kind`: "lines", "heat" or "pareto". `against`: the value of `lines` from which
-    the differences of the others are drawn, seed by seed. `where`: values of the other varied keys.
+    `x`: a varied key, by default the first. `y`: a metric. `lines`: a varied key, a line for each of its values.
+    `where`: values of the other varied keys.
     """
-    from experiments.sweep.table import Kind, SweepPlot
+    from experiments.sweep.table import SweepPlot
     from specfleet.meaning.entries import units_of_keys
 
-    if kind not in get_args(Kind):
-        raise InputError(f"figure sweep: kind = {kind!r} is not known; allowed: {', '.join(get_args(Kind))}")
     conditions = {key: str(value) for key, value in (where or {}).items()}
-    return SweepPlot(x, y, lines, cast("Kind", kind), str(against), conditions, units_of_keys())
+    return SweepPlot(x, y, lines, conditions, units_of_keys())

@@ -19,7 +19,6 @@ from experiments.compare.reruns import Reruns
 from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
 from fleet.records.metrics.window import Metric, with_percentiles
-from fleet.records.playback import Part
 from fleet.shown import Shown
 
 COMPARED = (
@@ -77,19 +76,11 @@ class ComparedQuantity(msgspec.Struct, frozen=True):
         return self.host.absolute <= max(self.parameters.absolute, STEADY)
 
 
-class BudgetRow(msgspec.Struct, frozen=True):
-    """Remaining error of a quantity where these parts of the runs are played back, and all else is drawn."""
-
-    quantity: str
-    played: tuple[Part, ...]
-    error: PredictionError
-
-
 class Comparison(Shown, msgspec.Struct, frozen=True):
     """All rows, and the mean absolute relative error of each quantity. `profile_digest` names the predicting profile.
 
     `differences`: what the two runs did not share, a line each; read it before the errors. `notes`: errors that could
-    not be computed, and why. `budget`: each part's share of the error, if `--budget` is set.
+    not be computed, and why.
     """
 
     rows: list[ComparedQuantity]
@@ -97,7 +88,6 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
     profile_digest: str = ""
     differences: list[str] = []
     notes: list[str] = []
-    budget: list[BudgetRow] = []
 
     def line(self) -> str:
         """Write the differences of the two runs, and the simulation's errors."""

@@ -9,7 +9,7 @@ from experiments.jobs import side_by_side
 from experiments.worlds import redrawn
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric, with_percentiles
-from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Part, Playback, playback_of
+from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Playback, playback_of
 from fleet.records.run import Run
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
@@ -32,13 +32,8 @@ def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
     """
     return Reruns(
         engine=[with_percentiles(measure(run)) for run in runs],
-        mechanism=[played_back(scenario, run, MECHANISM, PLAYED_SEEDS) for run in runs],
+        mechanism=[replicate(scenario, PLAYED_SEEDS, playback_of(run, MECHANISM)) for run in runs],
     )
-
-
-def played_back(scenario: Scenario, run: Run, parts: Sequence[Part], seeds: int) -> dict[str, Metric]:
-    """Return the metrics' means over simulations in which parts of a run are played back, and the rest drawn."""
-    return replicate(scenario, seeds, playback_of(run, parts) if parts else NOTHING_PLAYED)
 
 
 def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYED) -> dict[str, Metric]:

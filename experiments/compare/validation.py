@@ -3,9 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
-from experiments.compare.budget import error_budget
 from experiments.compare.compare import Comparison, compare_metrics, compare_reruns, summarise
 from experiments.compare.differences import busy_host, differences, keys_apart
 from experiments.compare.reruns import replicate, simulated_reruns
@@ -16,7 +13,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 
 
-def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], budget: bool) -> Comparison:
+def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> Comparison:
     """Compare a simulated and a measured run; for two runs of one world, errors refer to the second.
 
     `reruns`: names and runs. Raises InputError for reruns of another scenario.
@@ -25,15 +22,14 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], bud
     if first.header.world == "engine" and second.header.world == "sim":
         simulated, measured = second, first
     unlike, runs = differences(simulated, measured), with_reruns(measured, reruns)
-    wants_errors = bool(reruns) or budget
 
     def plain(notes: Sequence[str] = ()) -> Comparison:
         rows = compare_metrics(_case(measured), measure(simulated), measure(measured))
         return summarise(rows, simulated.header.profile_digest, unlike, notes)
 
-    if simulated.header.world == "engine" or (measured.header.world == "sim" and not wants_errors):
-        if wants_errors:
-            raise InputError("reruns and budget: need a simulated run first, and the measured one that it predicts")
+    if simulated.header.world == "engine" or (measured.header.world == "sim" and not reruns):
+        if reruns:
+            raise InputError("reruns: need a simulated run first, and the measured one that it predicts")
         return plain()
     apart = next(keys_apart(simulated, measured), None)
     if apart is not None:
@@ -41,27 +37,21 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]], bud
     scenario = simulated.header.scenario
     try:
         rows = compare_reruns(_case(measured), measure(simulated), simulated_reruns(scenario, runs))
-        parts, notes = error_budget(scenario, runs) if budget else [], busy_host(runs)
     except InputError as error:  # a log of several clocks, say: the comparison itself needs none
-        if wants_errors:
+        if reruns:
             raise
         return plain([f"mechanism: unknown: {error}"])
-    compared = summarise(rows, simulated.header.profile_digest, unlike, notes)
-    return msgspec.structs.replace(compared, budget=parts)
+    return summarise(rows, simulated.header.profile_digest, unlike, busy_host(runs))
 
 
-def predict_run(
-    measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, Run]], budget: bool, seeds: int
-) -> Comparison:
+def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, Run]], seeds: int) -> Comparison:
     """Predict a measured run from a scenario over `seeds`, and split the error; arguments as `compare_runs`."""
     if seeds < 1:
         raise InputError(f"seeds = {seeds}: needs a whole number from 1")
     runs = with_reruns(measured, reruns)
     blind = replicate(scenario, seeds)
     rows = compare_reruns(_case(measured), blind, simulated_reruns(scenario, runs))
-    parts = error_budget(scenario, runs) if budget else []
-    compared = summarise(rows, resolve(scenario).profile_digest, notes=busy_host(runs))
-    return msgspec.structs.replace(compared, budget=parts)
+    return summarise(rows, resolve(scenario).profile_digest, notes=busy_host(runs))
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:

@@ -4,6 +4,7 @@ Where the scenario has goals (`[slo]`) or says what devices cost or draw (`[cost
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,18 +14,11 @@ from fleet.records.metrics.window import Metric
 MS = 1e3
 
 
-class Headline(msgspec.Struct, frozen=True):
-    """One of the lines: its subject, its text, and the metrics in it.
-
-    Keys:
-        name: One word.
-        text: Values with their units and intervals.
-        metrics: Names of the metrics in it.
-    """
+class Headline(NamedTuple):
+    """One of the lines: its subject in one word, and values with their units and intervals."""
 
     name: str
     text: str
-    metrics: tuple[str, ...]
 
 
 def headline(metrics: Mapping[str, Metric]) -> tuple[Headline, ...]:
@@ -44,7 +38,7 @@ def acceptance_text(with_bonus: float) -> str:
 
 def _throughput(metrics: Mapping[str, Metric]) -> Headline | None:
     parts = [_of(metrics, "throughput", "tokens/s"), _of(metrics, "throughput_per_target", "a target", ranged=False)]
-    return _line("throughput", parts, ("throughput", "throughput_per_target"), metrics)
+    return _line("throughput", parts)
 
 
 def _speed(metrics: Mapping[str, Metric]) -> Headline | None:
@@ -55,7 +49,7 @@ def _speed(metrics: Mapping[str, Metric]) -> Headline | None:
     rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in speeds)
     times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in speeds)
     text = f"tokens/s a request: {rates}; ms a token: {times}"
-    return _line("speed", [text], ("tpot_s",), metrics)
+    return _line("speed", [text])
 
 
 def _waiting(metrics: Mapping[str, Metric]) -> Headline | None:
@@ -64,7 +58,7 @@ def _waiting(metrics: Mapping[str, Metric]) -> Headline | None:
         values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in _percentiles(metrics, name)]
         if values:
             parts.append(f"{what} {', '.join(values)}")
-    return _line("waiting", parts, ("ttft_s", "wait_s"), metrics)
+    return _line("waiting", parts)
 
 
 def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Metric]]:
@@ -78,7 +72,7 @@ def _load(metrics: Mapping[str, Metric]) -> Headline | None:
     load = metrics.get("load")
     if load is None:
         return None
-    return Headline("load", f"drafters work {number(100 * load.value)} % of the time ({_range(load, 100)})", ("load",))
+    return Headline("load", f"drafters work {number(100 * load.value)} % of the time ({_range(load, 100)})")
 
 
 def _acceptance(metrics: Mapping[str, Metric]) -> Headline | None:
@@ -86,8 +80,7 @@ def _acceptance(metrics: Mapping[str, Metric]) -> Headline | None:
     if length is None:
         return None
     share = f", {number(100 * rate.value)} % of those drafted" if rate is not None else ""
-    return _line("acceptance", [acceptance_text(length.value) + share],
-                 ("mean_acceptance_length", "acceptance_rate"), metrics)  # fmt: skip
+    return Headline("acceptance", acceptance_text(length.value) + share)
 
 
 def _goals(metrics: Mapping[str, Metric]) -> Headline | None:
@@ -97,14 +90,14 @@ def _goals(metrics: Mapping[str, Metric]) -> Headline | None:
         return None
     met = f"{number(100 * share.value)} % of requests meet [slo] ({_range(share, 100)})"
     goodput = _of(metrics, "goodput_requests_per_s", "requests/s that do")
-    return _line("goals", [met, goodput], ("slo_attainment", "goodput_requests_per_s"), metrics)
+    return _line("goals", [met, goodput])
 
 
 def _cost(metrics: Mapping[str, Metric]) -> Headline | None:
     """Cost of a million tokens, and energy of a token."""
     names = ("cost_per_million_tokens", "energy_j_per_token")
     costs = [metrics[name] for name in names if name in metrics]
-    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in costs], names, metrics)
+    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in costs])
 
 
 def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:
@@ -121,6 +114,6 @@ def _range(metric: Metric, factor: float = 1.0) -> str:
     return "no interval" if text == "-" else text
 
 
-def _line(name: str, parts: list[str], names: tuple[str, ...], metrics: Mapping[str, Metric]) -> Headline | None:
+def _line(name: str, parts: list[str]) -> Headline | None:
     text = "; ".join(filter(None, parts))
-    return Headline(name, text, tuple(one for one in names if one in metrics)) if text else None
+    return Headline(name, text) if text else None

@@ -135,18 +135,6 @@ def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[
     print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
 
 
-def print_budget(comparison: "Comparison") -> None:
-    """Print the error that remains for each quantity when parts of the runs are replayed; nothing without a budget."""
-    quantities = list(dict.fromkeys(row.quantity for row in comparison.budget))
-    left = {(row.quantity, row.played): _error(row.error) for row in comparison.budget}
-    rows = [
-        (", ".join(played) or "nothing: blind", *(left[name, played] for name in quantities))
-        for played in dict.fromkeys(row.played for row in comparison.budget)
-    ]
-    if rows:
-        print_table("error that is left", ("played back of the runs", *quantities), rows)
-
-
 def _error(error: "PredictionError | None") -> str:
     return "" if error is None else f"{error.value:+.1%}{_interval_of(error)}"
 

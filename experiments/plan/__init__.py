@@ -1,6 +1,6 @@
 """Which fleet to build: how many drafters and targets, at which depth, for a load, goals and prices.
 
-ask.py       from options to a question; goals.py, prices.py and places.py read their texts
+ask.py       from options to a question; goals.py and places.py read their texts
 question.py  the question, and a fleet of it as a scenario
 screen.py    every fleet by equations
 search.py    which fleets are simulated, and which one is chosen

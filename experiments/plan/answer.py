@@ -195,7 +195,7 @@ def rows_of(question: Question, choice: Chosen, screened: Iterable[Screened]) ->
 
 
 def _simulated(question: Question, choice: Chosen, entrant: Entrant, level: set[str]) -> PlannedFleet:
-    shape, miss = choice.shapes[entrant.title], entrant.worst_miss(question.goals)
+    shape, miss = entrant.shape, entrant.worst_miss(question.goals)
     cost, leader = entrant.mean("cost_per_million"), choice.leader
     if leader is not None and entrant.title == leader.title:
         standing = "chosen"

@@ -47,10 +47,6 @@ class Range(msgspec.Struct, frozen=True):
     high: float
     chance: float
 
-    def holds_by_chance(self, value: float, half: float = 0.0) -> bool:
-        """Whether a value, itself known to plus or minus `half` at 95 %, differs from this one by chance alone."""
-        return abs(value - self.value) <= math.hypot(self.chance * self.value, half)
-
 
 def error_of(profile: HardwareProfile) -> float:
     """By which share step times of a profile are taken to be off, at 95 %."""

@@ -1,6 +1,6 @@
 """What a fleet is to reach: `tpot_p99=40ms`, `tokens_per_s_per_user=40`, each a limit of one metric."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -35,10 +35,6 @@ class Goal(msgspec.Struct, frozen=True):
     def miss(self, value: float) -> float:
         """By which share a value misses the goal; negative where there is room left."""
         return miss(value, self.limit) if self.sense == "at most" else miss(self.limit, max(value, 1e-12))
-
-    def met(self, values: Mapping[str, float]) -> bool:
-        """Whether metrics' values meet it; what was not measured does not."""
-        return self.metric in values and self.miss(values[self.metric]) <= 0
 
 
 def parse_slo(texts: Iterable[str]) -> list[Goal]:

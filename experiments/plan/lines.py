@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from experiments.plan.answer import Reached, RuleOfThumb, rule_of
 from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.search import Chosen
 from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
 
@@ -22,7 +22,6 @@ def lines_of(
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
     unit = question.unit
-    shape = choice.shapes[leader.title]
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
     same = [one.title for one in choice.level]
@@ -44,9 +43,9 @@ def lines_of(
     return (
         f"fleet: {leader.title}: {what} ({counts}){told_apart}",
         f"gives: {'; '.join(gives)}",
-        f"limit: {_bottleneck(leader, shape)}{_rule_text(rule_of(question, shape))}",
+        f"limit: {_bottleneck(leader)}{_rule_text(rule_of(question, leader.shape))}",
         f"instead: {_rivals(question, choice, leader)}",
-        f"next: {quicker}{_one_more(question, choice, shape)}",
+        f"next: {quicker}{_one_more(question, choice, leader)}",
     )
 
 
@@ -54,7 +53,7 @@ def unmet_lines(question: Question, choice: Chosen, counts: str) -> tuple[str, .
     """Say that no fleet reaches the goals, and by how much the best of each kind misses them."""
     lines = [f"fleet: none of those looked at reaches the goals ({counts})"]
     for kind in (APART, COLOCATED, PLAIN):
-        own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
+        own = [one for one in choice.entrants.values() if one.shape.kind == kind]
         if own:
             best = min(own, key=lambda one: one.worst_miss(question.goals))
             miss = best.worst_miss(question.goals)
@@ -70,9 +69,9 @@ def _range(one: Range, factor: float = 1.0) -> str:
     return f"{one.value * factor:.4g} ({one.low * factor:.4g} .. {one.high * factor:.4g})"
 
 
-def _bottleneck(leader: Entrant, shape: FleetShape) -> str:
+def _bottleneck(leader: Entrant) -> str:
     """Which station has the least time left; where none is busy, the longest part of a round."""
-    if shape.kind != APART:
+    if leader.shape.kind != APART:
         return "the targets, which do all the work"
     drafter, target = leader.mean("load"), leader.mean("target_load")
     if max(drafter, target) >= BUSY:
@@ -95,10 +94,10 @@ def _rule_text(rule: RuleOfThumb | None) -> str:
 
 def _rivals(question: Question, choice: Chosen, leader: Entrant) -> str:
     """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
-    chosen, rivals = choice.shapes[leader.title], []
+    rivals = []
     for kind in (APART, COLOCATED, PLAIN):
-        own = [one for title, one in choice.entrants.items() if choice.shapes[title].kind == kind]
-        if own and chosen.kind != kind:
+        own = [one for one in choice.entrants.values() if one.shape.kind == kind]
+        if own and leader.shape.kind != kind:
             rivals.append(_rival(question, leader, kind, own))
     rivals += _elsewhere(question, choice, leader)
     if all(pair.colocated is None for pair in question.pairs):
@@ -120,9 +119,9 @@ def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entra
 def _elsewhere(question: Question, choice: Chosen, leader: Entrant) -> list[str]:
     """The same of the chosen kind on the other devices, the best few of them."""
     families: dict[Family, list[Entrant]] = {}
-    for title, one in choice.entrants.items():
-        families.setdefault(choice.shapes[title].family, []).append(one)
-    chosen = choice.shapes[leader.title].family
+    for one in choice.entrants.values():
+        families.setdefault(one.shape.family, []).append(one)
+    chosen = leader.shape.family
     others = [(family, own) for family, own in families.items() if family[0] == chosen[0] and family != chosen]
     ranked = sorted(others, key=lambda other: _standing(question, other[1]))
     rivals = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
@@ -143,12 +142,12 @@ def _places(family: Family) -> str:
     return f"on {target_place}" if draft_place is UNSET else f"{draft_place} for {target_place}"
 
 
-def _one_more(question: Question, choice: Chosen, shape: FleetShape) -> str:
+def _one_more(question: Question, choice: Chosen, leader: Entrant) -> str:
     """What one target more gives, where that was simulated."""
-    more = msgspec.structs.replace(shape, targets=shape.targets + 1)
-    if more not in choice.shapes.values():
+    more = msgspec.structs.replace(leader.shape, targets=leader.shape.targets + 1)
+    larger = choice.entrants.get(more.title)
+    if larger is None:
         return ""
     what, name = ("time for a token", "tpot_s") if question.arrivals_per_s else ("tokens/s", "throughput")
-    ours, theirs = (choice.entrants[one.title] for one in (shape, more))
-    change, cost = (theirs.mean(metric) / ours.mean(metric) - 1 for metric in (name, "cost_per_million"))
+    change, cost = (larger.mean(metric) / leader.mean(metric) - 1 for metric in (name, "cost_per_million"))
     return f"; one target more: {change:+.1%} {what} at {cost:+.1%} cost for a token"

@@ -39,7 +39,7 @@ def make_plan(
 
     choice = search(question, screened, tries)
     leader = choice.leader
-    shape = None if leader is None else choice.shapes[leader.title]
+    shape = None if leader is None else leader.shape
     profile = (question.pairs[0] if shape is None else question.pair(shape)).base.profile
     assert isinstance(profile, HardwareProfile)
     error = error_of(profile) if step_error is None else step_error

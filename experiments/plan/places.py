@@ -1,17 +1,25 @@
-"""Where models may run: the places of a plan's targets and drafters, and each pair of them as a candidate."""
+"""Where models may run, and what an hour of each device costs: each pair of places is a candidate.
+
+Prices are in any currency, in watts, or in devices.
+"""
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import UNSET
 
-from experiments.plan.prices import ROLES, Devices, Prices, parse_costs
 from experiments.plan.question import Place, PlannedPair
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import estimated_profile, placed_of
+from fleet.scenario.changes import parts_of
+from fleet.scenario.cost import Cost
 from fleet.scenario.scenario import Scenario, SharedDevice
 
+ROLES = ("target", "drafter")
+
+Devices = tuple[str, int]
+"""What a role runs on: the name of the device, empty if unknown, and how many of them share its model."""
 NAMELESS: Devices = ("", 1)  # what a scenario's profile runs on
 OWN = "own"  # name of the device on which a co-located pair runs
 
@@ -84,7 +92,7 @@ def pairs_of(
     return tuple(pairs)
 
 
-def _prices(base: Scenario, costs: Sequence[str], devices: Sequence[tuple[Devices, Devices]]) -> list[Prices]:
+def _prices(base: Scenario, costs: Sequence[str], devices: Sequence[tuple[Devices, Devices]]) -> list[Cost]:
     """Return what an hour of each pair's devices costs: as the question says, else by the scenario's `[cost]`."""
     own_cost = base.cost
     if costs or own_cost is None or not own_cost.has_prices:
@@ -114,3 +122,52 @@ def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
         verifiers=replace(base.verifiers, count=1, device=OWN),
         link=None,
     )
+
+
+def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) -> list[Cost]:
+    """Read `a100-80gb=1.8,rtx-4090=0.4`, or by role: `target=1.8,drafter=0.4`; each for an hour of one device.
+
+    In watts, `a100-80gb=400W,rtx-4090=450W`, an hour costs as many Wh, and all prices are in watts, or none.
+    `pairs`: what the target and the drafter of each candidate run on; returned are the prices of each. Without texts
+    every device costs one device-hour. Raises InputError for names that no device of the question has, and where one of
+    them has no price.
+    """
+    names = {role: list(dict.fromkeys(pair[place][0] for pair in pairs)) for place, role in enumerate(ROLES)}
+    prices, unit = _read(texts, [*ROLES, *dict.fromkeys(name for own in names.values() for name in own if name)])
+    if not prices:
+        return [Cost(float(target), float(drafter), "device-hours") for (_, target), (_, drafter) in pairs]
+    for role, own in names.items():
+        missing = [name or role for name in own if role not in prices and name not in prices]
+        if missing:
+            add = ",".join(f"{name}=COST" for name in missing)
+            raise InputError(f"--cost: the {role} has no price; add {add}, the cost of an hour")
+
+    def price(role: str, devices: Devices) -> float:
+        name, count = devices
+        return count * prices.get(role, prices.get(name, 0.0))
+
+    prices = [Cost(price("target", target), price("drafter", drafter), unit) for target, drafter in pairs]
+    if not all(one.target_per_hour or one.drafter_per_hour for one in prices):
+        raise InputError("--cost: every price is 0, and then every fleet costs the same; give one above 0")
+    return prices
+
+
+def _read(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Return prices by known name, and their unit; InputError for what is none."""
+    prices: dict[str, float] = {}
+    in_watts: set[bool] = set()
+    for text in (part for whole in texts for part in parts_of(whole)):
+        name, separator, value = (part.strip() for part in text.partition("="))
+        in_watts.add(value.endswith("W"))
+        try:
+            price = float(value.removesuffix("W")) if separator else -1.0
+        except ValueError:
+            price = -1.0
+        if not 0 <= price < 1e9:
+            raise InputError(f"--cost {text}: write DEVICE=COST, the cost of an hour, for example {allowed[-1]}=1.8")
+        if name not in allowed:
+            raise InputError(f"--cost {text}: no device here is called {name!r}; allowed: {', '.join(allowed)}")
+        prices[name] = price
+    if len(in_watts) > 1:
+        raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
+    return prices, "Wh" if in_watts == {True} else "cost"

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from experiments.plan.goals import Goal
-from experiments.plan.prices import Prices
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Gamma, Poisson
+from fleet.scenario.cost import Cost
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario, Workload
 from fleet.times.profile import HardwareProfile
@@ -86,7 +86,7 @@ class PlannedPair(msgspec.Struct, frozen=True):
 
     base: Scenario
     colocated: Scenario | None
-    prices: Prices
+    prices: Cost
     target_place: Place = UNSET
     draft_place: Place = UNSET
     beside: Place = UNSET

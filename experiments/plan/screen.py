@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from experiments.plan.prices import per_million_tokens
 from experiments.plan.question import (
     APART,
     COLOCATED,
@@ -25,6 +24,7 @@ from experiments.plan.question import (
     with_levers,
 )
 from fleet.policies.group import One
+from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths

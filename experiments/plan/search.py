@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.screen import Screened
 from experiments.plan.trials import CLEARLY, Entrant, Trial, Tries, entrants_of, leader_of, unsettled
 
@@ -43,7 +43,6 @@ class Chosen(msgspec.Struct, frozen=True):
     """
 
     entrants: dict[str, Entrant]
-    shapes: dict[str, FleetShape]
     leader: Entrant | None
     level: tuple[Entrant, ...]
     perhaps: tuple[Entrant, ...]
@@ -118,13 +117,12 @@ class Contest:
 
     def choice(self) -> Chosen:
         """What the trials say by now."""
-        entrants, best = self.entrants(), self.leader()
+        best = self.leader()
         near: list[Entrant] = []
         if best is not None:
             near = unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
         return Chosen(
-            entrants,
-            {title: self.estimates[title].shape for title in entrants},
+            self.entrants(),
             best,
             level=tuple(one for one in near if one.worst_miss(self.goals) <= 0),
             perhaps=tuple(one for one in near if one.worst_miss(self.goals) > 0 and len(one.trials) >= SEEDS[0]),

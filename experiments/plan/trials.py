@@ -84,6 +84,11 @@ class Entrant(msgspec.Struct, frozen=True):
     cost_per_hour: float
     trials: tuple[Trial, ...]
 
+    @property
+    def shape(self) -> FleetShape:
+        """The fleet."""
+        return self.trials[0].shape
+
     def values(self, metric: str) -> list[float]:
         """The values of a metric, seed by seed."""
         return [trial.values[metric] for trial in self.trials if metric in trial.values]

@@ -1,4 +1,4 @@
-"""One self-contained page of a plan, sweep, run or demo, to send around: it loads nothing and works offline.
+"""One self-contained page of a plan, sweep or run, to send around: it loads nothing and works offline.
 
 make.py    which kind of results a path holds
 pages.py   a page for each kind

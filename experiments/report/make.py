@@ -2,14 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from experiments.compare.compare import Comparison
 from experiments.plan.answer import Plan
 from experiments.report.page import ReportPage, html_of
-from experiments.report.pages import demo_page, plan_page, run_page, sweep_page
+from experiments.report.pages import plan_page, run_page, sweep_page
 from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
 from experiments.sweep.table import read_sweep
 from fleet.errors import InputError
@@ -18,24 +17,20 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json
 from fleet.records.run import read_run
 from fleet.scenario.scenario import Scenario
-from fleet.times.profile import read_profile
 
-PLAN, COMPARISON, PROFILE = "plan.json", "comparison.json", "profile.json"
-NUMBERS = ("value", "low", "high", "absolute", "error", "sim_interval", "engine_interval")
-PARTS = ("rows", "budget", "metrics", "goals")  # of a plan and a comparison, where such numbers are
-T = TypeVar("T")
-ALLOWED = (
-    "allowed: a run (Parquet), the folder of a sweep (sweep.csv), of a plan (plan.json) or of a demo (comparison.json)"
-)
+PLAN = "plan.json"
+NUMBERS = ("value", "low", "high")
+PARTS = ("metrics", "goals")  # of a plan, where such numbers are
+ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.csv) or of a plan (plan.json)"
 
 
 def report(results: str | Path, out: str | Path | None = None) -> str:
     """Return one self-contained HTML page of results, and write it to `out` if given.
 
-    `results`: a run (Parquet), the folder of a sweep, of a plan or of a demo, or a plan (JSON). The page shows the
-    answer first, figures, tables to sort, the resolved scenario, and where every number comes from. It
-    loads nothing and sends nothing, and is the same for the same results. Raises InputError for anything else, and
-    OutputError where it cannot be written.
+    `results`: a run (Parquet), the folder of a sweep or of a plan, or a plan (JSON). The page shows the answer first,
+    figures, tables to sort, the resolved scenario, and where every number comes from. It loads nothing and sends
+    nothing, and is the same for the same results. Raises InputError for anything else, and OutputError where it cannot
+    be written.
 
     >>> import specfleet, tempfile, pathlib
     >>> run = pathlib.Path(tempfile.mkdtemp()) / "run.parquet"
@@ -54,15 +49,13 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
 def page_of(path: Path) -> ReportPage:
     """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
     if is_file(path):
-        return plan_page(_made(path, Plan)) if path.suffix == ".json" else run_page(read_run(path))
+        return plan_page(_read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
     if not path.is_dir():
         raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
     if is_file(path / PLAN):
         return page_of(path / PLAN)
     if is_file(path / TABLE):
         return _of_sweep(path)
-    if is_file(path / COMPARISON):
-        return _of_demo(path)
     raise InputError(f"{path}: holds no results; {ALLOWED}")
 
 
@@ -72,23 +65,15 @@ def _of_sweep(folder: Path) -> ReportPage:
     return sweep_page(folder.resolve().name, read_sweep(folder), kept_cells(folder), scenario)
 
 
-def _of_demo(folder: Path) -> ReportPage:
-    comparison = _made(folder / COMPARISON, Comparison)
-    runs = (folder / "records").glob("*.sim.parquet")
-    largest = max(runs, key=lambda file: (file.stat().st_size, file.name), default=None)
-    header = read_run(largest).header if largest is not None else None
-    return demo_page(comparison, read_profile(PROFILE, folder), header)
-
-
-def _made(path: Path, kind: type[T]) -> T:
-    """Read what a program wrote as JSON, where numbers that do not exist are null; InputError where it is not that."""
+def _read_plan(path: Path) -> Plan:
+    """Read a plan, where numbers that do not exist are null; InputError for anything else."""
     content = read_json(path)
     try:
         if isinstance(content, dict):
             content |= {part: _with_nan(content[part]) for part in PARTS if part in content}
-        return msgspec.convert(content, kind)
+        return msgspec.convert(content, Plan)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(f"{path}: not a {kind.__name__.lower()} ({error}); {ALLOWED}") from error
+        raise InputError(f"{path}: not a plan ({error}); {ALLOWED}") from error
 
 
 def _with_nan(value: Any, key: str = "") -> Any:

@@ -1,23 +1,18 @@
-"""The pages of a plan, a run, a sweep and a demo: the answer, its figures, its tables."""
+"""The pages of a plan, a run and a sweep: the answer, its figures, its tables."""
 
 import math
 from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments.compare.compare import Comparison
-from experiments.compare.summary import summary_of
 from experiments.console.headline import headline
-from experiments.console.printing import case_text
-from experiments.draw import MARKS, Drawn, plan_of
+from experiments.draw import Drawn, plan_of
 from experiments.plan.answer import Plan
 from experiments.report.page import ReportPage, SortableTable, grid
 from experiments.report.tables import (
     facts_grid,
-    fleet_grid,
     known_as,
     metrics_grid,
-    profile_grid,
     run_grid,
     scenario_grids,
     warned,
@@ -25,13 +20,12 @@ from experiments.report.tables import (
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
 from experiments.sweep.table import ANALYTIC, SweepPlot, in_numbers, keys_of, text_of
-from figures import throughput, timeline
+from figures import timeline
 from figures.timeline import lanes, steps_of
 from fleet.records.metrics.measure import assess, measure_targets
-from fleet.records.run import Run, RunHeader
+from fleet.records.run import Run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
 
 MAX_LANES = 24
 MAX_TARGETS = 500
@@ -41,7 +35,6 @@ UNITS = {
 }  # fmt: skip
 DRAWN = ("throughput", "tpot_p99_s", "load")  # a figure each of a sweep, along its first key
 TABLED = ("throughput", "tpot_p50_s", "tpot_p99_s", "ttft_p99_s", "wait_p99_s", "load", "mean_acceptance_length")
-JUDGED = ("throughput", "rounds_per_s")  # of a demo
 
 
 def plan_page(plan: Plan) -> ReportPage:
@@ -166,15 +159,12 @@ def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scen
 
 
 def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> tuple[Drawn, ...]:
-    """Draw speed against throughput, and metrics along the first key; other keys than two stay at the best cell's."""
-    figures = []
-    if {"tpot_p99_s", "throughput"} <= set(wide) and not wide[["tpot_p99_s", "throughput"]].dropna().empty:
-        figures.append(sweep_figure(table, SweepPlot(kind="pareto")))
+    """Draw metrics along the first key; other keys than two stay at the best cell's."""
     best = (
         wide.loc[wide.throughput.idxmax()] if "throughput" in wide and wide.throughput.notna().any() else wide.iloc[0]
     )
     where = {key: text_of(best[key]) for key in keys[2:]}
-    return (*figures, *(sweep_figure(table, SweepPlot(y=name, where=where)) for name in DRAWN if name in wide))
+    return tuple(sweep_figure(table, SweepPlot(y=name, where=where)) for name in DRAWN if name in wide)
 
 
 def _best_cells(
@@ -217,63 +207,3 @@ def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], lab
     ]  # fmt: skip
     headings = (*keys, *(f"{metric}, {unit}" for metric, unit in zip(shown, units, strict=True)), "label")
     return grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
-
-
-def demo_page(comparison: Comparison, profile: HardwareProfile, header: RunHeader | None) -> ReportPage:
-    """Return the page of a demo; `header`: from one of its runs, for the scenario."""
-    means = [f"{name} {comparison.mape[name]:.1%}" for name in JUDGED if name in comparison.mape]
-    answer = [("blind", f"mean error of the prediction: {', '.join(means)}")]
-    for quantity in JUDGED:
-        summary = summary_of([row for row in comparison.rows if row.quantity == quantity])
-        answer += [(quantity, line) for line in summary.lines()] if summary is not None else []
-    grids = [_compared(comparison)]
-    if header is not None:
-        grids.append(fleet_grid(header.fleet, "Of one of its runs; others differ by their targets and N."))
-    predicting = {"profile": f"{profile.name}, digest {profile.digest()}"}
-    predicting |= {"profile that predicted": comparison.profile_digest, **profile.provenance}
-    sources = (
-        "Engine: measured, runs on this host. Simulation: from a profile that was calibrated on the same host before "
-        "the runs, on other prompts; its step times are fitted."
-    )
-    grids += [profile_grid(profile), facts_grid(predicting)]
-    return ReportPage(
-        "Simulation against engine", "a demo", tuple(answer), sources, _against_N(comparison), tuple(grids)
-    )
-
-
-def _against_N(comparison: Comparison) -> tuple[Drawn, ...]:
-    """Draw throughput of both worlds against N."""
-    points = []
-    for row in comparison.rows:
-        N = row.case.get("N")
-        if row.quantity != throughput.SYSTEM or not isinstance(N, int):
-            continue
-        runs = row.runs or (row.engine,)
-        for source, ends in (("sim", (row.sim, *row.sim_interval)), ("engine", (row.engine, min(runs), max(runs)))):
-            point = {"case": str(row.case.get("targets", "")), "source": source, "N": N}
-            for quantity, share in ((throughput.SYSTEM, 1), (throughput.TARGET, N)):
-                names = (quantity, f"{quantity}_low", f"{quantity}_high")
-                point |= {name: end / share for name, end in zip(names, ends, strict=True)}
-            points.append(point)
-    if not points:
-        return ()
-    table = pd.DataFrame(points)
-    marks = pd.DataFrame([{"case": case} | dict.fromkeys(MARKS, math.nan) for case in dict.fromkeys(table.case)])
-    caption = "Engine: measured, the median of its runs and the least and largest. Simulated before the runs."
-    return ((throughput.draw(table, marks), caption),)
-
-
-def _compared(comparison: Comparison) -> SortableTable:
-    rows = [
-        (
-            row.quantity, case_text(row.case), row.sim, "simulated", row.engine, "measured", 100 * row.error,
-            None if row.mechanism is None else 100 * row.mechanism.value,
-            None if row.host is None else 100 * row.host.absolute,
-        )
-        for row in comparison.rows
-    ]  # fmt: skip
-    headings = (
-        "quantity", "case", "simulation", "label", "engine", "label", "error, %", "mechanism, %", "host, %",
-    )  # fmt: skip
-    note = "Mechanism: the error with the run's steps and acceptance played back. Host: runs against each other."
-    return grid("Every quantity", headings, rows, note)

@@ -8,12 +8,12 @@ from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.measured import batch_fig5b_engine, dsde_table2, starsd_table1_engine
-from experiments.reproduce.rows import Inputs, ReproducedRows
+from experiments.reproduce.rows import Inputs, Reproduction
 from experiments.reproduce.specdecode_measured import specdecode_fig1
 from experiments.reproduce.specdecode_simulated import specdecode_fig10
 from experiments.reproduce.starsd import starsd_fig4, starsd_fig6, starsd_table1, starsd_table1_blind, starsd_table2
 
-REPRODUCTIONS: dict[str, Callable[[Inputs], ReproducedRows]] = {
+REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "starsd-table1": starsd_table1,
     "starsd-table1-blind": starsd_table1_blind,
     "starsd-table1-engine": starsd_table1_engine,

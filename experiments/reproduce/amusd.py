@@ -29,12 +29,11 @@ from calibrate.readers.amusd_clocks import (
     own_steps,
     token_s,
 )
-from experiments.reproduce.rows import PAPER, Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, line, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
 from fleet.records.metrics.measure import combine, measure
-from fleet.records.metrics.tables import commits_of
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
@@ -56,7 +55,6 @@ VERIFY_MS = 25.0  # section IV-A: a verification takes about 25 ms
 ACCEPTED_SYNCHRONOUS, ACCEPTED_ASYNCHRONOUS = 5.35, 2.75
 DEPTH = 5  # not in the paper: the default of the authors' program, and what their run files show
 TOKENS = 20_000  # of the one request that is simulated
-DRAWN = 600  # tokens of figure 4
 SEEDS = 20  # replications over the places that were not observed
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}  # as the authors' program does it
 
@@ -108,7 +106,7 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
     return float(brentq(surplus_s, 0.0, 1.0))
 
 
-def amusd_table1(_inputs: Inputs) -> ReproducedRows:
+def amusd_table1(_inputs: Inputs) -> Reproduction:
     """Table I: acceptance fitted to the synchronous row of each dataset, the asynchronous one predicted from it."""
     rows: list[PaperRow] = []
     for dataset, (plain_ms, synchronous_ms, asynchronous_ms) in TABLE_1_MS.items():
@@ -133,27 +131,13 @@ def amusd_table1(_inputs: Inputs) -> ReproducedRows:
         "a draft takes 10 ms (section IV-A); a verification takes as long as a token of the autoregressive row",
         "every token is accepted with one probability, the same all through a dataset; start-up is left out",
     ]
-    strategies = {"greedy": 0, "sd": 1, "amusd": 2}
-    ours = {(str(one.case["dataset"]), one.quantity): one.ours or 0.0 for one in rows}
-    lines = [
-        Curve("", f"{name}{of}", tuple(TABLE_1_MS), tuple(
-            ours[dataset, f"token time of {name}, ms"] if not of else printed[place]
-            for dataset, printed in TABLE_1_MS.items()
-        ))
-        for name, place in strategies.items()
-        for of in ("", PAPER)
-    ]  # fmt: skip
-    picture = PaperFigure("grouped", "", "mean token time, ms", tuple(lines), "Diamonds: the paper's numbers")
-    return ReproducedRows("amusd-table1", rows, assumed, picture=picture)
+    return Reproduction("amusd-table1", rows, assumed)
 
 
-def amusd_fig4(_inputs: Inputs) -> ReproducedRows:
+def amusd_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
     beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
     rows = [row("acceptance", {}, "fitted", None, beta)]
-    token = StepTime(base_s=VERIFY_MS / 1000)
-    plain = profile_of("amusd-fig4", "section IV-A", DRAFT_MS / 1000, VERIFY_MS / 1000, decode=token)
-    lines = [progress_of(decode(plain, None, DRAWN), "greedy")]
     verify_by_table_ms = TABLE_1_MS["RefactorChat"][0]
     for name, draft_ms, verify_ms in (("section IV-A", DRAFT_MS, VERIFY_MS), ("table I", DRAFT_MS, verify_by_table_ms)):
         profile = profile_of("amusd-fig4", name, draft_ms / 1000, verify_ms / 1000, catch_up_s=draft_ms / 1000)
@@ -165,8 +149,6 @@ def amusd_fig4(_inputs: Inputs) -> ReproducedRows:
             run = decode(profile, Geometric(beta), TOKENS, asynchronous)
             accepted = accepted_of(measure(run))
             name_of = "amusd" if asynchronous else "sd"
-            if name == "section IV-A":
-                lines.append(progress_of(run, name_of))
             once = paper if name == "section IV-A" else None  # the figure has one number for each strategy
             rows.append(row("accepted a verification", case | {"strategy": name_of}, kind, once, accepted))
     assumed = [
@@ -174,27 +156,7 @@ def amusd_fig4(_inputs: Inputs) -> ReproducedRows:
         "accepted counts the target's own token, as the authors do",
         "the times of section IV-A are held against the figure; those of table I stand beside them and do not count",
     ]
-    ended_s = min(float(one.x[-1]) for one in lines)
-    lines = [line(one.panel, one.name, *zip(*_until(one, ended_s), strict=True)) for one in lines]
-    note = (
-        f"until the first has {DRAWN} tokens, times from section IV-A, a token of greedy decoding as long as a "
-        "verification; the paper prints no numbers of its curves"
-    )
-    picture = PaperFigure("curves", "time, s", "tokens", tuple(lines), note)
-    return ReproducedRows("amusd-fig4", rows, assumed, picture=picture)
-
-
-def _until(one: Curve, ended_s: float) -> list[tuple[float, float]]:
-    """Return the points of a line until then."""
-    return [(float(x), y) for x, y in zip(one.x, one.y, strict=True) if float(x) <= ended_s]
-
-
-def progress_of(run: Run, name: str) -> Curve:
-    """Return how many tokens were there at which time, a point a verification."""
-    commits = commits_of(run.columns())
-    tokens = np.cumsum(commits.committed)
-    shown = tokens <= DRAWN
-    return line("", name, commits.time_s[shown], tokens[shown])
+    return Reproduction("amusd-fig4", rows, assumed)
 
 
 def accepted_of(metrics: dict[str, Metric]) -> float:
@@ -202,7 +164,7 @@ def accepted_of(metrics: dict[str, Metric]) -> float:
     return metrics["mean_acceptance_length"].value
 
 
-def amusd_a100(inputs: Inputs) -> ReproducedRows:
+def amusd_a100(inputs: Inputs) -> Reproduction:
     """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts.
 
     Raises InputError without `--trace FILE`.
@@ -234,7 +196,7 @@ def amusd_a100(inputs: Inputs) -> ReproducedRows:
         ),
         f"energy is that of {GPUS} GPUs; powers: idle and verifying from greedy, drafting from sd; start-up is idle",
     ]
-    return ReproducedRows("amusd-a100", rows, assumed)
+    return Reproduction("amusd-a100", rows, assumed)
 
 
 def _sample_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:

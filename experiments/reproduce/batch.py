@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, claim, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, claim, row
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.tables import verifications_of
 
@@ -53,7 +53,7 @@ NOT_NEGATIVE = (
 )
 
 
-def batch_table2(_inputs: Inputs) -> ReproducedRows:
+def batch_table2(_inputs: Inputs) -> Reproduction:
     """Table 2: EqSpec's round is fitted, ExSpec's throughput and overhead are predicted.
 
     The batch size was chosen by the tokens a verification of both rows, so neither's verifications count. Shares of
@@ -83,10 +83,10 @@ def batch_table2(_inputs: Inputs) -> ReproducedRows:
         ]
     slots = model.measured({"policy": "slots", "size": model.TABLE_2_BATCH})
     rows.append(row("throughput, tokens/s", {"method": "slot-addressed"}, "predicted", None, slots["throughput"].value))
-    return ReproducedRows("batch-table2", rows, ASSUMED)
+    return Reproduction("batch-table2", rows, ASSUMED)
 
 
-def batch_fig5a(_inputs: Inputs) -> ReproducedRows:
+def batch_fig5a(_inputs: Inputs) -> Reproduction:
     """Figure 5a: throughput over that of the same method at batch size 1; the text names a few values."""
     rows: list[PaperRow] = []
     sizes = (1, 2, 4, 8, 16, 32)
@@ -111,10 +111,10 @@ def batch_fig5a(_inputs: Inputs) -> ReproducedRows:
         "the figure prints no numbers; 3 at B = 8 is the abstract's upper figure over three model pairs",
         "the slot-addressed rule and the rollback baseline are not in the paper",
     ]
-    return ReproducedRows("batch-fig5a", rows, [*ASSUMED, *notes])
+    return Reproduction("batch-fig5a", rows, [*ASSUMED, *notes])
 
 
-def batch_fig5b(_inputs: Inputs) -> ReproducedRows:
+def batch_fig5b(_inputs: Inputs) -> Reproduction:
     """Figure 5b: EqSpec's overhead share by batch size; the paper's own figures differ between places."""
     at_one_ms, a_row_ms = model.overhead_ms()
     rows = [
@@ -138,10 +138,10 @@ def batch_fig5b(_inputs: Inputs) -> ReproducedRows:
         "the sources contradict each other: 39.4 % at 8 and 46.7 % at 16, but 38 to 40 % at 32",
         "overhead is taken to be linear in the rows: one copy of each row's cache",
     ]
-    return ReproducedRows("batch-fig5b", rows, [*ASSUMED, *notes])
+    return Reproduction("batch-fig5b", rows, [*ASSUMED, *notes])
 
 
-def batch_fig5c(_inputs: Inputs) -> ReproducedRows:
+def batch_fig5c(_inputs: Inputs) -> Reproduction:
     """Figure 5c: share of rounds without realignment, for captions of random and of equal length (Multi30k)."""
     rows: list[PaperRow] = []
     lengths = {"random": {"low": 8, "high": 24}, "equal": {"low": 16, "high": 16}}
@@ -163,10 +163,10 @@ def batch_fig5c(_inputs: Inputs) -> ReproducedRows:
         "the paper finds high rates for equal lengths: here rows drift apart by what they accept",
         "acceptance on Multi30k is not printed: Spec-Bench's; two rows stay a group if they accept equally many",
     ]
-    return ReproducedRows("batch-fig5c", rows, [*ASSUMED, *notes])
+    return Reproduction("batch-fig5c", rows, [*ASSUMED, *notes])
 
 
-def batch_table3(_inputs: Inputs) -> ReproducedRows:
+def batch_table3(_inputs: Inputs) -> Reproduction:
     """Table 3: what ExSpec gains in throughput and loses in tail latency, as ratios over EqSpec."""
     rows: list[PaperRow] = []
     alone = 0.0
@@ -205,7 +205,7 @@ def batch_table3(_inputs: Inputs) -> ReproducedRows:
         "EqSpec replaces finished rows at the next realignment",
         "an ExSpec verification is slower by its scattered cache, a part for each further row, as table 2 has it at 4",
     ]
-    return ReproducedRows("batch-table3", rows, [*ASSUMED[:2], *ASSUMED[3:], *notes])
+    return Reproduction("batch-table3", rows, [*ASSUMED[:2], *ASSUMED[3:], *notes])
 
 
 def served(rule: dict[str, Any], most_prompt_tokens: int = model.MOST_PROMPT_TOKENS) -> tuple[float, ...]:

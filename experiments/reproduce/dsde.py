@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
 from fleet.acceptance.models import committed_closed_form
 from fleet.acceptance.signals import Regional, synthetic
 from fleet.records.metrics.measure import combine, measure
@@ -157,7 +157,7 @@ def fitted_rows(temperature: float, models: dict[str, Regional]) -> list[PaperRo
     return rows
 
 
-def dsde_table3(_inputs: Inputs) -> ReproducedRows:
+def dsde_table3(_inputs: Inputs) -> Reproduction:
     """Table III: latencies over static-opt, mean of the two tasks that have an acceptance in table I."""
     rows = [row("time of a draft token over that of a verification", {}, "fitted", None, step_ratio())]
     for temperature, (_, static_s, dynamic_s, adaedl_s) in TABLE_3.items():
@@ -181,10 +181,10 @@ def dsde_table3(_inputs: Inputs) -> ReproducedRows:
         "table III averages eight datasets; only two of them have printed block efficiencies, and stand for all",
         "acceptance at temperature 1 is taken to be that of temperature 0; table II's weaker correlations are used",
     ]
-    return ReproducedRows("dsde-table3", rows, [*ASSUMED, *notes])
+    return Reproduction("dsde-table3", rows, [*ASSUMED, *notes])
 
 
-def dsde_fig9(_inputs: Inputs) -> ReproducedRows:
+def dsde_fig9(_inputs: Inputs) -> Reproduction:
     """Figure 9: scaling from batch 1 to 64; the cost of a row from the uncapped number, the capped one predicted."""
     rows: list[PaperRow] = []
     uncapped = DYNAMIC | {"cap": False}
@@ -209,7 +209,7 @@ def dsde_fig9(_inputs: Inputs) -> ReproducedRows:
         "CNN/DM's acceptance is not printed: that of dialogue stands for it",
         "the target verifies rows of any length without padding; drafting goes on to the longest",
     ]
-    return ReproducedRows("dsde-fig9", rows, [*ASSUMED, *notes])
+    return Reproduction("dsde-fig9", rows, [*ASSUMED, *notes])
 
 
 # Table IV: latency of Gemma over that of Llama, in per cent: static-opt, AdaEDL, dynamic.
@@ -273,7 +273,7 @@ def confident_entropy(model: Regional, growth: float, high: float) -> float:
     return float(np.exp(brentq(surplus, least, most, xtol=0.05)))
 
 
-def dsde_table4(_inputs: Inputs) -> ReproducedRows:
+def dsde_table4(_inputs: Inputs) -> Reproduction:
     """Table IV: how much each rule loses where drafter and target disagree.
 
     A dataset's acceptance is set by static-opt's growth, the drafter's entropy by AdaEDL's on one dataset, and the
@@ -287,11 +287,10 @@ def dsde_table4(_inputs: Inputs) -> ReproducedRows:
     papers = {dataset: np.array(increments) / 100 for dataset, increments in TABLE_4.items()}
     models = {dataset: signals(low_acceptance(float(paper[0])), 0.0) for dataset, paper in papers.items()}
     entropy = confident_entropy(models[CONFIDENT], float(papers[CONFIDENT][1]), high_of["AdaEDL"])
+    case = {"models": "Gemma"}
     rows = [
-        row(
-            "time of a draft token over that of a verification", {"models": "Gemma"}, "input", None, times[1] / times[0]
-        ),
-        row("median entropy of the drafter, nats", {"models": "Gemma"}, "fitted", None, entropy),
+        row("time of a draft token over that of a verification", case, "input", None, times[1] / times[0]),
+        row("median entropy of the drafter, nats", case, "fitted", None, entropy),
     ]
     best = {dataset: static_opt(model, times) for dataset, model in models.items()}
     rows.append(row("static-opt length", {"regime": "low"}, "predicted", LOW_STATIC_OPT,
@@ -328,4 +327,4 @@ def dsde_table4(_inputs: Inputs) -> ReproducedRows:
             "about as long on all, because one entropy stands for all; neither entropies nor lengths are printed"
         ),
     ]
-    return ReproducedRows("dsde-table4", rows, [*ASSUMED, *notes])
+    return Reproduction("dsde-table4", rows, [*ASSUMED, *notes])

@@ -15,7 +15,7 @@ import numpy as np
 from calibrate.operators import Operators, estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, ReproducedRows, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, roofline_of
 from fleet.hardware.profile import estimated_profile, placed_of
@@ -34,22 +34,17 @@ def vidur_files(folder: str | None) -> dict[str, Path]:
 
 def vidur(folder: str | None) -> tuple[dict[str, list[PaperRow]], list[str]]:
     """Return the rows of each file that is there, and what to say of those that are not."""
-    found, rows = vidur_files(folder), {}
+    found, rows = vidur_files(folder), dict[str, list[PaperRow]]()
     if folder is not None and not Path(folder).is_dir():
         raise InputError(f"--data {folder}: no folder; it holds {', '.join(VIDUR.values())}, or some of them")
     for device, file in found.items():
         other = next(name for name in VIDUR if name != device)
-        rows[f"Vidur, operators of Llama-2-7B on {device}"] = [
-            row(
-                "operators of a layer, ms",
-                {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens},
-                "estimated",
-                1000 * sum(one.times_s.values()),
-                1000 * ours_s,
-            )
-            for one, ours_s in _crosswise(device, read_operators(file))
-            if one.tokens in SHOWN_TOKENS
-        ]
+        own = rows.setdefault(f"Vidur, operators of Llama-2-7B on {device}", [])
+        for one, ours_s in _crosswise(device, read_operators(file)):
+            if one.tokens in SHOWN_TOKENS:
+                case = {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens}
+                paper_s = sum(one.times_s.values())
+                own.append(row("operators of a layer, ms", case, "estimated", 1000 * paper_s, 1000 * ours_s))
     where = f"not in {folder}" if folder else "give --data FOLDER"
     return rows, [
         f"no measurements of Vidur for {device} ({name}: {where})"
@@ -125,7 +120,7 @@ ASSUMED = [
 ]
 
 
-def estimates(inputs: Inputs) -> ReproducedRows:
+def estimates(inputs: Inputs) -> Reproduction:
     """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD; `--data` has Vidur's files."""
     of_vidur, missing = vidur(inputs.data)
     by_source = {
@@ -141,7 +136,7 @@ def estimates(inputs: Inputs) -> ReproducedRows:
     rows = [one for part in by_source.values() for one in part]
     assumed = [*missing, *(whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
     parts = {source: score_of(part) for source, part in by_source.items()}
-    return ReproducedRows("estimates", rows, assumed, parts=parts)
+    return Reproduction("estimates", rows, assumed, parts=parts)
 
 
 def _constants() -> list[PaperRow]:
@@ -153,28 +148,19 @@ def _constants() -> list[PaperRow]:
         """A batch of rows that feed one token each, or one row where there is no context."""
         return target.mean_s(1, context, fed, fed - 1) - target.base_s
 
+    fixed_s, fed_s, cached_s = TARGET_S
+    token_s, context_s = (ours_s(256) - ours_s(1)) / 255, (ours_s(64, 1000) - ours_s(64)) / 64_000
+    drafting = "draft of 3 by EAGLE-3, fixed, ms"
     rows = [
-        row("verification, fixed, ms", case, "estimated", 1000 * TARGET_S[0], 1000 * ours_s(1)),
-        row(
-            "verification, a token fed (1 to 256), us", case, "estimated",
-            1e6 * TARGET_S[1], 1e6 * (ours_s(256) - ours_s(1)) / 255,
-        ),
-        row(
-            "verification, a token in the cache, ns", case, "estimated", 1e9 * TARGET_S[2],
-            1e9 * (ours_s(64, 1000) - ours_s(64)) / 64_000,
-        ),
-        row(
-            "draft of 3 by EAGLE-3, fixed, ms", case | {"engine": "eager"}, "fitted",
-            1000 * EAGLE_S[0], 1000 * _eagle_s(),
-        ),
-        row(
-            "draft of 3 by EAGLE-3, fixed, ms", case | {"engine": "graphs"}, "identity",
-            1000 * EAGLE_S[0], 1000 * _eagle_s("graphs"),
-        ),
-    ]  # fmt: skip
+        row("verification, fixed, ms", case, "estimated", 1000 * fixed_s, 1000 * ours_s(1)),
+        row("verification, a token fed (1 to 256), us", case, "estimated", 1e6 * fed_s, 1e6 * token_s),
+        row("verification, a token in the cache, ns", case, "estimated", 1e9 * cached_s, 1e9 * context_s),
+        row(drafting, case | {"engine": "eager"}, "fitted", 1000 * EAGLE_S[0], 1000 * _eagle_s("eager")),
+        row(drafting, case | {"engine": "graphs"}, "identity", 1000 * EAGLE_S[0], 1000 * _eagle_s("graphs")),
+    ]
     for batch, fed in ((1, 1), (1, 4), (16, 16), (16, 64), (64, 64), (64, 256)):
         context = 500
-        paper_s = TARGET_S[0] + fed * TARGET_S[1] + batch * context * TARGET_S[2]
+        paper_s = fixed_s + fed * fed_s + batch * context * cached_s
         each = fed // batch
         batch_s = target.mean_s(each, context, batch, fed - each) - target.base_s
         place = case | {"batch": batch, "tokens": fed, "context": context}
@@ -182,7 +168,7 @@ def _constants() -> list[PaperRow]:
     return rows
 
 
-def _eagle_s(engine: str = "eager") -> float:
+def _eagle_s(engine: str) -> float:
     pair = estimated_profile(placed_of("llama-3.1-8b@h100"), placed_of("eagle3-llama-3.1-8b@h100", engine=engine))
     return pair.draft.mean_s(EAGLE_DEPTH) - pair.draft.base_s
 
@@ -191,17 +177,13 @@ def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "es
     """Return the rows of figure 3: plain decoding of copies of one prompt, the overhead of a step included."""
     one = placed_of(place)
     decode = StepTime(base_s=one.engine.step_s.value, roofline=roofline_of(one, alike=True))
-    return [
-        row(
-            "plain decoding, tokens/s",
-            {"place": place, "set": name, "batch": batch},
-            kind,
-            paper,
-            batch / decode.mean_s(1, CONTEXT.get(name, SHORT_CONTEXT), batch, batch - 1),
-        )
-        for name, by_batch in printed.items()
-        for batch, paper in by_batch.items()
-    ]
+    rows = []
+    for name, by_batch in printed.items():
+        for batch, paper in by_batch.items():
+            case = {"place": place, "set": name, "batch": batch}
+            ours = batch / decode.mean_s(1, CONTEXT.get(name, SHORT_CONTEXT), batch, batch - 1)
+            rows.append(row("plain decoding, tokens/s", case, kind, paper, ours))
+    return rows
 
 
 def _amusd(folder: str | None) -> list[PaperRow]:
@@ -215,72 +197,45 @@ def _amusd(folder: str | None) -> list[PaperRow]:
     def ours_ms(step: str, tokens: int) -> float:
         return 1000 * float(getattr(pair, step).mean_s(tokens, context))
 
-    rows = [row("draft of a token, ms", case | {"from": "section IV-A"}, "input", amusd.DRAFT_MS, ours_ms("draft", 1))]
+    draft_ms, decode_ms, verify_ms = ours_ms("draft", 1), ours_ms("decode", 1), ours_ms("verify", amusd.DEPTH + 1)
+    in_text = case | {"from": "section IV-A"}
+    rows = [row("draft of a token, ms", in_text, "input", amusd.DRAFT_MS, draft_ms)]
     for name, (plain_ms, *_) in amusd.TABLE_1_MS.items():
-        rows.append(
-            row("decoding step, ms", case | {"from": f"table I, {name}"}, "estimated", plain_ms, ours_ms("decode", 1))
-        )
-    rows.append(
-        row(
-            "verification, ms",
-            case | {"from": "section IV-A"},
-            "estimated",
-            amusd.VERIFY_MS,
-            ours_ms("verify", amusd.DEPTH + 1),
-        )
-    )
+        of_table = case | {"from": f"table I, {name}"}
+        rows.append(row("decoding step, ms", of_table, "estimated", plain_ms, decode_ms))
+    rows.append(row("verification, ms", in_text, "estimated", amusd.VERIFY_MS, verify_ms))
     file = Path(folder or "") / AMUSD_RUNS
     if folder is None or not is_file(file):
         return rows
     for number, sample in read_runs(file).items():
         of_run = case | {"from": f"run file, sample {number}"}
         sd = sample["sd"]
-        rows.append(row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, ours_ms("draft", 1)))
-        rows.append(
-            row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, ours_ms("verify", amusd.DEPTH + 1))
-        )
+        rows.append(row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, draft_ms))
+        rows.append(row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, verify_ms))
         if "greedy" in sample:
             token_s = float(np.median(sample["greedy"].token_times))
-            rows.append(row("decoding step, ms", of_run, "estimated", 1000 * token_s, ours_ms("decode", 1)))
+            rows.append(row("decoding step, ms", of_run, "estimated", 1000 * token_s, decode_ms))
     return rows
 
 
 def _starsd() -> list[PaperRow]:
     """Return the rows of StarSD: returns of targets on either device, and its drafter's times."""
-    case: dict[str, Any] = {"host from": "AMUSD's llama-3.2-1b"}
     pairs: dict[str, HardwareProfile] = {
         device: estimated_profile(
             *(placed_of(f"{name}@{device}", engine="eager") for name in ("llama-2-7b", "eagle-llama-2-7b"))
         )
         for device in ("rtx-4090", "a100-80gb")
     }
-
-    def one(quantity: str, device: str, kind: Kind, paper_ms: float, ours_s: float) -> PaperRow:
-        return row(quantity, case | {"device": device}, kind, paper_ms, 1000 * ours_s)
-
-    local, remote = pairs["rtx-4090"], pairs["a100-80gb"]
     remote_ms = 1000 * starsd.remote_return_s(starsd.local_return_s())
+    verify, draft = pairs["rtx-4090"].verify, pairs["rtx-4090"].draft
+    printed = (
+        ("return time Z (T_idle at N = 1), ms", "rtx-4090", 1000 * starsd.IDLE_GAP_S[0], verify, STARSD_TREE),
+        ("return time Z (from N = 6), ms", "a100-80gb", remote_ms, pairs["a100-80gb"].verify, STARSD_TREE),
+        ("t_s, ms", "rtx-4090", starsd.DRAFT_TOKEN_MS[3], draft, 1),
+        ("draft inference (table 2, N = 2), ms", "rtx-4090", starsd.DRAFT_MS[2], draft, STARSD_PASSES),
+    )
+    case: dict[str, Any] = {"host from": "AMUSD's llama-3.2-1b"}
     return [
-        one(
-            "return time Z (T_idle at N = 1), ms",
-            "rtx-4090",
-            "estimated",
-            1000 * starsd.IDLE_GAP_S[0],
-            local.verify.mean_s(STARSD_TREE, 300),
-        ),
-        one(
-            "return time Z (from N = 6), ms",
-            "a100-80gb",
-            "estimated",
-            remote_ms,
-            remote.verify.mean_s(STARSD_TREE, 300),
-        ),
-        one("t_s, ms", "rtx-4090", "estimated", starsd.DRAFT_TOKEN_MS[3], local.draft.mean_s(1, 300)),
-        one(
-            "draft inference (table 2, N = 2), ms",
-            "rtx-4090",
-            "estimated",
-            starsd.DRAFT_MS[2],
-            local.draft.mean_s(STARSD_PASSES, 300),
-        ),
+        row(quantity, case | {"device": device}, "estimated", paper_ms, 1000 * step.mean_s(tokens, 300))
+        for quantity, device, paper_ms, step, tokens in printed
     ]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from experiments.reproduce import REPRODUCTIONS
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, score_of
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 
@@ -23,7 +23,7 @@ MEASURED = ("dsde-table2", "batch-fig5b-engine", "starsd-table1-engine")  # they
 NEEDS_TRACE = ("amusd-a100",)
 
 
-def reproduction_named(name: str, inputs: Inputs) -> ReproducedRows:
+def reproduction_named(name: str, inputs: Inputs) -> Reproduction:
     """Run the reproduction of that name, or all of them; InputError, which lists the names, for an unknown one."""
     if name == EVERY:
         return every(inputs)
@@ -33,7 +33,7 @@ def reproduction_named(name: str, inputs: Inputs) -> ReproducedRows:
     return REPRODUCTIONS[name](inputs)
 
 
-def every(inputs: Inputs) -> ReproducedRows:
+def every(inputs: Inputs) -> Reproduction:
     """Run every reproduction that predicts something, as far as the inputs allow; `parts` are the papers."""
     by_paper: dict[str, list[PaperRow]] = {}
     for name in names(inputs):
@@ -47,7 +47,7 @@ def every(inputs: Inputs) -> ReproducedRows:
         notes.append(f"left out without --trace FILE: {', '.join(NEEDS_TRACE)}")
     everything = [row for rows in by_paper.values() for row in rows]
     parts = {paper: score_of(rows) for paper, rows in by_paper.items()}
-    return ReproducedRows(EVERY, everything, notes, parts=parts)
+    return Reproduction(EVERY, everything, notes, parts=parts)
 
 
 def names(inputs: Inputs) -> Iterator[str]:

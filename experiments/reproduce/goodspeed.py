@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, claim, line, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, claim, row
 from fleet.policies.goodspeed import FIRST_GOODPUT
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.metrics.tables import verifications_of
@@ -21,7 +21,6 @@ from sim.run import simulate
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600
 SEEDS = 3
-STRIDE = 5  # iterations between two points of figure 4's curves
 WINDOW = 10  # of the moving averages in figure 2
 # Mean ratios of two domains a client: eight datasets, from hard (HLE) to easy (SPIDER), none of them printed.
 DOMAINS = (
@@ -125,19 +124,15 @@ def requests_for(clients: int) -> int:
     return ITERATIONS * {4: 8, 8: 6}[clients] // SETUPS[clients][1] + 2
 
 
-def goodspeed_fig2(_inputs: Inputs) -> ReproducedRows:
+def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
     rows: list[PaperRow] = []
-    lines: list[Curve] = []
     for budget in SETUPS[8][0]:
         x = goodputs(simulated("GoodSpeed", 8, budget, requests_for(8)), 8)
         estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
         spread = bands["estimated"].std().dropna().to_numpy()
-        for name, band in reversed(bands.items()):
-            mean = band.mean().dropna()
-            lines.append(line(f"C = {budget}", f"{name} goodput", mean.index + 1, mean, band.std().dropna()))
         middle = means["real"][1:-1]
         peaks = 1 + np.flatnonzero((middle > means["real"][:-2]) & (middle > means["real"][2:]))
         inside = np.abs(means["real"] - means["estimated"])[peaks] <= spread[peaks]
@@ -152,9 +147,7 @@ def goodspeed_fig2(_inputs: Inputs) -> ReproducedRows:
             row("correlation of the two", case, "predicted", None, float(np.corrcoef(*means.values())[0, 1])),
         ]
     note = "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity"
-    about = f"moving averages over {WINDOW} iterations, bands one standard deviation to either side"
-    picture = PaperFigure("curves", "iteration", "goodput of all clients, tokens a round", tuple(lines), about)
-    return ReproducedRows("goodspeed-fig2", rows, [*ASSUMED, note], picture=picture)
+    return Reproduction("goodspeed-fig2", rows, [*ASSUMED, note])
 
 
 def times_of(run: Run) -> pd.Series:
@@ -196,7 +189,7 @@ def total_s(parts: pd.Series, fixed_s: float) -> float:
     return float(parts["receive"] + parts["verify"] + parts["send"] + fixed_s * parts["iterations"])
 
 
-def goodspeed_fig3(_inputs: Inputs) -> ReproducedRows:
+def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
     budget = SETUPS[8][0][1]
     families = {
@@ -211,15 +204,6 @@ def goodspeed_fig3(_inputs: Inputs) -> ReproducedRows:
     fixed_s = fixed_part_s(list(families.values()), OVER_FIXED["time over Fixed-S", "Random-S"])
     rows: list[PaperRow] = [row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)]
     of_families: list[dict[tuple[str, str], float]] = []
-    picture = PaperFigure("stacked", "", "wall time, ms a committed token", tuple(
-        Curve(family, name, tuple(parts), tuple(float(1e3 * value(part)) for part in parts.values()))
-        for family, parts in families.items()
-        for name, value in (
-            ("receiving", lambda part: part["receive"] + fixed_s * part["iterations"]),
-            ("verification", lambda part: part["verify"]),
-            ("sending", lambda part: part["send"]),
-        )
-    ))  # fmt: skip
     for family, parts in families.items():
         case: dict[str, Any] = {"models": family, "C": budget}
         for rule, part in parts.items():
@@ -246,13 +230,12 @@ def goodspeed_fig3(_inputs: Inputs) -> ReproducedRows:
         "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
         "what else an iteration waits for is not printed: set by Random-S's time, the same for all rules and families",
     ]
-    return ReproducedRows("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes], picture=picture)
+    return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes])
 
 
-def goodspeed_fig4(_inputs: Inputs) -> ReproducedRows:
+def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
     rows: list[PaperRow] = []
-    lines: list[Curve] = []
     for clients, (budgets, _) in SETUPS.items():
         for budget in budgets:
             case: dict[str, Any] = {"clients": clients, "C": budget}
@@ -261,7 +244,6 @@ def goodspeed_fig4(_inputs: Inputs) -> ReproducedRows:
                 runs = [simulated(rule, clients, budget, requests_for(clients), seed=seed) for seed in range(SEEDS)]
                 x = [goodputs(run, clients) for run in runs]
                 at_end[rule] = np.array([utility(of_run.mean(axis=0)) for of_run in x])
-                lines.append(_utilities(f"{clients} clients, C = {budget}", rule, x))
                 rows.append(row(f"utility at iteration {ITERATIONS}", case | {"rule": rule}, "predicted", None,
                                 float(at_end[rule].mean())))  # fmt: skip
             alphas = [float(np.mean(domains)) for domains in domains_of(clients)]
@@ -270,14 +252,5 @@ def goodspeed_fig4(_inputs: Inputs) -> ReproducedRows:
             for other in ("Fixed-S", "Random-S"):
                 above = (at_end["GoodSpeed"] > at_end[other]).all()
                 rows.append(claim(f"GoodSpeed is above {other} in every seed", case, above))
-    note = f"mean over {SEEDS} seeds"
-    picture = PaperFigure("curves", "iterations T", "utility of the mean goodput until T", tuple(lines), note)
     notes = [*ASSUMED, f"{SEEDS} seeds a rule; the paper shows one run"]
-    return ReproducedRows("goodspeed-fig4", rows, notes, picture=picture)
-
-
-def _utilities(panel: str, rule: str, goodputs_of_runs: list[np.ndarray]) -> Curve:
-    """Return the utility of the mean goodput until each STRIDE-th iteration, the mean over runs."""
-    until = np.arange(STRIDE, len(goodputs_of_runs[0]) + 1, STRIDE)
-    means = [np.cumsum(x, axis=0)[until - 1] / until[:, None] for x in goodputs_of_runs]
-    return line(panel, rule, until, np.mean([[utility(row) for row in mean] for mean in means], axis=0))
+    return Reproduction("goodspeed-fig4", rows, notes)

@@ -16,7 +16,7 @@ from scipy.stats import pearsonr
 
 from experiments.reproduce.batch_model import OVERHEAD
 from experiments.reproduce.dsde import TABLE_2
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row
 from experiments.reproduce.starsd import (
     ASSUMED,
     IDLE_GAP_S,
@@ -75,7 +75,7 @@ def correlations(sessions: list[list[Token]]) -> dict[str, float]:
     return {name: float(pearsonr(ratio, values).statistic) for name, values in named.items()}
 
 
-def dsde_table2(_inputs: Inputs) -> ReproducedRows:
+def dsde_table2(_inputs: Inputs) -> Reproduction:
     """Table II: correlations of signals with token acceptance, on the demo pair."""
     from engine.launch.serve import serve
 
@@ -92,10 +92,10 @@ def dsde_table2(_inputs: Inputs) -> ReproducedRows:
         "divergence and entropy at temperature 1 for greedy rows; acceptance is 0 or 1 there",
         f"mean KLD over the last {WINDOW} tokens; WVIR by equation (4) over tokens, not steps",
     ]
-    return ReproducedRows("dsde-table2", rows, notes)
+    return Reproduction("dsde-table2", rows, notes)
 
 
-def batch_fig5b_engine(_inputs: Inputs) -> ReproducedRows:
+def batch_fig5b_engine(_inputs: Inputs) -> Reproduction:
     """Figure 5b: share of its time that EqSpec spends on realigning, by batch size, on the engine."""
     from engine.launch.serve import serve
 
@@ -110,7 +110,7 @@ def batch_fig5b_engine(_inputs: Inputs) -> ReproducedRows:
         "the demo pair on this host, prompts of 96 to 192 tokens, 64 new ones; the paper: Vicuna-7B and 68M on an A100",
         "realigning copies both caches: a share that grows with rows and context, and falls with the model's own cost",
     ]
-    return ReproducedRows("batch-fig5b-engine", rows, notes)
+    return Reproduction("batch-fig5b-engine", rows, notes)
 
 
 LINK_S = 0.0025  # of a return that takes 31 ms, or 42: assumed, one way
@@ -139,7 +139,7 @@ def fleet_of(column: int, seconds: float, variation: float) -> Scenario:
     )
 
 
-def starsd_table1_engine(_inputs: Inputs) -> ReproducedRows:
+def starsd_table1_engine(_inputs: Inputs) -> Reproduction:
     """Table 1 run as processes with the paper's S and Z, beside the paper and beside the simulation of the same."""
     from engine.launch.serve import serve
 
@@ -158,7 +158,7 @@ def starsd_table1_engine(_inputs: Inputs) -> ReproducedRows:
         f"each column runs for {SECONDS:g} s as two processes; rows of the simulation are the same scenario's",
         *_apart(rows),
     ]
-    return ReproducedRows("starsd-table1-engine", rows, [*ASSUMED, *notes])
+    return Reproduction("starsd-table1-engine", rows, [*ASSUMED, *notes])
 
 
 def _apart(rows: list[PaperRow]) -> list[str]:

@@ -8,14 +8,12 @@ number of a paper counts once; so do "estimated" ones, where ours is an estimate
 fitted on none of that source's numbers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-import numpy as np
 import pandas as pd
-from msgspec import Meta
 
 from fleet.shown import Shown
 
@@ -23,7 +21,6 @@ Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measure
 JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed
-PAPER = ", paper"  # how the name of a line ends that shows the paper's own numbers
 CLAIM = " (1: yes)"  # how the quantity of a claim ends
 
 
@@ -41,14 +38,14 @@ class PaperRow(msgspec.Struct, frozen=True, omit_defaults=True):
     `part_of`: the paper's whole, of which this quantity is a tiny part. `note`: why a row is unsettled.
     """
 
-    quantity: Annotated[str, Meta(max_length=200)]
+    quantity: str
     case: dict[str, Any]
     kind: Kind
     paper: float | None
     ours: float | None
     error: float | None
     part_of: float | None = None
-    note: Annotated[str, Meta(max_length=2000)] = ""
+    note: str = ""
 
     @property
     def is_claim(self) -> bool:
@@ -88,42 +85,17 @@ class Score(msgspec.Struct, frozen=True):
         return f"{self.kind}: {'; '.join(parts)}" if parts else "no row here is a prediction"
 
 
-class Curve(msgspec.Struct, frozen=True):
-    """What one colour of a figure shows, in the panel of that title: `y` over `x`, with a band from `low` to `high`.
-
-    `x`: numbers, or words for bars. Ours, unless the panel's title or the line's name says that it is the paper's.
-    """
-
-    panel: str
-    name: str
-    x: tuple[float | str, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-
-
-class PaperFigure(msgspec.Struct, frozen=True):
-    """The shape in which the paper draws what is reproduced, with our numbers: curves, stacked parts, grouped bars."""
-
-    shape: Literal["curves", "stacked", "grouped"]
-    x_label: str
-    y_label: str
-    lines: tuple[Curve, ...]
-    note: str = ""
-
-
-class ReproducedRows(Shown, msgspec.Struct, frozen=True):
+class Reproduction(Shown, msgspec.Struct, frozen=True):
     """A table or figure of a paper, row by row, and what had to be assumed; `score` follows from the rows.
 
-    `parts`: the same by source, where there are several. `picture`: what the paper draws, where its shape is kept.
+    `parts`: the same by source, where there are several.
     """
 
-    name: Annotated[str, Meta(max_length=200)]
-    rows: Annotated[list[PaperRow], Meta(max_length=10_000)]
-    assumptions: list[Annotated[str, Meta(max_length=2000)]]
+    name: str
+    rows: list[PaperRow]
+    assumptions: list[str]
     score: Score = Score()
     parts: dict[str, Score] = {}
-    picture: PaperFigure | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "score", score_of(self.rows))
@@ -164,13 +136,6 @@ def row(
     whole = paper if part_of is None else part_of
     error = (ours - paper) / whole if paper is not None and whole and ours is not None else None
     return PaperRow(quantity, case, kind, paper, ours, error, part_of, note)
-
-
-def line(panel: str, name: str, x: Iterable[float], y: Iterable[float], spread: Iterable[float] = ()) -> Curve:
-    """Build a line of a picture to five digits; `spread`: half of its band."""
-    heights, halves = np.asarray(list(y)), np.asarray(list(spread))
-    low, high = (heights - halves, heights + halves) if len(halves) else (halves, halves)
-    return Curve(panel, name, *(tuple(float(f"{one:.5g}") for one in part) for part in (x, heights, low, high)))
 
 
 def claim(quantity: str, case: dict[str, Any], holds: bool, note: str = "") -> PaperRow:

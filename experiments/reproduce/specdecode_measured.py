@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row, score_of
 from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, RecordedTexts, recordings
 from fleet.errors import InputError
-from fleet.hardware.passes import Placed, roofline_of
+from fleet.hardware.passes import roofline_of
 from fleet.hardware.profile import placed_of
 from fleet.records.metrics.intervals import CONFIDENCE
 from fleet.times.profile import HardwareProfile
-from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
 from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
 
@@ -66,13 +65,6 @@ class Fitted(NamedTuple):
     matching: float
 
 
-class RowTime(NamedTuple):
-    """Time in seconds of one row, and of each further one."""
-
-    one_s: float
-    further_s: float
-
-
 class WalkedTexts(NamedTuple):
     """Requests of a set under a drafter at a depth: walks with it, and without."""
 
@@ -93,26 +85,15 @@ class WalkedTexts(NamedTuple):
         return cls(*walks, matching=1.0 if method == "EAGLE-3" else MATCHING[name])
 
 
-class Passes(NamedTuple):
-    """Rooflines: of a verification, of a target's prefill, of a draft of the head and of its prefill."""
+class Speed(NamedTuple):
+    """Tokens a second of each request's group with a drafter, and without."""
 
-    verify: Roofline
-    prefill: Roofline
-    draft: Roofline
-    draft_prefill: Roofline
+    drafted: Floats
+    plain: Floats
 
-    @classmethod
-    def of(cls, fitted: Fitted) -> "Passes":
-        """Build them; only the target's sharpness is not the shipped device's."""
-        target, head = placed_of("llama-3.1-8b@h100"), placed_of("eagle3-llama-3.1-8b@h100")
-        sharp = _sharpened(target, fitted.sharpness)
-        draft, draft_prefill = roofline_of(head, in_turn=True), roofline_of(head, every_logit=False)
-        return cls(
-            verify=roofline_of(sharp).padded_to(CAPTURED),
-            prefill=roofline_of(sharp, every_logit=False),
-            draft=msgspec.structs.replace(draft, host_s=fitted.pass_s),
-            draft_prefill=msgspec.structs.replace(draft_prefill, host_s=fitted.pass_s),
-        )
+    def up(self) -> float:
+        """Speed-up as figure 1 has it: the mean of one over the mean of the other."""
+        return float(np.mean(self.drafted) / np.mean(self.plain))
 
 
 class Arms(NamedTuple):
@@ -120,6 +101,10 @@ class Arms(NamedTuple):
 
     profiles: dict[str, HardwareProfile]
     matching: float
+
+    def speed(self, answers: WalkedTexts, method: str, depth: int, batch: int) -> Speed:
+        """Compute a bar of figure 1."""
+        return Speed(*(self.tokens_per_s(answers, arm, depth, batch) for arm in (method, "none")))
 
     def tokens_per_s(self, answers: WalkedTexts, method: str, depth: int, batch: int) -> Floats:
         """Return a group's tokens a second for each copy, with a drafter, or without one ("none")."""
@@ -141,46 +126,35 @@ def engine_of(fitted: Fitted, requests: dict[str, WalkedTexts]) -> Arms:
 
     Plain decoding's columns say what each row adds; the columns at batch 1 what a step takes with each drafter.
     """
-    passes = Passes.of(fitted)
-    bare = {method: _bare(passes, method) for method in SHARES}
-    plain = _line(_beside(bare["none"], "none", fitted, requests, (2, 3)))
+    replace = msgspec.structs.replace
+    passes = _passes_of(fitted)
+    _, further_s = _line(_beside(passes["none"], "none", fitted, requests, (2, 3)))
     profiles = {}
-    for method, profile in bare.items():
-        host = RowTime(_beside(profile, method, fitted, requests, (2, 3), (1,))[1], plain.further_s)
+    for method, profile in passes.items():
+        host = {"base_s": _beside(profile, method, fitted, requests, (2, 3), (1,))[1], "per_row_s": further_s}
         draft = profile.draft
         if method == "n-gram":
-            lookup = _line(_beside(profile, method, fitted, requests, (0,)))
-            draft = StepTime(base_s=lookup.one_s, per_row_s=lookup.further_s)
-        profiles[method] = msgspec.structs.replace(
-            profile,
-            draft=draft,
-            verify=_with_host(profile.verify, host),
-            verify_prefill=_with_host(profile.verify_prefill, host),
-        )
+            lookup_s, further_lookup_s = _line(_beside(profile, method, fitted, requests, (0,)))
+            draft = StepTime(base_s=lookup_s, per_row_s=further_lookup_s)
+        verify, verify_prefill = (replace(each, **host) for each in (profile.verify, profile.verify_prefill))
+        profiles[method] = replace(profile, draft=draft, verify=verify, verify_prefill=verify_prefill)
     return Arms(profiles, fitted.matching)
 
 
-def host_lines(engine: Arms) -> dict[str, RowTime]:
-    """Return what the host takes of each step: sampling and all else, by drafter."""
-    return {
-        method: RowTime(profile.verify.base_s, profile.verify.per_row_s) for method, profile in engine.profiles.items()
-    }
-
-
-def _bare(passes: Passes, method: str) -> HardwareProfile:
-    """Return the passes of an arm alone."""
-    head = method == "EAGLE-3"
-    return HardwareProfile(
-        name=f"vllm, {method}",
-        draft=StepTime(roofline=passes.draft) if head else StepTime(),
-        verify=StepTime(roofline=passes.verify),
-        draft_prefill=StepTime(roofline=passes.draft_prefill) if head else StepTime(),
-        verify_prefill=StepTime(roofline=passes.prefill),
-    )
-
-
-def _with_host(time: StepTime, host: RowTime) -> StepTime:
-    return msgspec.structs.replace(time, base_s=host.one_s, per_row_s=host.further_s)
+def _passes_of(fitted: Fitted) -> dict[str, HardwareProfile]:
+    """Return the passes of each arm alone, as rooflines; only the target's sharpness is not the shipped device's."""
+    replace = msgspec.structs.replace
+    target, head = placed_of("llama-3.1-8b@h100"), placed_of("eagle3-llama-3.1-8b@h100")
+    source = "fitted: figure 1, InstructCoder"
+    sharpness = replace(target.device.sharpness, value=fitted.sharpness, source=source)
+    sharp = replace(target, device=replace(target.device, sharpness=sharpness))
+    verify = StepTime(roofline=roofline_of(sharp).padded_to(CAPTURED))
+    verify_prefill = StepTime(roofline=roofline_of(sharp, every_logit=False))
+    rooflines = roofline_of(head, in_turn=True), roofline_of(head, every_logit=False)
+    draft, draft_prefill = (StepTime(roofline=replace(each, host_s=fitted.pass_s)) for each in rooflines)
+    arms = {method: HardwareProfile(f"vllm, {method}", StepTime(), verify, verify_prefill=verify_prefill)
+            for method in SHARES}  # fmt: skip
+    return arms | {"EAGLE-3": replace(arms["EAGLE-3"], draft=draft, draft_prefill=draft_prefill)}
 
 
 def _rounds_s(profile: HardwareProfile, walks: Walks, depth: int, share: float, batch: int) -> Floats:
@@ -222,17 +196,12 @@ def _beside(
     return found
 
 
-def _line(by_batch: dict[int, float]) -> RowTime:
-    """Lay a line through times by batch, with the least relative error."""
+def _line(by_batch: dict[int, float]) -> tuple[float, float]:
+    """Lay a line through times by batch, with the least relative error: the time of one row, and of a further one."""
     further = np.array(list(by_batch), dtype=np.float64) - 1
     times_s: NDArray[np.float64] = np.array(list(by_batch.values()))
     slope, one_s = np.polyfit(further, times_s, 1, w=1 / times_s)
-    return RowTime(float(one_s), max(float(slope), 0.0))
-
-
-def _sharpened(placed: Placed, sharpness: float) -> Placed:
-    figure = msgspec.structs.replace(placed.device.sharpness, value=sharpness, source="fitted: figure 1, InstructCoder")
-    return msgspec.structs.replace(placed, device=msgspec.structs.replace(placed.device, sharpness=figure))
+    return float(one_s), max(float(slope), 0.0)
 
 
 FITTED_SET = "InstructCoder"
@@ -270,32 +239,7 @@ ASSUMED = [
 ]
 
 
-class Speed(NamedTuple):
-    """Tokens a second of each request's group with a drafter, and without."""
-
-    drafted: Floats
-    plain: Floats
-
-    def up(self) -> float:
-        """Speed-up as figure 1 has it: the mean of one over the mean of the other."""
-        return float(np.mean(self.drafted) / np.mean(self.plain))
-
-
-class Bar(NamedTuple):
-    """A bar of figure 1."""
-
-    name: str
-    method: str
-    depth: int
-    batch: int
-
-    def on(self, engine: Arms, answers: WalkedTexts) -> Speed:
-        """Compute it."""
-        arms = (self.method, "none")
-        return Speed(*(engine.tokens_per_s(answers, arm, self.depth, self.batch) for arm in arms))
-
-
-def specdecode_fig1(inputs: Inputs) -> ReproducedRows:
+def specdecode_fig1(inputs: Inputs) -> Reproduction:
     """Figure 1: InstructCoder's rows fitted, GSM8K's and CNN's predicted, ShareGPT's forecast; `--data` as for fig10.
 
     Raises InputError without the recordings.
@@ -309,7 +253,7 @@ def specdecode_fig1(inputs: Inputs) -> ReproducedRows:
     def residuals(values: Floats) -> list[float]:
         engine = engine_of(Fitted(*values), requests)
         return [
-            Bar(*curve, batch).on(engine, walked[curve]).up() / paper - 1
+            engine.speed(walked[curve], *curve[1:], batch).up() / paper - 1
             for curve in fitting
             for batch, paper in zip(MEASURED_BATCHES, FIGURE_1[curve], strict=True)
         ]
@@ -317,33 +261,28 @@ def specdecode_fig1(inputs: Inputs) -> ReproducedRows:
     solved = least_squares(residuals, START, bounds=(LOWEST, HIGHEST), x_scale=START, diff_step=1e-3)
     fitted = Fitted(*solved.x.tolist())
     engine = engine_of(fitted, requests)
-    nudged = [engine_of(Fitted(*values), requests) for values in _nudged(solved.x)]
+    larger = solved.x * (1 + SMALL * np.eye(len(solved.x)))  # by SMALL, each of the values in turn
+    nudged = [engine_of(Fitted(*values), requests) for values in larger]
     rows: list[PaperRow] = []
     within: list[bool] = []
     for curve in curves:
         for batch, paper in zip(MEASURED_BATCHES, FIGURE_1.get(curve, (None,) * 4), strict=True):
-            one = Bar(*curve, batch)
-            speed = one.on(engine, walked[curve])
-            case = {"set": one.name, "drafter": one.method, "depth": one.depth, "B": batch}
-            if one.name == FITTED_SET:
+            name, method, depth = curve
+            speed = engine.speed(walked[curve], method, depth, batch)
+            case = {"set": name, "drafter": method, "depth": depth, "B": batch}
+            if name == FITTED_SET:
                 rows.append(row("speed-up", case, "fitted", paper, speed.up()))
                 continue
-            moves = np.array([one.on(other, walked[curve]).up() - speed.up() for other in nudged])
-            half = _half_width(speed, moves / SMALL, solved)
+            others = [other.speed(walked[curve], method, depth, batch).up() for other in nudged]
+            half = _half_width(speed, (np.array(others) - speed.up()) / SMALL, solved)
             low, high = speed.up() - half, speed.up() + half
-            rows.append(
-                row("speed-up", case | {"interval": f"{low:.3f} to {high:.3f}"}, "predicted", paper, speed.up())
-            )
+            case["interval"] = f"{low:.3f} to {high:.3f}"
+            rows.append(row("speed-up", case, "predicted", paper, speed.up()))
             within += [low <= paper <= high] if paper is not None else []
     parts = {method: score_of([one for one in rows if one.case["drafter"] == method]) for method in METHODS}
-    constants = _constants(fitted, host_lines(engine))
+    constants = _constants(fitted, engine)
     notes = [*ASSUMED, _fit_error(rows), f"{sum(within)} of {len(within)} predicted numbers lie in their interval"]
-    return ReproducedRows("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
-
-
-def _nudged(values: Floats) -> list[Floats]:
-    """Return the fitted values with one of them larger by SMALL, each in turn."""
-    return [values * np.where(np.arange(len(values)) == place, 1 + SMALL, 1.0) for place in range(len(values))]
+    return Reproduction("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
 
 
 def _half_width(speed: Speed, slopes: Floats, solved: OptimizeResult) -> float:
@@ -362,7 +301,7 @@ def _half_width(speed: Speed, slopes: Floats, solved: OptimizeResult) -> float:
     return quantile * float(np.sqrt(ups.var(ddof=1) + of_fit + scatter * speed.up() ** 2))
 
 
-def _constants(fitted: Fitted, hosts: dict[str, RowTime]) -> list[PaperRow]:
+def _constants(fitted: Fitted, engine: Arms) -> list[PaperRow]:
     """Return what was fitted, and what figure 4 says with it."""
     case = {"on": FITTED_SET}
     rows = [
@@ -370,10 +309,10 @@ def _constants(fitted: Fitted, hosts: dict[str, RowTime]) -> list[PaperRow]:
         row("a pass of the EAGLE-3 head, at least, ms", case, "fitted", None, 1000 * fitted.pass_s),
         row("factor of the authors' share of lookups in vain", case, "fitted", None, fitted.matching),
     ]
-    for method, host in hosts.items():
-        of_shares = {"from": "figure 4", "drafter": method}
-        rows.append(row("host, a step, ms", of_shares, "input", None, 1000 * host.one_s))
-        rows.append(row("host, a further row, us", of_shares, "input", None, 1e6 * host.further_s))
+    for method, profile in engine.profiles.items():
+        of_shares, host = {"from": "figure 4", "drafter": method}, profile.verify
+        rows.append(row("host, a step, ms", of_shares, "input", None, 1000 * host.base_s))
+        rows.append(row("host, a further row, us", of_shares, "input", None, 1e6 * host.per_row_s))
     return rows
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row
 from fleet.acceptance.places import Text
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
@@ -149,22 +149,7 @@ ASSUMED = [
 ]
 
 
-class Arm(NamedTuple):
-    """One way to decode a set at one batch: its walks, mean tokens drafted a row and round, and its times."""
-
-    walks: Walks
-    drafted: NDArray[np.float64]
-    profile: HardwareProfile
-
-    def tokens_per_s(self, batch: int) -> float:
-        """Mean throughput of the groups of copies."""
-        walks = self.walks
-        round_s = rounds_s(self.profile, walks.context, self.drafted, batch)
-        answer_s = prefills_s(self.profile, walks.prompts, batch) + walks.of_requests(round_s)
-        return float(np.mean(batch * walks.answers / answer_s))
-
-
-def specdecode_fig10(inputs: Inputs) -> ReproducedRows:
+def specdecode_fig10(inputs: Inputs) -> Reproduction:
     """Figures 10 and 12: speed-up by set, drafter, depth and batch; `--data` has the recordings.
 
     Raises InputError without them.
@@ -184,7 +169,7 @@ def specdecode_fig10(inputs: Inputs) -> ReproducedRows:
             ("combined", [one for one in rows if one.case["drafter"] == "combined"]),
         )
     ]
-    return ReproducedRows("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
+    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
 
 
 def _as_they_read(recorded: RecordedTexts) -> RecordedTexts:
@@ -213,12 +198,18 @@ def _points(
     rows = []
     for batch, paper in zip(BATCHES, printed, strict=True):
         draft = head_draft() if method == "EAGLE-3" else _lookup(walks, drafted, sharing, batch)
-        speculative = Arm(walks, drafted, profile_with(draft))
-        alone = Arm(plain, np.zeros_like(plain.context), profile_with(StepTime()))
-        ours = speculative.tokens_per_s(batch) / alone.tokens_per_s(batch)
+        speculative = _tokens_per_s(walks, drafted, profile_with(draft), batch)
+        ours = speculative / _tokens_per_s(plain, np.zeros_like(plain.context), profile_with(StepTime()), batch)
         case = {"set": name, "drafter": method, "depth": depth, "B": batch}
         rows.append(row("speed-up", case, "identity", paper, ours))
     return rows
+
+
+def _tokens_per_s(walks: Walks, drafted: NDArray[np.float64], profile: HardwareProfile, batch: int) -> float:
+    """Mean throughput of groups of copies; `drafted`: mean tokens drafted for a row in each round."""
+    round_s = rounds_s(profile, walks.context, drafted, batch)
+    answer_s = prefills_s(profile, walks.prompts, batch) + walks.of_requests(round_s)
+    return float(np.mean(batch * walks.answers / answer_s))
 
 
 def profile_with(draft: StepTime) -> HardwareProfile:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Curve, Inputs, Kind, PaperFigure, PaperRow, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -165,49 +165,29 @@ def simulated_rows(
     return rows
 
 
-def breakdown(services_s: Sequence[float], rows: Sequence[PaperRow]) -> PaperFigure:
-    """Return the table's time breakdown: a round's draft, its wait before, and the drafter's idleness, by N."""
-    ours = {(one.case["N"], one.quantity): 1e3 * (one.ours or 0.0) for one in rows}
-    columns = [f"N = {N}" for N in N_COLUMNS]
-    parts = {
-        "draft S": ([1e3 * service_s(c) for c in range(len(N_COLUMNS))], [1e3 * one for one in services_s]),
-        "wait T_wait": ([1e3 * one for one in WAIT_S], [ours[N, "wait_s"] for N in N_COLUMNS]),
-        "idle T_idle": ([1e3 * one for one in IDLE_GAP_S], [ours[N, "idle_gap_s"] for N in N_COLUMNS]),
-    }
-    lines = [
-        Curve(("the paper", "ours")[which], name, tuple(columns), tuple(values[which]))
-        for which in (0, 1)
-        for name, values in parts.items()
-    ]
-    note = "S of the paper is its load over its R_q"
-    return PaperFigure("stacked", "", "time breakdown of a round at the drafter, ms", tuple(lines), note)
-
-
 def identity_rows() -> list[PaperRow]:
     """The paper's own numbers against each other: O is not N O_i, while R_q is N R_p."""
     rows = []
     for column, N in enumerate(N_COLUMNS):
         case = {"N": N, "source": "the paper's own columns"}
         rows.append(row("O against N O_i", case, "identity", THROUGHPUT[column], N * THROUGHPUT_PER_TARGET[column]))
-        rows.append(
-            row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], N * ROUNDS_PER_S_PER_TARGET[column])
-        )
+        targets = N * ROUNDS_PER_S_PER_TARGET[column]
+        rows.append(row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], targets))
     return rows
 
 
-def starsd_table1(_inputs: Inputs) -> ReproducedRows:
+def starsd_table1(_inputs: Inputs) -> Reproduction:
     """Table 1 with S of each column, one local Z from N <= 3 and one remote Z from N = 6."""
     services_s = [service_s(column) for column in range(6)]
     local_s = local_return_s()
     remote_s = remote_return_s(local_s)
     variation = return_variation(local_s)
-    simulated = simulated_rows(services_s, local_s, remote_s, variation, N_COLUMNS, (1, 2, 3, 6))
     rows = [
         *(row("service_s", {"N": N}, "input", services_s[c], services_s[c]) for c, N in enumerate(N_COLUMNS)),
         row("return_s, local", {"N": "1..3"}, "fitted", None, local_s),
         row("return_s, remote", {"N": 6}, "fitted", None, remote_s),
         row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation),
-        *simulated,
+        *simulated_rows(services_s, local_s, remote_s, variation, N_COLUMNS, (1, 2, 3, 6)),
         *identity_rows(),
     ]
     remote_ms = ", ".join(f"{1000 * remote_return_s(local_s, column):.0f}" for column in range(LOCAL, 6))
@@ -217,10 +197,10 @@ def starsd_table1(_inputs: Inputs) -> ReproducedRows:
             f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
         ),
     ]
-    return ReproducedRows("starsd-table1", rows, [*ASSUMED, *notes], picture=breakdown(services_s, simulated))
+    return Reproduction("starsd-table1", rows, [*ASSUMED, *notes])
 
 
-def starsd_table1_blind(_inputs: Inputs) -> ReproducedRows:
+def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
     """Table 1 from N <= 3 and the times of a token alone, and remote targets taken to be like local ones."""
     services_s = [blind_service_s(column) for column in range(6)]
     local_s = local_return_s()
@@ -237,29 +217,28 @@ def starsd_table1_blind(_inputs: Inputs) -> ReproducedRows:
         "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
         "remote targets are taken to be like local ones",
     ]
-    return ReproducedRows("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
+    return Reproduction("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
 
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
 DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
 
 
-def starsd_table2(_inputs: Inputs) -> ReproducedRows:
+def starsd_table2(_inputs: Inputs) -> Reproduction:
     """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
     rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
     for N in (1, 3):
         ours = DRAFT_MS[2] * DRAFT_TOKEN_MS[N] / DRAFT_TOKEN_MS[2]
-        rows.append(
-            row("draft time, ms", {"N": N, "gap_ms": round(1000 * IDLE_GAP_S[N - 1], 1)}, "identity", DRAFT_MS[N], ours)
-        )
+        case = {"N": N, "gap_ms": round(1000 * IDLE_GAP_S[N - 1], 1)}
+        rows.append(row("draft time, ms", case, "identity", DRAFT_MS[N], ours))
     assumptions = [
         "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
         "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
     ]
-    return ReproducedRows("starsd-table2", rows, assumptions)
+    return Reproduction("starsd-table2", rows, assumptions)
 
 
-def starsd_fig6(_inputs: Inputs) -> ReproducedRows:
+def starsd_fig6(_inputs: Inputs) -> Reproduction:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
     rows: list[PaperRow] = []
@@ -267,25 +246,18 @@ def starsd_fig6(_inputs: Inputs) -> ReproducedRows:
         gap_s = IDLE_GAP_S[N - 1]
         ours = DRAFT_TOKEN_MS[3] * shipped.idle.slowdown(gap_s)
         kind = "predicted" if N == 2 else "fitted"
-        rows.append(
-            row(
-                "t_s, ms",
-                {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name},
-                kind,
-                DRAFT_TOKEN_MS[N],
-                ours,
-            )
-        )
+        case = {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name}
+        rows.append(row("t_s, ms", case, kind, DRAFT_TOKEN_MS[N], ours))
     assumptions = [
         (
             "the paper's figure 6 has no printed values: the shipped curve is flat up to 14 ms, where its text has "
             "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1; t_s at N = 2 was seen before"
         )
     ]
-    return ReproducedRows("starsd-fig6", rows, assumptions)
+    return Reproduction("starsd-fig6", rows, assumptions)
 
 
-def starsd_fig4(_inputs: Inputs) -> ReproducedRows:
+def starsd_fig4(_inputs: Inputs) -> Reproduction:
     """Figure 4: one target, distributed against co-located EAGLE: arithmetic of the paper's own columns.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
@@ -296,13 +268,12 @@ def starsd_fig4(_inputs: Inputs) -> ReproducedRows:
     communication_s = distributed_s - colocated_s - draft_share_s
     paper = {"hardware": "RTX 4090 (paper)"}
     tokens_per_round = EAGLE_THROUGHPUT / EAGLE_ROUNDS_PER_S
+    excess_s = distributed_s - colocated_s
     rows = [
-        row(
-            "round excess of distribution, s", paper, "input", distributed_s - colocated_s, distributed_s - colocated_s
-        ),
+        row("round excess of distribution, s", paper, "input", excess_s, excess_s),
         row("of it slower drafting, s", paper, "fitted", None, draft_share_s),
         row("of it communication, s", paper, "fitted", None, communication_s),
         row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
     ]
     assumptions = ["tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)"]
-    return ReproducedRows("starsd-fig4", rows, assumptions)
+    return Reproduction("starsd-fig4", rows, assumptions)

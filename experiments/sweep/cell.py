@@ -5,7 +5,7 @@ Worker processes import this module, so it needs no pandas.
 
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from experiments.sweep.resume import resume_digest
 from experiments.worlds import observe_in, with_seed
 from fleet.errors import InputError
 from fleet.records.metrics.measure import assess, combine
-from fleet.records.metrics.window import Metric, with_percentiles, without_intervals
+from fleet.records.metrics.window import Metric, without_intervals
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -33,8 +33,7 @@ class CellResult(msgspec.Struct, frozen=True):
     `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
     the cell then has no steady state, and no intervals. `precision`: the requested precision of metrics. `unmet`: the
     metrics that miss it, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
-    `basis`: what its step times rest on; see `fleet/times/labels.py`. `by_seed`: the value of each metric and
-    percentile at every seed, where there are several: cells have the same seeds and can be compared seed by seed.
+    `basis`: what its step times rest on; see `fleet/times/labels.py`.
     """
 
     cell: dict[str, Any]
@@ -48,7 +47,6 @@ class CellResult(msgspec.Struct, frozen=True):
     precision: dict[str, float] = {}
     unmet: tuple[str, ...] = ()
     basis: str = ""
-    by_seed: dict[str, tuple[float | None, ...]] = {}
 
 
 def run_cell(
@@ -74,18 +72,12 @@ def run_cell(
         traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
     runs = [metrics for metrics, _ in assessed]
-    metrics, by_seed = (combine(runs), values_by_seed(runs)) if len(runs) > 1 else (runs[0], {})
+    metrics = combine(runs) if len(runs) > 1 else runs[0]
     overload = next((verdict.line() for _, verdict in assessed if verdict is not None), "")
     if overload:
         metrics = without_intervals(metrics, math.inf)
     values, basis = analytic_values(scenario), resolve(scenario).basis if world == "sim" else "measured"
-    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis, by_seed)
-
-
-def values_by_seed(runs: Sequence[Mapping[str, Metric]]) -> dict[str, tuple[float, ...]]:
-    """Return the values of each metric that all runs have, in the order of their seeds."""
-    rows = [with_percentiles(run) for run in runs]
-    return {name: tuple(row[name].value for row in rows) for name in rows[0] if all(name in row for row in rows)}
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:

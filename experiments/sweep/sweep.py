@@ -35,9 +35,8 @@ RANGE = r"\s*-?\d{1,18}\s*:\s*-?\d{1,18}\s*(:\s*-?\d{1,18}\s*)?"
 LONGEST_NAME = 200  # file systems take 255 bytes
 TABLE = "sweep.csv"
 SCENARIO = "scenario.json"  # that of the first cell, as a record of the sweep
-BY_SEED = "by_seed"  # its column of values seed by seed
 COLUMNS = (  # after the varied keys
-    "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting", BY_SEED,
+    "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting",
 )  # fmt: skip
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
@@ -128,7 +127,6 @@ def sweep(
         if (
             kept
             and not kept.error
-            and (aims or seeds == 1 or kept.by_seed)
             and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
             == (resume_digest(scenario), world, 1 if aims else seeds, aims)
         ):
@@ -211,23 +209,17 @@ def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
     """One row a cell and metric, or percentile of one: the varied keys and COLUMNS; the world may be "analytic".
 
-    `by_seed`: the values at each of a cell's seeds, with spaces between; empty for one seed. The columns are the same
-    whatever the cells gave.
+    The columns are the same whatever the cells gave.
     """
     rows = []
     for result in results:
         place = shown(result.cell) | {"basis": result.basis}
         for name, metric in with_percentiles(result.metrics).items():
-            row = {**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)}
-            rows.append(row | {BY_SEED: _spaced(result.by_seed.get(name, ()))})
+            rows.append({**place, "world": result.world, "quantity": name, **msgspec.structs.asdict(metric)})
         for name, value in result.analytic.items():
             rows.append({**place, "world": "analytic", "quantity": name, "value": value})
     keys = dict.fromkeys(key for result in results for key in result.cell)
     return pd.DataFrame(rows, columns=[*keys, *COLUMNS])
-
-
-def _spaced(values: Iterable[float | None]) -> str:
-    return " ".join("nan" if value is None else f"{value:.9g}" for value in values)
 
 
 def wide_table(results: Sequence[CellResult]) -> pd.DataFrame:

@@ -1,39 +1,34 @@
-"""Reads a sweep's table: selects cells and a metric, and computes differences seed by seed."""
+"""Reads a sweep's table, and selects cells and a metric."""
 
 import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
 
-from experiments.sweep.sweep import BY_SEED, COLUMNS, TABLE
+from experiments.sweep.sweep import COLUMNS, TABLE
 from fleet.errors import InputError
 from fleet.inputs.quantities import quantity
 from fleet.inputs.text import is_file, read_text, reason, shortened
-from fleet.records.metrics.intervals import student_t_interval
 
 NUMBERS = ("value", "low", "high")
 ANALYTIC = "analytic"  # the world of rows that equations gave
-Kind = Literal["lines", "heat", "pareto"]
 
 
 class SweepPlot(msgspec.Struct, frozen=True):
     """Axes and conditions of a figure of a sweep; keys and values are texts, as a user writes them.
 
-    `x`: a varied key; of the kind "pareto", a metric. `y`: a metric. `lines`: a varied key, a line for each of its
-    values, or a row of a heat map. `against`: a value of that key, from which the others' differences are drawn.
-    `where`: values of further keys. `units`: of keys, by name.
+    `x`: a varied key. `y`: a metric. `lines`: a varied key, a line for each of its values. `where`: values of further
+    keys. `units`: of keys, by name.
     """
 
     x: str = ""
     y: str = "throughput"
     lines: str = ""
-    kind: Kind = "lines"
-    against: str = ""
     where: Mapping[str, str] = {}
     units: Mapping[str, str] = {}
 
@@ -74,41 +69,29 @@ def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**changed)
 
 
-def metrics_of(table: pd.DataFrame) -> list[str]:
-    """Return the metrics that a table has, in its order."""
-    return list(dict.fromkeys(map(str, table.quantity)))
-
-
 def completed(table: pd.DataFrame, plot: SweepPlot) -> SweepPlot:
     """Fill in the open choices of a figure: the first varied key along x, the second as lines.
 
     Keys may leave out their first parts. InputError for what the table does not have, which lists what it has.
     """
-    replace, keys, metrics = msgspec.structs.replace, keys_of(table), metrics_of(table)
+    keys, metrics = keys_of(table), list(dict.fromkeys(map(str, table.quantity)))
     if not keys or table.empty:
         raise InputError("figure sweep: the table has no varied key, or no cell that succeeded")
     where = {_key(keys, name, "--where"): value for name, value in plot.where.items()}
     free = [key for key in keys if key not in where]
     _one_of(metrics, plot.y, "--y", "metric")
-    if plot.kind == "pareto":
-        x = plot.x or next((name for name in ("tpot_p99_s", "load") if name in metrics and name != plot.y), "")
-        _one_of(metrics, x, "--x", "metric")
-        lines = _key(keys, plot.lines, "--lines") if plot.lines else next(iter(free), "")
-        return replace(plot, x=x, lines=lines, where=where)
     x = _key(keys, plot.x, "--x") if plot.x else next((key for key in free if key != plot.lines), "")
     rest = [key for key in free if key != x]
     lines = _key(keys, plot.lines, "--lines") if plot.lines else next(iter(rest), "")
     if not x or lines == x:
         raise InputError(f"figure sweep: --lines {lines}: is along x already; varied: {', '.join(keys)}")
-    if plot.kind == "heat" and not lines:
-        raise InputError(f"figure sweep: a heat map needs two keys, --x and --lines; varied: {', '.join(keys)}")
     for key in (key for key in rest if key != lines):
         values = list(dict.fromkeys(map(text_of, table[key])))
         if len(values) > 1:
             raise InputError(
                 f"figure sweep: {key} was varied, too; add --where {key}=VALUE; values: {shortened(', '.join(values))}"
             )
-    return replace(plot, x=x, lines=lines, where=where)
+    return msgspec.structs.replace(plot, x=x, lines=lines, where=where)
 
 
 def cells_where(table: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
@@ -125,52 +108,21 @@ def cells_where(table: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
 
 
 def points_of(table: pd.DataFrame, plot: SweepPlot) -> pd.DataFrame:
-    """Return one row a cell of a metric: x, line, value, low, high, by_seed (a list), world, unit.
+    """Return one row a cell of a metric: x, line, value, low, high, world, unit.
 
     `plot`: completed. Rows of the equations have the world "analytic" and no unit.
     """
     rows = cells_where(table, plot.where)
     rows = rows[rows.quantity == plot.y]
-    seeds = rows[BY_SEED].map(_numbers) if BY_SEED in rows else [[] for _ in range(len(rows))]
     return pd.DataFrame(
         {
             "x": rows[plot.x].tolist(),
             "line": [text_of(value) for value in rows[plot.lines]] if plot.lines else [""] * len(rows),
             **{name: rows[name].astype(float).tolist() for name in NUMBERS},
-            BY_SEED: list(seeds),
             "world": rows.world.tolist(),
             "unit": rows.unit.fillna("").tolist() if "unit" in rows else "",
         }
     )
-
-
-def differences_of(points: pd.DataFrame, key: str, against: str) -> pd.DataFrame:
-    """Return each line's difference from the line of the value `against` at each x: x, line, value, low, high.
-
-    Cells of a sweep have the same seeds. A difference is the mean over the seeds of two cells' differences at the same
-    seed, with Student's interval, so common randomness cancels. InputError for an unknown line, and where cells
-    were not run with two seeds or more.
-    """
-    results = points[points.world != ANALYTIC]
-    lines = list(dict.fromkeys(results.line))
-    base = next((line for line in lines if _alike(key, line, against)), None)
-    if base is None:
-        raise InputError(f"figure sweep: --against {against}: no such line; there are {', '.join(lines)}")
-    references = {text_of(row.x): row.by_seed for row in results[results.line == base].itertuples()}
-    rows = []
-    for row in results[results.line != base].itertuples():
-        others = references.get(text_of(row.x), [])
-        if len(row.by_seed) < 2 or len(others) != len(row.by_seed):
-            raise InputError(
-                f"figure sweep: --against {against}: {text_of(row.x)} of line {row.line} has no values at the same two "
-                "seeds or more; run the sweep with --seeds 2 or more"
-            )
-        apart = np.subtract(row.by_seed, others)
-        low, high = student_t_interval(apart)
-        rows.append({"x": row.x, "line": row.line, "value": float(apart.mean()), "low": low, "high": high})
-    if not rows:
-        raise InputError(f"figure sweep: --against {against}: there is no other line; name their key with --lines")
-    return pd.DataFrame(rows)
 
 
 def text_of(value: Any) -> str:
@@ -178,11 +130,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         return "none" if math.isnan(value) else f"{value:g}"
     return str(value)
-
-
-def _numbers(text: Any) -> list[float]:
-    """Read the values of a cell's seeds."""
-    return [] if pd.isna(text) else [float(part) for part in str(text).split()]
 
 
 def _alike(key: str, one: Any, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""report: one page of a plan, sweep, run or demo."""
+"""report: one page of a plan, sweep or run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from specfleet.cli.options import file_option
 
 def report(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="A run (Parquet), or the folder of a sweep, a plan or a demo.")
+        Path, typer.Argument(metavar="RESULTS", help="A run (Parquet), or the folder of a sweep or a plan.")
     ],
     out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
 ) -> None:

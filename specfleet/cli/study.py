@@ -11,7 +11,6 @@ from experiments.console.printing import (
     busy,
     case_text,
     interval,
-    print_budget,
     print_comparison,
     print_json,
     print_table,
@@ -37,11 +36,9 @@ from specfleet.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from experiments.reproduce.rows import PaperRow
+    from experiments.reproduce.rows import PaperRow, Reproduction
     from experiments.sweep.cell import CellResult
-    from experiments.sweep.table import SweepPlot
     from fleet.records.metrics.window import Metric
-    from specfleet.reproduction import Reproduction
     from specfleet.results import Sweep
 
 
@@ -141,9 +138,6 @@ def compare(
     rerun: Annotated[
         list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
     ] = None,
-    budget: Annotated[
-        bool, typer.Option("--budget", help="Say what playing back each part of the runs leaves of the error.")
-    ] = False,
     changes: Changes = None,
     tolerance: Annotated[float, typer.Option(help="Largest relative error of throughput and rounds/s.")] = 0.05,
     as_json: AsJson = False,
@@ -163,14 +157,13 @@ def compare(
 
     with busy("comparing"):
         if second is None:
-            comparison = three_errors(first, settings(changes), reruns=rerun or [], budget=budget)
+            comparison = three_errors(first, settings(changes), reruns=rerun or [])
         else:
-            comparison = compare(first, second, reruns=rerun or [], budget=budget)
+            comparison = compare(first, second, reruns=rerun or [])
     if as_json:
         print_json(comparison)
     else:
         print_comparison("comparison", comparison)
-        print_budget(comparison)
     beyond = [name for name in ("throughput", "rounds_per_s") if worst(comparison, name) > tolerance]
     if beyond:
         remark(f"specfleet: {' and '.join(beyond)} differ by more than {tolerance:.1%}")
@@ -186,7 +179,6 @@ def reproduce(
             metavar="FOLDER", help="Measurements that others published (estimates, specdecode-fig10 and -fig1)."
         ),
     ] = None,
-    out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="Draw the rows, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce a paper's table or figure, row by row; `all` runs every one, and sums up by paper.
@@ -195,21 +187,14 @@ def reproduce(
     """
     from experiments.reproduce import REPRODUCTIONS
     from experiments.reproduce.every import EVERY
-    from figures.style import format_of
     from specfleet import reproduce
 
     if not name:
         print("\n".join((*REPRODUCTIONS, EVERY)))
         return
-    if out is not None:
-        format_of(out)  # before anything runs
-    with keeping(out):
-        with busy(f"reproducing {name}"):
-            reproduction = reproduce(name, trace=trace, data=data)
-        print_reproduction(name, reproduction, as_json)
-        if out is not None:
-            reproduction.figure(out=out)
-            remark(f"figure: {out}")
+    with busy(f"reproducing {name}"):
+        reproduction = reproduce(name, trace=trace, data=data)
+    print_reproduction(name, reproduction, as_json)
 
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
@@ -251,52 +236,32 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME", help="throughput, sweep, timeline, draft-time, residuals, plan or reproduction."
-        ),
+        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, draft-time, residuals or plan."),
     ],
     results: Annotated[
         Path,
         typer.Argument(
             metavar="RESULTS",
-            help="A sweep's folder, a run (Parquet), a calibrated profile, or a plan or reproduction (JSON).",
+            help="A sweep's folder, a run (Parquet), a calibrated profile, or a plan (JSON).",
         ),
     ],
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
     ],
-    x: Annotated[
-        str, typer.Option("--x", metavar="KEY", help="sweep: along it, a varied key; a metric for pareto.")
-    ] = "",
+    x: Annotated[str, typer.Option("--x", metavar="KEY", help="sweep: along it, a varied key.")] = "",
     y: Annotated[str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default.")] = "",
-    lines: Annotated[
-        str, typer.Option(metavar="KEY", help="sweep: a varied key, a line (a row, a colour) for each value.")
-    ] = "",
-    kind: Annotated[str, typer.Option(metavar="KIND", help="sweep: lines, heat or pareto.")] = "",
-    against: Annotated[
-        str, typer.Option(metavar="VALUE", help="sweep: draw how far the other lines are from this one, seed by seed.")
-    ] = "",
+    lines: Annotated[str, typer.Option(metavar="KEY", help="sweep: a varied key, a line for each value.")] = "",
     where: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="sweep: only cells with it; may be repeated.")
     ] = None,
 ) -> None:
     """Draw a figure from results."""
     from specfleet import figure
-    from specfleet.results import sweep_question
 
-    values: dict[str, Any] = {
-        "x": x,
-        "y": y,
-        "lines": lines,
-        "kind": kind,
-        "against": against,
-        "where": _held(where or []),
-    }
+    values: dict[str, Any] = {"x": x, "y": y, "lines": lines, "where": _held(where or [])}
     options = {option: value for option, value in values.items() if value}
     with keeping(out):
         figure(name, results, out, **options)
-    if against:
-        print_differences(results, sweep_question(**options))
     remark(f"figure: {out}")
 
 
@@ -307,20 +272,3 @@ def _held(texts: list[str]) -> dict[str, str]:
         if not (key.strip() and equals and value.strip()):
             raise InputError(f"--where {shortened(text, quoted=False)}: write KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in parts}
-
-
-def print_differences(results: Path, question: "SweepPlot") -> None:
-    """Print how far the lines of a sweep are from one of them, with intervals."""
-    from experiments.sweep.figure import answer_of, unit_of_metric
-    from experiments.sweep.table import completed, read_sweep, text_of
-
-    table = read_sweep(results)
-    full = completed(table, question)
-    unit = unit_of_metric(full.y, table[table.quantity == full.y])
-    rows = [
-        (f"{full.x} = {text_of(row.x)}, {full.lines} = {row.line}", number(row.value),
-         f"{number(row.low)} .. {number(row.high)}", "" if row.low <= 0 <= row.high else "yes")
-        for row in answer_of(table, question).itertuples()
-    ]  # fmt: skip
-    title = f"{full.y} less that of {full.lines} = {full.against}, seed by seed"
-    print_table(title, ("cell", f"difference, {unit}", "95 % interval", "beyond chance"), rows)

@@ -21,7 +21,7 @@ from calibrate.operators import (
 )
 from experiments.reproduce import REPRODUCTIONS
 from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
-from experiments.reproduce.rows import Inputs, ReproducedRows, row
+from experiments.reproduce.rows import Inputs, Reproduction, row
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed
 from fleet.hardware.profile import placed
@@ -94,7 +94,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, change: Callable[[str
     assert "\n" not in str(refusal.value)
 
 
-def reproduced(folder: Path | None = None) -> ReproducedRows:
+def reproduced(folder: Path | None = None) -> Reproduction:
     return REPRODUCTIONS["estimates"](Inputs(data=str(folder) if folder else None))
 
 
@@ -141,6 +141,6 @@ def test_estimates_without_a_fit_stay_within_their_claims() -> None:
 
 
 def test_an_estimated_row_counts_as_a_predicted_one_does() -> None:
-    judged = ReproducedRows("x", [row("a", {}, "estimated", 2.0, 3.0), row("b", {}, "input", 1.0, 1.0)], [])
+    judged = Reproduction("x", [row("a", {}, "estimated", 2.0, 3.0), row("b", {}, "input", 1.0, 1.0)], [])
     assert judged.score.rows == 1
     assert judged.score.mean_error == pytest.approx(0.5)

@@ -10,7 +10,7 @@ from experiments.reproduce.rows import (
     Inputs,
     Kind,
     PaperRow,
-    ReproducedRows,
+    Reproduction,
     claim,
     kinds_of,
     row,
@@ -18,8 +18,8 @@ from experiments.reproduce.rows import (
 )
 
 
-def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> ReproducedRows:
-    return ReproducedRows(name, [row("x", {}, kind, 1.0, 1 + error) for error in errors], [])
+def of_rows(name: str, errors: list[float], kind: Kind = "predicted") -> Reproduction:
+    return Reproduction(name, [row("x", {}, kind, 1.0, 1 + error) for error in errors], [])
 
 
 def test_the_rows_of_all_papers_are_summed_up_by_paper(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,13 @@
 What a predicted row may not depend on: test_predicted.py.
 """
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from experiments.draw import draw
 from experiments.reproduce import REPRODUCTIONS, starsd
-from experiments.reproduce.rows import JUDGED, ReproducedRows
-from fleet.errors import InputError
+from experiments.reproduce.rows import JUDGED, Reproduction
 from fleet.records.metrics.measure import measure
 from sim.run import simulate
 from tests.helpers.marks import slow
@@ -35,7 +31,7 @@ def less() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def table1(less: None) -> ReproducedRows:  # noqa: ARG001  (the sizes are set before)
+def table1(less: None) -> Reproduction:  # noqa: ARG001  (the sizes are set before)
     return reproduced("starsd-table1")
 
 
@@ -62,13 +58,6 @@ def test_every_reproduction_is_scored_by_its_predicted_rows(name: str) -> None:
     assert score.worst_error == (max(errors) if errors else None)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_reproduction_is_json_and_reads_back_as_it_was(name: str) -> None:
-    written = msgspec.json.encode(reproduced(name))
-    assert msgspec.json.decode(written, type=ReproducedRows) == reproduced(name)
-    assert json.loads(written)["name"] == name
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_is_measured_here_does_not_pass_for_a_prediction(name: str) -> None:
@@ -82,14 +71,14 @@ def test_what_is_measured_here_does_not_pass_for_a_prediction(name: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("N", [1, 2, 3, 5, 6])
-def test_table_1_has_the_round_speed_within_three_per_cent(table1: ReproducedRows, N: int) -> None:
+def test_table_1_has_the_round_speed_within_three_per_cent(table1: Reproduction, N: int) -> None:
     (row,) = [row for row in table1.rows if row.quantity == "rounds_per_s" and row.case == {"N": N}]
     assert row.error is not None
     assert abs(row.error) < 0.03
 
 
 @pytest.mark.slow
-def test_the_papers_throughput_is_not_N_times_a_targets(table1: ReproducedRows) -> None:
+def test_the_papers_throughput_is_not_N_times_a_targets(table1: Reproduction) -> None:
     rows = [row for row in table1.rows if row.quantity == "O against N O_i" and row.case["N"] > 1]
     assert all(row.kind == "identity" and row.error is not None and row.error > 0.15 for row in rows)
 
@@ -112,15 +101,7 @@ def test_without_returns_that_vary_two_targets_would_hardly_wait() -> None:
     assert varying_s == pytest.approx(starsd.WAIT_S[1], rel=0.05)
 
 
-def test_a_reproduction_is_drawn_from_what_json_printed(tmp_path: Path) -> None:
-    (tmp_path / "table2.json").write_bytes(msgspec.json.encode(reproduced("batch-table2")))
-    draw("reproduction", tmp_path / "table2.json", tmp_path / "table2.png")
-    assert (tmp_path / "table2.png").stat().st_size > 10_000
-    with pytest.raises(InputError, match="not a reproduction"):
-        draw("reproduction", tmp_path / "table2.png", tmp_path / "again.png")
-
-
 def test_the_json_form_has_the_documented_keys() -> None:
     content = msgspec.to_builtins(reproduced("batch-table2"))
-    assert set(content) == {"name", "rows", "assumptions", "score", "parts", "picture"}
+    assert set(content) == {"name", "rows", "assumptions", "score", "parts"}
     assert set(content["rows"][0]) == {"quantity", "case", "kind", "paper", "ours", "error"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import REPRODUCTIONS, specdecode_measured, specdecode_simulated
-from experiments.reproduce.rows import Inputs, PaperRow, ReproducedRows
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction
 from experiments.reproduce.specdecode_measured import FIGURE_1
 from experiments.reproduce.specdecode_simulated import FIGURE_10, FILE, RECORDED, SETS, head_draft, profile_with
 from fleet.errors import InputError
@@ -38,7 +38,7 @@ def write_recordings(folder: Path, requests: int, longest: int = 40) -> Path:
     return folder
 
 
-def reproduced(name: str, folder: Path) -> ReproducedRows:
+def reproduced(name: str, folder: Path) -> Reproduction:
     return REPRODUCTIONS[name](Inputs(data=str(folder)))
 
 
@@ -54,7 +54,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(recordings: Path) -> dict[str, ReproducedRows]:
+def made(recordings: Path) -> dict[str, Reproduction]:
     """Both figures of these recordings."""
     return {name: reproduced(name, recordings) for name in BOTH}
 
@@ -99,7 +99,7 @@ def test_a_point_of_figure_10_is_the_simulators(depth: int | str, tmp_path: Path
         assert point.ours == pytest.approx(taken_s(alone) / speculative_s, rel=1e-9)
 
 
-def test_figure_10_has_every_point_once(made: dict[str, ReproducedRows]) -> None:
+def test_figure_10_has_every_point_once(made: dict[str, Reproduction]) -> None:
     rows = made["specdecode-fig10"].rows
     points = [one for one in rows if one.quantity == "speed-up"]
     assert len({tuple(one.case.values()) for one in points}) == len(points) == 8 * 4 * 6 + 4 * 6
@@ -108,7 +108,7 @@ def test_figure_10_has_every_point_once(made: dict[str, ReproducedRows]) -> None
 
 
 def test_no_point_of_figure_10_moves_with_what_is_printed(
-    recordings: Path, made: dict[str, ReproducedRows], monkeypatch: pytest.MonkeyPatch
+    recordings: Path, made: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = made["specdecode-fig10"].rows
     changed = {
@@ -123,7 +123,7 @@ def test_no_point_of_figure_10_moves_with_what_is_printed(
 
 
 def test_figure_1_moves_with_instructcoders_numbers_alone(
-    recordings: Path, made: dict[str, ReproducedRows], monkeypatch: pytest.MonkeyPatch
+    recordings: Path, made: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = made["specdecode-fig1"].rows
     kinds = {(one.case["set"], one.kind) for one in before if one.quantity == "speed-up"}
@@ -140,7 +140,7 @@ def test_figure_1_moves_with_instructcoders_numbers_alone(
         assert ([one.ours for one in before] == [one.ours for one in after]) == (not fitted)
 
 
-def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(made: dict[str, ReproducedRows]) -> None:
+def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(made: dict[str, Reproduction]) -> None:
     figure = made["specdecode-fig1"]
     forecast = [one for one in figure.rows if one.case.get("set") == "ShareGPT"]
     assert len(forecast) == 8
@@ -152,7 +152,7 @@ def test_sharegpts_speed_ups_are_forecast_with_intervals_around_them(made: dict[
     assert figure.score.rows == sum(part.rows for part in figure.parts.values()) == 16
 
 
-def test_a_cut_answer_is_in_figure_10_alone(recordings: Path, made: dict[str, ReproducedRows], tmp_path: Path) -> None:
+def test_a_cut_answer_is_in_figure_10_alone(recordings: Path, made: dict[str, Reproduction], tmp_path: Path) -> None:
     """One that never stopped by itself changes nothing of what is predicted for a measurement that leaves it out."""
     table = specdecode_measured.recordings(Inputs(data=str(recordings)), "specdecode-fig1")
     cut = {

@@ -73,16 +73,10 @@ def test_longer_steps_are_an_error_of_the_parameters(factor: float) -> None:
 
 def test_a_longer_link_is_an_error_of_the_mechanism() -> None:
     run = measured(scenario(count=1, link={"latency_s": 1.5}))
-    comparison = specfleet.three_errors(
-        specfleet.Result(run), seeds=2, budget=True, profile={"link": {"latency_s": 0.3}}
-    )
+    comparison = specfleet.three_errors(specfleet.Result(run), seeds=2, profile={"link": {"latency_s": 0.3}})
     row = row_of(comparison, "rounds_per_s")
     assert row.mechanism is not None
     assert row.mechanism.value > 0.2
-    left = {row.played: row.error.value for row in comparison.budget if row.quantity == "rounds_per_s"}
-    assert abs(left["links",]) < 0.05 < left["overhead",]
-    assert abs(left["steps", "acceptance", "overhead"]) > 0.2
-    assert left["steps", "acceptance", "overhead", "links"] == pytest.approx(0.0, abs=1e-9)
 
 
 def metrics(value: float) -> dict[str, Metric]:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from experiments.jobs import side_by_side
 from experiments.plan.answer import Reached
+from experiments.plan.doubt import Range
 from experiments.plan.goals import Goal
 from experiments.plan.make import make_plan
 from experiments.plan.question import FleetShape, Question
@@ -64,7 +65,10 @@ def verdict_of(
     if (excess <= INDIFFERENT and miss <= 0) or best.title in level:
         return "as good"
     by_chance = best.is_at_the_edge(goals) or (miss > 0 and not ours.misses_clearly(goals))
-    as_stated = bool(stated) and all(
-        one.range.holds_by_chance(ours.mean(one.metric), ours.half_width(one.metric)) for one in stated
-    )
+    as_stated = bool(stated) and all(_is_by_chance(one.range, ours, one.metric) for one in stated)
     return "edge" if by_chance or (miss > 0 and as_stated) else "WORSE"
+
+
+def _is_by_chance(said: Range, ours: Entrant, metric: str) -> bool:
+    """Whether the grid's value of a metric differs from the plan's by chance alone."""
+    return abs(ours.mean(metric) - said.value) <= math.hypot(said.chance * said.value, ours.half_width(metric))

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
 from experiments.plan.goals import Goal
-from experiments.plan.prices import Prices
 from experiments.plan.question import DEPTH, PlannedPair, Question
+from fleet.scenario.cost import Cost
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from sim.predict import star_inputs
@@ -39,7 +39,7 @@ def question_of(number: int, pairs: int = 1) -> Question:
         "acceptance": {"model": "geometric", "beta": float(rng.uniform(0.5, 0.9))},
         "workload": {"prompt_tokens": 64, "new_tokens": 48},
     }
-    prices = Prices(float(rng.uniform(0.5, 3.0)), float(rng.uniform(0.1, 1.5)), "cost")
+    prices = Cost(float(rng.uniform(0.5, 3.0)), float(rng.uniform(0.1, 1.5)), "cost")
     drafters: tuple[int, ...] = (1,)
     goals: tuple[Goal, ...] = ()
     if number % 2:
@@ -65,5 +65,5 @@ def _elsewhere(first: PlannedPair, number: int, place: int) -> PlannedPair:
     drafting, verifying, dearer, dearer_target = np.exp(rng.uniform(np.log(0.5), np.log(2.0), 4)).tolist()
     base = slowed(slowed(first.base, DRAFTER_STEPS, drafting), TARGET_STEPS, verifying)
     of_target, of_drafter = first.prices.target_per_hour or 0.0, first.prices.drafter_per_hour or 0.0
-    prices = Prices(of_target * dearer_target**0.5 / verifying, of_drafter * dearer**0.5 / drafting, first.prices.unit)
+    prices = Cost(of_target * dearer_target**0.5 / verifying, of_drafter * dearer**0.5 / drafting, first.prices.unit)
     return PlannedPair(base, None, prices, **places)

@@ -20,7 +20,7 @@ from experiments.reproduce import (
     measured,
     starsd,
 )
-from experiments.reproduce.rows import Inputs, ReproducedRows
+from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.scenario.scenario import Scenario
 
 BATCH_OF = measured.batch_of
@@ -68,6 +68,6 @@ def forget_signals() -> None:
 
 
 @cache
-def reproduced(name: str) -> ReproducedRows:
+def reproduced(name: str) -> Reproduction:
     """A reproduction, computed once."""
     return REPRODUCTIONS[name](Inputs())

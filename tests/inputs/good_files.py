@@ -5,8 +5,6 @@ import random
 import tomllib
 from pathlib import Path
 
-import msgspec
-
 from calibrate import operators
 from experiments.reproduce.specdecode_simulated import FILE, SETS
 from fleet.data.shipped import shipped_devices
@@ -58,13 +56,6 @@ def write_sweep(folder: Path) -> None:
     sweep(folder / "scenario.toml", {"verifiers.count": [1, 2]}, out=folder / "swept", seeds=1, jobs=1)
     (cell,) = (folder / "swept" / "cells").glob("*1.json")
     assert cell.name == "verifiers.count=1.json"
-
-
-def write_reproduction(folder: Path) -> None:
-    """Write a reproduction as --json prints it."""
-    from specfleet import reproduce
-
-    (folder / "rows.json").write_bytes(msgspec.json.encode(reproduce("starsd-fig4")))
 
 
 def write_calibrated(folder: Path) -> None:

@@ -14,7 +14,6 @@ from tests.inputs.good_files import (
     write_estimate,
     write_estimated,
     write_place_files,
-    write_reproduction,
     write_run_files,
     write_signal_files,
     write_sweep,
@@ -102,9 +101,6 @@ KINDS: dict[str, Kind] = {
     ),
     "table of a sweep": Kind(
         write_sweep, ("swept/sweep.csv",), "csv", (("figure", "throughput", "swept", "-o", "x.png"),)
-    ),
-    "reproduction": Kind(
-        write_reproduction, ("rows.json",), "json", (("figure", "reproduction", "rows.json", "-o", "x.png"),)
     ),
     "values of --set": Kind(
         scenario("star"), (), "command line", (("simulate", "scenario.toml", "--json", "--set", "KEY=VALUE"),)

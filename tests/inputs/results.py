@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.image import imread
 
 from experiments.compare.compare import Comparison
-from experiments.reproduce.rows import ReproducedRows
+from experiments.reproduce.rows import Reproduction
 from experiments.sweep.cell import CellResult
 from experiments.sweep.sweep import TABLE
 from fleet.records.metrics.overload import Overload
@@ -54,7 +54,7 @@ class PrintedImport(msgspec.Struct, frozen=True):
 
 PRINTED: dict[str, Any] = {
     "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": FleetPrediction, "compare": Comparison,
-    "reproduce": ReproducedRows, "import": PrintedImport, "export": dict[str, str],
+    "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
     "profile": HardwareProfile,
 }  # fmt: skip
 NO_NUMBER = {"low", "high", "times_longer", "sim_interval", "engine_interval"}

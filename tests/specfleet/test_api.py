@@ -273,7 +273,7 @@ def test_results_show_themselves(result: specfleet.Result, swept: specfleet.Swee
 def test_figures_are_drawn_from_results_and_written_on_demand(
     result: specfleet.Result, swept: specfleet.Sweep, tmp_path: Path
 ) -> None:
-    for drawn in (result.figure(), swept.figure(), specfleet.reproduce("starsd-fig6").figure()):
+    for drawn in (result.figure(), swept.figure()):
         assert drawn._repr_png_().startswith(b"\x89PNG")
     specfleet.figure("throughput", swept, tmp_path / "throughput.svg")
     assert "<svg" in (tmp_path / "throughput.svg").read_text()

@@ -52,7 +52,7 @@ WRITERS = [(name, param) for name, param in of_paths() if not READ & set(param.o
 def test_every_path_option_is_classified_as_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
-        "simulate", "run", "sweep", "calibrate", "reproduce", "demo", "figure", "drafter", "router", "verifier", "keys",
+        "simulate", "run", "sweep", "calibrate", "demo", "figure", "drafter", "router", "verifier", "keys",
         "init",
         "profile estimate",
         "import", "plan", "report",
@@ -97,11 +97,10 @@ FULL = {
         ["sweep", "star", "--vary", "verifiers.count=1,2", "--seeds", "2", "--jobs", "1", "-o", "OUT"],
         "cells/verifiers.count=1.json",
     ),
-    "reproduce": (["reproduce", "starsd-table2", "-o", "OUT/picture.png"], "picture.png"),
 }
 
 
-@pytest.mark.parametrize("case", ["simulate", slow("sweep"), slow("reproduce")])
+@pytest.mark.parametrize("case", ["simulate", slow("sweep")])
 def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Path) -> None:
     words, file = FULL[case]
     (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -116,10 +115,8 @@ def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Pat
     assert not list(tmp_path.rglob("*.part"))
     if case == "simulate":
         assert json.loads(out)["metrics"]["throughput"]["value"] > 0
-    elif case == "sweep":
-        assert "verifiers.count=1" in out
     else:
-        assert "draft time, ms" in out
+        assert "verifiers.count=1" in out
 
 
 @pytest.mark.parametrize(("command", "source"), [("figure", "run.parquet"), ("init", "star")])

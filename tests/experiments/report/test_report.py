@@ -9,20 +9,14 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.compare.compare import Comparison, compare_metrics
 from experiments.report.page import LABELS, ReportPage, grid, html_of
 from figures.style import new_figure
 from fleet.errors import InputError
 from fleet.files import write_file
-from fleet.records.metrics.measure import measure
-from fleet.records.run import write_run
-from fleet.times.profile import HardwareProfile, write_profile
-from sim.run import simulate
-from tests.helpers.stars import star
 
 MOST_BYTES = 1_000_000
 VOID = {"meta", "link", "br", "hr", "img", "input"}
-KINDS = ("run", "sweep", "plan", "demo")
+KINDS = ("run", "sweep", "plan")
 
 
 class Parsed(HTMLParser):
@@ -64,13 +58,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     specfleet.sweep("star", vary, small, out=folder / "sweep", seeds=2, jobs=1)
     found = specfleet.plan("star", small, vary=["verifiers.count=1:3", "drafters.depth=4"], jobs=1)
     write_file(folder / "plan" / "plan.json", msgspec.json.encode(found))
-    scenario = star()
-    run = simulate(scenario)
-    rows = compare_metrics({"targets": "replayed", "N": 3}, measure(run), measure(run))
-    write_file(folder / "demo" / "comparison.json", msgspec.json.encode(Comparison(rows, {"throughput": 0.0})))
-    assert isinstance(scenario.profile, HardwareProfile)
-    write_profile(scenario.profile, folder / "demo" / "profile.json")
-    write_run(run, folder / "demo" / "records" / "replayed.sim.parquet")
     return {"run": folder / "run.parquet", **{kind: folder / kind for kind in KINDS[1:]}}
 
 
@@ -115,7 +102,7 @@ def test_the_answer_comes_first_and_numbers_have_labels(kind: str, pages: dict[s
     chips = set(re.findall(r'<td><span class="chip (\w+)">', text))
     assert chips <= set(LABELS)
     assert "simulated" in chips
-    assert ("measured" in chips) == (kind == "demo")
+    assert "measured" not in chips
     assert chips & {"stated", "assumed", "fitted"}, "the numbers of the profile are labelled, too"
     assert "The resolved scenario" in text
 
