@@ -1,7 +1,6 @@
 """Contestants in turn: mean rates with 95 % intervals, and ratios to one of them taken run by run."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -35,10 +34,3 @@ def _summary(name: str, rows: Sequence[Row], unit: str, ratios: np.ndarray, base
         "contestant": name, unit: float(np.mean(rates)), "from": low, "to": high,
         f"times {base}": float(ratios.mean()), "ratio from": ratio_low, "ratio to": ratio_high, **others,
     }  # fmt: skip
-
-
-def timed(work: Callable[[], int], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Do some work, which returns how many units it has done; return units a second of a clock."""
-    started_s = clock()
-    units = work()
-    return units / (clock() - started_s)

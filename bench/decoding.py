@@ -16,21 +16,18 @@ import specfleet
 from bench.batch_rules import OURS, RULES, rule_of
 from bench.contest import compared
 from bench.harness import Case, Report, Row, run
+from bench.laws import drafters_of
 from bench.numbers import not_negative, whole
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter
-from engine.decoding.eagle_files import load_head
 from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
+from engine.decoding.models import PRECISIONS, CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.demo_pair.corpus import read_prompts
-from fleet.policies.shapes import dynamic, tree
 
 CHAIN = "ours, chain"
 RATE, LENGTH = "tokens/s", "accepted a round + 1"
-TREE, DYNAMIC = tree(3, 1), dynamic(3, 10)
 PROMPT_TOKENS, NEW_TOKENS, LOOKUP_TOKENS = 128, 96, 5
 SIZES = (1, 2, 4, 8, 16)
 Work = Callable[[int], Row]
@@ -58,9 +55,8 @@ def study(options: argparse.Namespace) -> Report:
     small, large = (
         load_model("demo", role, options.precision, *filter(None, [options.device])) for role in ("drafter", "target")
     )
-    for model in (small, large):
-        if model.graphs is not None:
-            model.graphs.paused = options.eager
+    if options.eager:
+        small.graphs = large.graphs = None
     prompts = [prompt[:PROMPT_TOKENS] for prompt in read_prompts("evaluation")[: options.prompts]]
     sampling = Sampling(options.temperature)
     works = ours(prompts, small, large, options.depth, sampling) | theirs(
@@ -109,17 +105,8 @@ def ours(
     sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
 ) -> dict[str, Work]:
-    """Return all of the engine's ways to decode; every drafter comes with the rule that suits it."""
+    """Return all of the engine's ways to decode."""
     cache = large.new_cache()
-    head = load_head(DEMO_PAIR / "eagle", large.model, large.dtype, large.device)
-    drafters: dict[str, Drafter | LookupDrafter] = {
-        CHAIN: Drafter(small),
-        "ours, tree": Drafter(small, TREE, "without-replacement"),
-        "ours, dynamic tree": Drafter(small, DYNAMIC, "match"),
-        "ours, prompt lookup": LookupDrafter(large.device),
-        "ours, EAGLE chain": EagleDrafter(head, large),
-        "ours, EAGLE tree": EagleDrafter(head, large, TREE, "without-replacement"),
-    }
 
     def plain(number: int) -> tuple[int, Sequence[int]]:
         return len(decode_plain(Target(large, cache=cache), prompts[number], new_tokens, sampling, number)), ()
@@ -132,7 +119,7 @@ def ours(
     def work_of(drafter: Drafter | LookupDrafter) -> Work:
         return lambda number: timed_row(lambda: speculative(number, drafter), large.device)
 
-    works = {name: work_of(drafter) for name, drafter in drafters.items()}
+    works = {f"ours, {name}": work_of(new_drafter()) for name, new_drafter in drafters_of(small, large).items()}
     return works | {"ours, plain": lambda number: timed_row(lambda: plain(number), large.device)}
 
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 import specfleet
+from bench.harness import Row
 from calibrate.overheads import delays_of, link_of, overhead_of
 from fleet.acceptance.models import Geometric, expected_committed
 from fleet.records.run import Run
@@ -94,6 +95,12 @@ def small_fleets(seconds: float) -> dict[str, Scenario]:
         for ratio, targets in product(RATIOS, counts)
         for scenario in [fleet(ratio, drafters, targets, seconds, SMALL_SEED)]
     }
+
+
+def run_kept(scenario: Scenario, results: list[specfleet.Result]) -> Row:
+    """Run a fleet as processes and keep the run."""
+    results.append(specfleet.run(scenario))
+    return {}
 
 
 def hosts_of(runs: Sequence[Run]) -> dict[bool, Host]:

@@ -69,23 +69,30 @@ class Pair:
     target: CausalLM
     small: CausalLM
     drafters: dict[str, NewDrafter]
+    captured: tuple[Graphs, Graphs]
 
     @contextmanager
     def graphs(self, on: bool) -> Iterator[None]:
         """Let the models run through graphs, or eagerly; on a cpu, where none are captured, eagerly both times."""
-        for model in (self.target, self.small):
-            model.graphs = model.graphs or Graphs(lambda work: work)
-            model.graphs.paused = not on
+        models = (self.target, self.small)
+        for model, captured in zip(models, self.captured, strict=True):
+            model.graphs = captured if on else None
         yield
-        for model in (self.target, self.small):
-            model.graphs.paused = False
+        for model, captured in zip(models, self.captured, strict=True):
+            model.graphs = captured
 
 
 def pair_of(precision: str, device: str) -> Pair:
     """Load the demo pair with its EAGLE head."""
     target, small = (load_model("demo", role, precision, device) for role in ("target", "drafter"))
+    captured = target.graphs or Graphs(lambda work: work), small.graphs or Graphs(lambda work: work)
+    return Pair(precision, target, small, drafters_of(small, target), captured)
+
+
+def drafters_of(small: CausalLM, target: CausalLM) -> dict[str, NewDrafter]:
+    """Return all ways to draft for the demo target; every drafter comes with the rule that suits it."""
     head = load_head(DEMO_PAIR / "eagle", target.model, target.dtype, target.device)
-    drafters: dict[str, NewDrafter] = {
+    return {
         "prompt lookup": lambda: LookupDrafter(target.device),
         "chain": lambda: Drafter(small),
         "tree": lambda: Drafter(small, SMALL_TREE, "without-replacement"),
@@ -93,7 +100,6 @@ def pair_of(precision: str, device: str) -> Pair:
         "EAGLE chain": lambda: EagleDrafter(head, target),
         "EAGLE dynamic tree": lambda: EagleDrafter(head, target, DYNAMIC, "match"),
     }
-    return Pair(precision, target, small, drafters)
 
 
 def of_precision(precision: str, device: str, prompts: Texts, new_tokens: int, sizes: Sequence[int]) -> list[Row]:
@@ -168,13 +174,15 @@ def texts_of(pair: Pair, new_drafter: NewDrafter | None, prompts: Texts, new_tok
 
 def batch_rows(pair: Pair, name: str, prompts: Texts, alone: Texts, sizes: Sequence[int]) -> list[Row]:
     """Decode rows side by side and hold them against the same rows alone; storage stays for all sizes."""
-    rows = []
-    cache, drafter = pair.target.new_cache(max(sizes)), pair.drafters[name]()
+    rows, cache = [], pair.target.new_cache(max(sizes))
     for on in (False, True):
-        for size in sizes:
-            with pair.graphs(on):
-                target = Target(pair.target, cache=cache)
-                found, _ = decode_batch(target, drafter, prompts[:size], len(alone[0]), DEPTH)
+        with pair.graphs(on):
+            drafter = pair.drafters[name]()
+            texts = {
+                size: decode_batch(Target(pair.target, cache=cache), drafter, prompts[:size], len(alone[0]), DEPTH)[0]
+                for size in sizes
+            }
+        for size, found in texts.items():
             case = f"{name}, {size} rows, {'graphs' if on else 'eager'}"
             rows.append(texts_row(pair, "a batch decodes what its rows do alone", case, prompts, alone, found))
     return rows

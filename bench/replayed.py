@@ -13,9 +13,8 @@ import numpy as np
 
 import specfleet
 from bench.harness import Aim, Case, Report, Row, first_rows, run
-from bench.hosts import RATIOS, Host, fleet, host_for, hosts_of, small_fleets
+from bench.hosts import RATIOS, Host, fleet, host_for, hosts_of, run_kept, small_fleets
 from bench.numbers import positive, whole
-from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 
 COUNTS, DRAFTERS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4)
@@ -43,8 +42,8 @@ def study(options: argparse.Namespace) -> Report:
     }
     small = small_fleets(min(SMALL_S, options.seconds))
     results: dict[str, list[specfleet.Result]] = {name: [] for name in [*cells, *small]}
-    cases = [Case(name, partial(measured, scenario, results[name])) for name, scenario in (cells | small).items()]
-    np.random.default_rng(ORDER_SEED).shuffle(cases)  # type: ignore[arg-type]
+    cases = [Case(name, partial(run_kept, scenario, results[name])) for name, scenario in (cells | small).items()]
+    np.random.default_rng(ORDER_SEED).shuffle(cases)
     run(cases, options.passes)
     hosts = hosts_of([result.run for name in small for result in results[name]])
     judged = {
@@ -60,12 +59,6 @@ def study(options: argparse.Namespace) -> Report:
     tables = {f"{quantity}: simulated, and as processes": rows for quantity, rows in judged.items()}
     added = "what replayed stations of this host add, in microseconds"
     return Report({added: host_rows(hosts), **tables}, [aim for each in judged.items() for aim in aims(*each)])
-
-
-def measured(scenario: Scenario, results: list[specfleet.Result]) -> Row:
-    """Run a fleet as processes and keep the run."""
-    results.append(specfleet.run(scenario))
-    return {}
 
 
 def compared(results: Sequence[specfleet.Result], host: Host, quantity: str, seeds: int) -> Row:

@@ -1,6 +1,6 @@
-"""Which resource a growing fleet uses up first, 10,000 targets simulated, and what a round costs the simulator.
+"""Which resource a growing fleet uses up first, with 10,000 targets simulated.
 
-Takes some ten minutes of one core. The tables for `docs/scale.md` are left as `tables.md`, its picture as `scale.png`.
+Takes some five minutes of one core. The tables for `docs/scale.md` are left as `tables.md`.
 """
 
 import argparse
@@ -16,13 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
-
 import specfleet
-from bench.children import run_child
 from bench.harness import Case, Report, Row, first_rows, text_of
 from bench.large_fleets import (
     BITS,
@@ -36,54 +30,33 @@ from bench.large_fleets import (
     star_of,
 )
 from bench.numbers import whole
-from bench.speed import star
-from figures.style import STYLE, new_figure, save
 from fleet.files import write_file
 from fleet.policies.route import DrafterView, ShortestQueue
-from fleet.scenario.names import SimPath
-from sim.fast.choice import has_numba
 
 LARGE_DRAFTERS = 100_000
 BY_LOOP, BY_SIMPY = 2, 1  # requests of a target: the compiled loop takes less time
 AGES_S = (0.0, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3)
-SIZES = (10, 100, 1000, 10_000)
-REQUESTS_OF_TARGET, LEAST_REQUESTS = 4, 800  # of 27 rounds each: about 10^6 rounds of 10^4 targets
-PATHS = {"simpy": ("SimPy", "#0072B2", "o"), "fast": ("compiled loop", "#D55E00", "s")}
-PANELS = (("us a round", "processor time for a round, us"), ("peak MB", "peak memory, MB"))
-CAPTION = (
-    f"One star of N targets, simulated with full records, each size in a process of its own: {REQUESTS_OF_TARGET} "
-    f"requests of a target, {LEAST_REQUESTS} at least, of 27 rounds each. Memory is the most that the process had, "
-    "records and libraries included. The loop had been compiled before."
-)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
     parser.add_argument("--drafters", type=whole, default=1000, help="drafters of the fleets")
     parser.add_argument("--routed", type=whole, default=50, help="drafters behind a router")
-    parser.add_argument(
-        "--sizes", type=whole, nargs="*", default=SIZES, help="targets of the stars whose cost is drawn"
-    )
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Simulate large fleets and compute larger ones; leave tables and picture for the page."""
+    """Simulate large fleets and compute larger ones; leave tables for the page."""
     fleets = first_rows(
-        Case(f"{name}, {mode}", partial(simulated, "large", place=name, drafters=options.drafters, mode=mode))
+        Case(f"{name}, {mode}", partial(simulated, place=name, drafters=options.drafters, mode=mode))
         for name, mode in product(PLACES, (IN_TURN, IN_GROUPS))
     )
     greedy = [name for name, place in PLACES.items() if place.temperature == 0]
     routed = first_rows(
         Case(
             f"{name}, news of {age_s:g} s",
-            partial(simulated, "large", place=name, drafters=options.routed, view_s=age_s),
+            partial(simulated, place=name, drafters=options.routed, view_s=age_s),
         )
         for name, age_s in product(greedy, AGES_S)
-    )
-    paths = ("simpy", "fast") if has_numba() else ("simpy",)
-    costs = first_rows(
-        Case(f"{path}, {targets} targets", partial(simulated, "plain", targets=targets, path=path))
-        for path, targets in product(paths, options.sizes)
     )
     tables = {
         "what is assumed": place_rows(),
@@ -93,19 +66,16 @@ def study(options: argparse.Namespace) -> Report:
         "resources of a drafter": resource_rows(fleets),
         f"loss of throughput by the age of a router's news, %, {options.routed} drafters": view_rows(routed),
         "a router's decision": [decision_row(options.drafters)],
-        "cost of a round": [cost_row(one) for one in costs],
     }
     write_file(options.out / "tables.md", "\n\n".join(markdown(*table) for table in tables.items()) + "\n")
-    save(drawn(pd.DataFrame(tables["cost of a round"])), options.out / "scale.png", CAPTION)
     return Report(tables)
 
 
-def simulated(kind: str, **keys: Any) -> Row:
+def simulated(**keys: Any) -> Row:
     """Simulate in a process of its own, so that its memory and processor time are its own."""
     program = "import sys; from bench.scale import answer; answer(sys.argv[1])"
-    command = [sys.executable, "-c", program, json.dumps({"kind": kind, **keys})]
-    done = run_child(command, stdout=subprocess.PIPE, start_new_session=True)  # Ctrl-C is for this process alone
-    done.check_returncode()
+    command = [sys.executable, "-c", program, json.dumps(keys)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603  (our own program)
     row: Row = json.loads(done.stdout)
     return row
 
@@ -115,13 +85,11 @@ def answer(question: str) -> None:
     sys.stdout.write(json.dumps(simulated_here(**json.loads(question))))
 
 
-def simulated_here(kind: str, path: SimPath = "auto", **keys: Any) -> Row:
+def simulated_here(**keys: Any) -> Row:
     """Simulate in this process; return the keys, the metrics, and what it cost. The peak is that of the process."""
-    if path == "fast":
-        specfleet.simulate(star(1, 2), path=path)  # loads the loop and compiles it
-    scenario = plain(keys["targets"]) if kind == "plain" else large(**keys)
+    scenario = large(**keys)
     before_s = time.process_time()
-    result = specfleet.simulate(scenario, path=path)
+    result = specfleet.simulate(scenario)
     metrics = {name: metric.value for name, metric in result.metrics.items()}
     cpu_s = time.process_time() - before_s
     rows = result.run.columns()
@@ -130,11 +98,6 @@ def simulated_here(kind: str, path: SimPath = "auto", **keys: Any) -> Row:
         **keys, **metrics, "rounds": rounds, "simulated s": float(rows.time_s.max()), "path": result.run.header.path,
         "processor s": cpu_s, "peak MB": peak_bytes() / 1e6,
     }  # fmt: skip
-
-
-def plain(targets: int) -> specfleet.Scenario:
-    """Return the star with random costs."""
-    return star(max(REQUESTS_OF_TARGET * targets, LEAST_REQUESTS), targets)
 
 
 def large(place: str, drafters: int, mode: str = IN_TURN, view_s: float | None = None) -> specfleet.Scenario:
@@ -243,43 +206,8 @@ def decision_row(drafters: int, tries: int = 200) -> Row:
     return {"drafters": drafters, "us": 1e6 * taken_s, "decisions/s": 1 / taken_s}
 
 
-def cost_row(one: Row) -> Row:
-    """Return what a round of a star costs the simulator."""
-    return {
-        "path": one["path"], "targets": one["targets"], "rounds": one["rounds"],
-        "us a round": 1e6 * one["processor s"] / one["rounds"], "peak MB": one["peak MB"],
-    }  # fmt: skip
-
-
 def markdown(title: str, rows: Sequence[Row]) -> str:
     """Return a table in Markdown."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [columns, ["---"] * len(columns), *([text_of(row.get(column)) for column in columns] for row in rows)]
     return f"### {title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def drawn(table: pd.DataFrame) -> Figure:
-    """Draw processor time of a round and peak memory over the number of targets, a line a path."""
-    with rc_context(STYLE):
-        figure = new_figure(7.2, 3.2)
-        for axes, (column, label) in zip(figure.subplots(1, 2), PANELS, strict=True):
-            for path, part in table.groupby("path", sort=False):
-                name, colour, marker = PATHS[str(path)]
-                axes.plot(part.targets, part[column], marker=marker, ms=4, color=colour, label=name)
-                for x, y in zip(part.targets, part[column], strict=True):
-                    text, place = f"{y:,.0f}" if y >= 100 else f"{y:.2g}", (0, 6 if path == "simpy" else -11)
-                    axes.annotate(
-                        text, (x, y), place, textcoords="offset points", ha="center", fontsize=7, color=colour
-                    )
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.margins(x=0.08, y=0.18)
-            axes.set_xticks(sorted(set(table.targets)), [f"{size:,}" for size in sorted(set(table.targets))])
-            axes.set_xticks([], minor=True)
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(ScalarFormatter())
-            axes.yaxis.set_minor_locator(NullLocator())
-            axes.set_xlabel("targets, N")
-            axes.set_ylabel(label)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return figure

@@ -1,4 +1,4 @@
-"""What approximate mean value analysis misses simulations by, over a drawn grid of stars, and how fast it is.
+"""What approximate mean value analysis misses simulations by, over a drawn grid of stars.
 
 Stars are simulated and compared by region with the equations, the upper bound and, for exponential S, exact mean value
 analysis. ERRORS states the errors.
@@ -6,17 +6,14 @@ analysis. ERRORS states the errors.
 
 import argparse
 import os
-import time
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 import numpy as np
 from scipy.special import gammaincinv
 
 import specfleet
-from bench.contest import compared, timed
-from bench.harness import Aim, Case, Report, Row, run, say
+from bench.harness import Aim, Report, Row, say
 from bench.numbers import seed, whole
 from experiments.jobs import side_by_side
 from fleet.scenario.reading import make_scenario
@@ -32,8 +29,6 @@ Z_OVER_S = (0.25, 32.0)
 VARIABILITIES = (0.0, 0.02, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 SMALL, LARGE = (1e-4, 0.5, 40), (0.5, 1e-6, 60)  # levels at which quantiles are given: lower half, distance from 1
 TOKENS = 300  # of a request, which are 200 rounds
-APPROXIMATE, EXACT = "approximate", "exact"
-CELLS_TIMED = {APPROXIMATE: 100_000, EXACT: 2000}
 
 
 class Error(msgspec.Struct, frozen=True):
@@ -81,21 +76,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cells", type=whole, default=CELLS, help="number of stars")
     parser.add_argument("--rounds", type=whole, default=ROUNDS, help="rounds of a simulation")
     parser.add_argument("--seed", type=seed, default=SEED, help="seed of the cells and of the simulations")
-    parser.add_argument("--repetitions", type=whole, default=8, help="runs of each speed")
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Simulate the drawn cells, hold the equations against them, and measure the equations' speed."""
+    """Simulate the drawn cells and hold the equations against them."""
     cells = cells_of(options.cells, options.seed)
     say(f"{len(cells)} simulations")
     every = [(cell, options.rounds, options.seed + place) for place, cell in enumerate(cells)]
     rows = list(side_by_side(missed, every, os.cpu_count() or 1))
     regions = by_region(rows)
-    speeds = [Case(name, partial(cells_per_s, name)) for name in CELLS_TIMED]
-    tables = {
-        f"errors of R_q against {len(rows)} simulations": regions,
-        "speed of the equations": compared(run(speeds, options.repetitions, 1), "cells/s", EXACT),
-    }
     aims = [
         Aim(
             f"{row['region']}: {name} error, %",
@@ -106,7 +95,7 @@ def study(options: argparse.Namespace) -> Report:
         for name in ("mean", "p90")
         if row["region"] in ERRORS
     ]
-    return Report(tables, aims)
+    return Report({f"errors of R_q against {len(rows)} simulations": regions}, aims)
 
 
 def cells_of(count: int, seed: int) -> list[Cell]:
@@ -205,20 +194,3 @@ def _mean(shares: Sequence[float]) -> float | None:
 def error_of(shares: Sequence[float]) -> Error:
     """Summarise absolute relative errors."""
     return Error(float(np.mean(shares)), float(np.quantile(shares, 0.9)), float(max(shares)))
-
-
-def cells_per_s(name: str) -> Row:
-    """Return how many cells a second of processor time the equations look at."""
-    cells, rng = CELLS_TIMED[name], np.random.default_rng(1)
-    Z_s = np.exp(rng.uniform(*np.log(Z_OVER_S), size=cells))
-    N = rng.integers(2, MOST_TARGETS + 1, cells)
-
-    def look() -> int:
-        if name == APPROXIMATE:
-            rounds_per_s(N, 1.0, Z_s, rng.uniform(0, 1.5, cells))
-        else:
-            for targets, of_each_s in zip(N.tolist(), Z_s.tolist(), strict=True):
-                mean_value_analysis(targets, [1.0], of_each_s)
-        return cells
-
-    return {"cells/s": timed(look, time.process_time)}

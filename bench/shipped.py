@@ -10,7 +10,7 @@ from pathlib import Path
 
 import specfleet
 from bench.harness import Aim, Case, Report, Row, first_rows
-from bench.hosts import REPLAYED, Host, host_for, hosts_of, small_fleets
+from bench.hosts import REPLAYED, Host, host_for, hosts_of, run_kept, small_fleets
 from bench.numbers import positive
 from fleet.data.shipped import shipped_scenarios
 from fleet.records.replay import replay
@@ -34,7 +34,7 @@ def study(options: argparse.Namespace) -> Report:
     fleets = [name for name in names if specfleet.scenario_of(name).batch is None]
     small = small_fleets(min(SMALL_S, options.seconds)) if fleets else {}
     runs: list[specfleet.Result] = []
-    first_rows(Case(name, partial(keep, scenario, runs)) for name, scenario in small.items())
+    first_rows(Case(name, partial(run_kept, scenario, runs)) for name, scenario in small.items())
     hosts = hosts_of([result.run for result in runs]) if fleets else {}
 
     def work(name: str) -> Row:
@@ -47,12 +47,6 @@ def study(options: argparse.Namespace) -> Report:
     for error, most in (("mechanism, %", MECHANISM_AIM), ("prediction, %", PREDICTION_AIM)):
         aims += [Aim(f"{row['scenario']}: {error}", abs(row[error]), most) for row in rows]
     return Report({"shipped scenarios as processes, and errors of their simulated throughput": rows}, aims)
-
-
-def keep(scenario: specfleet.Scenario, results: list[specfleet.Result]) -> Row:
-    """Run a fleet and keep the run."""
-    results.append(specfleet.run(scenario))
-    return {}
 
 
 def fleet_row(name: str, seconds: float, host: Host, folder: Path) -> Row:

@@ -1,20 +1,21 @@
 """Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
 
-from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.fits import Point, Residual, fit_link, fit_step, spread_of
+from calibrate.fits import Point, fit_link, fit_step, spread_of
 from calibrate.fleets import FleetSetup, drafts_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
-from calibrate.overheads import delays_of, describe_delays, link_of, overhead_of, spread_numbers
+from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
 from fleet.acceptance.models import Recorded
 from fleet.records.run import Run
+from fleet.scenario.scenario import Sharing
 from fleet.times.effects import IdleEffect
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
@@ -26,43 +27,45 @@ Points = dict[str, list[Point]]
 GAP_BINS = 8
 
 
-class Measurements(msgspec.Struct, frozen=True):
+@dataclass(slots=True)
+class Measurements:
     """Measurements of a calibration.
 
     - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
       idle before each draft.
     - `warmed`: fleets of replayed targets, by warm-up tokens.
-    - `time_sliced`, `in_process`: real targets and their drafter that take turns on one device.
-    - `concurrent[k-1]`: k real targets and their drafter that run at once.
+    - `sharing`: real targets and their drafter on one device, by its rule; of `contended` k targets in run k - 1.
     - `plain`: a target that decodes by itself.
     - `round_trips_s`: by payload in bytes.
     - `accepted`: accepted lengths of the rounds of each prompt.
     """
 
-    points: Points
-    saturated: list[Run]
-    loaded: list[Run]
-    idling: list[Run]
-    warmed: list[tuple[int, Run]]
-    time_sliced: Run
-    in_process: Run
-    concurrent: list[Run]
-    plain: Run
-    round_trips_s: list[tuple[int, list[float]]]
-    accepted: list[list[int]]
+    points: Points = field(default_factory=dict)
+    saturated: list[Run] = field(default_factory=list)
+    loaded: list[Run] = field(default_factory=list)
+    idling: list[Run] = field(default_factory=list)
+    warmed: list[tuple[int, Run]] = field(default_factory=list)
+    sharing: dict[Sharing, list[Run]] = field(default_factory=dict)
+    plain: list[Run] = field(default_factory=list)
+    round_trips_s: list[tuple[int, list[float]]] = field(default_factory=list)
+    accepted: list[list[int]] = field(default_factory=list)
 
 
-def profile_from(measured: Measurements, setup: FleetSetup) -> HardwareProfile:
-    """Return the profile that the measurements give; `setup` holds the final fits of single steps."""
+def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> HardwareProfile:
+    """Return the profile that the measurements give.
+
+    - `setup`: holds the final fits of single steps.
+    - `facts`: fields of the profile that are not measured.
+    """
 
     def drafts_of(runs: Sequence[Run]) -> pd.DataFrame:
         return pd.concat([drafts_in(run, setup) for run in runs], ignore_index=True)
 
-    with_gaps = [*measured.loaded, *measured.idling]
+    with_gaps, concurrent = [*measured.loaded, *measured.idling], measured.sharing["contended"]
     fleets = {  # those that show the overheads of a drafter and of a target
-        "own": ([*measured.saturated, *with_gaps], [measured.concurrent[0], measured.plain]),
-        "time_sliced": ([measured.time_sliced],) * 2,
-        "in_process": ([measured.in_process],) * 2,
+        "own": ([*measured.saturated, *with_gaps], [concurrent[0], *measured.plain]),
+        "time_sliced": (measured.sharing["turns"],) * 2,
+        "in_process": (measured.sharing["one-process"],) * 2,
     }
     delays = {
         sharing: {"drafter": delays_of(drafting, drafters=True), "target": delays_of(verifying, drafters=False)}
@@ -79,7 +82,7 @@ def profile_from(measured: Measurements, setup: FleetSetup) -> HardwareProfile:
     warmed = [(tokens, drafts_in(run, setup)) for tokens, run in measured.warmed]
     depth = setup.scenario.drafters.depth
     return HardwareProfile(
-        name="calibrated",
+        **facts,
         draft=times["draft"],
         verify=times["verify"],
         decode=times["decode"],
@@ -88,18 +91,12 @@ def profile_from(measured: Measurements, setup: FleetSetup) -> HardwareProfile:
         overhead=Overheads(**overheads),
         link=link_of(with_gaps, fit_link(payloads_bytes, round_trips_s)),
         idle=with_recoveries(idle, warmed),
-        contention=factors_in(measured.concurrent, msgspec.structs.replace(setup, times=times), idle),
+        contention=factors_in(concurrent, msgspec.structs.replace(setup, times=times), idle),
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
-        measured=tables_of(measured.points)
+        measured={name: table_of(points) for name, points in measured.points.items()}
         | {
-            "round_trips": [{"payload_bytes": size} | spread_numbers(times) for size, times in measured.round_trips_s],
             "idle": by_gap(drafts_of(measured.saturated), drafts_of(measured.idling)),
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(drafts.duration_s) for tokens, drafts in warmed],
-            "overhead": {
-                sharing: {station: describe_delays(of_station) for station, of_station in of_sharing.items()}
-                for sharing, of_sharing in delays.items()
-            },
-            "acceptance": describe_acceptance(measured.accepted, depth),
         },
     )
 
@@ -126,19 +123,15 @@ def by_gap(busy: pd.DataFrame, idling: pd.DataFrame) -> list[dict[str, float]]:
     ]
 
 
-def tables_of(points: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
-    """Return raw quantiles and residual of every grid point of each kind of step."""
-    return {name: _table(of_name, fit_step(of_name)[1]) for name, of_name in points.items()}
-
-
-def _table(points: Sequence[Point], residuals: Sequence[Residual]) -> list[dict[str, Any]]:
+def table_of(points: Sequence[Point]) -> list[dict[str, Any]]:
+    """Return raw quantiles and the fit of every grid point of a kind of step."""
     return [
         {
             "tokens": point.tokens,
             "context": point.context,
             "quantiles_s": np.quantile(point.times_s, (0.1, 0.5, 0.9)).tolist(),
-            "fitted_s": residual.fitted_s,
-            "held_out": residual.held_out,
+            "fitted_s": fitted.fitted_s,
+            "held_out": fitted.held_out,
         }
-        for point, residual in zip(points, residuals, strict=True)
+        for point, fitted in zip(points, fit_step(points)[1], strict=True)
     ]

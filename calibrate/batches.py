@@ -4,26 +4,37 @@ Steps are not measured in loops. A batch with rows that come and go has other ca
 repeated one. Small runs of the scenario's own rule on calibration prompts show all of that.
 """
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
-from calibrate.batch_profile import BatchMeasured, TimedSteps, profile_of_batch
+from calibrate.fits import fit_batch_step
+from calibrate.overheads import delays_of, overhead_of
 from engine.decoding.models import CausalLM
+from engine.decoding.telemetry import host_facts
 from engine.launch.bodies import THREADS
 from engine.node.batch import drive, executor_of
+from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
+from fleet.acceptance.models import Recorded
 from fleet.acceptance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.ragged import Slots
-from fleet.records.run import make_run
+from fleet.records.run import Run, make_run
+from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Batch, Scenario
+from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station
 from fleet.times.durations import extent, nodes_of
+from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step import Step
 
@@ -31,6 +42,14 @@ Report = Callable[[str], None]
 
 SIZES = (1, 2, 4, 8, 16)
 FEWEST = 12  # requests of a small run
+PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
+
+
+class TimedSteps(msgspec.Struct):
+    """Steps of one kind in service, without the first in each run: the variables of their times, and those times."""
+
+    extents: list[tuple[int, int, int, int]] = []
+    times_s: list[float] = []
 
 
 class BatchGrid(msgspec.Struct, frozen=True):
@@ -60,49 +79,19 @@ def calibrate_batch(
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
     """
-    large, measured = load_target(resolve(scenario)), BatchMeasured()
+    assert scenario.batch is not None
+    torch.set_num_threads(THREADS)
+    large, largest = load_target(resolve(scenario)), scenario.batch.rule.size
+    depths = grid.depths if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]
+    served: dict[str, TimedSteps] = {}
+    runs = []
     for number, stage in enumerate(grid.stages[:-1]):
         report(stage)
-        measure_pass(scenario, large, number, measured, grid)
+        for size in (*(size for size in SIZES if size < largest), largest):
+            runs += [serve_part(scenario, of_size(scenario, size, depth, number), large, served) for depth in depths]
     report(grid.stages[-1])
-    return finish(scenario, large, measured, folder, grid)
-
-
-def measure_pass(
-    scenario: Scenario, large: CausalLM, number: int, measured: BatchMeasured, grid: BatchGrid = WHOLE
-) -> None:
-    """Measure one pass over all sizes and depths: a small run of each."""
-    torch.set_num_threads(THREADS)
-    for size in sizes_up_to(largest_of(scenario)):
-        for depth in grid.depths if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]:
-            serve_part(scenario, of_size(scenario, size, depth, number), large, measured)
-
-
-def finish(
-    scenario: Scenario, large: CausalLM, measured: BatchMeasured, folder: Path, grid: BatchGrid = WHOLE
-) -> HardwareProfile:
-    """Record acceptance, and return the profile of all measurements."""
-    torch.set_num_threads(THREADS)
-    return profiled(scenario, large, measured, record_acceptance(scenario, large, folder, grid.recorded))
-
-
-def profiled(
-    scenario: Scenario, large: CausalLM, measured: BatchMeasured, accepted: list[list[int]]
-) -> HardwareProfile:
-    """Return the profile of all measurements; `accepted`: accepted tokens by request and round."""
-    profile = profile_of_batch(scenario, large.vocabulary, measured, accepted)
-    return msgspec.structs.replace(profile, positions=with_positions(resolve(scenario)).drafters.positions)
-
-
-def largest_of(scenario: Scenario) -> int:
-    """Rows of the scenario's batch."""
-    assert scenario.batch is not None
-    return scenario.batch.rule.size
-
-
-def sizes_up_to(largest: int) -> list[int]:
-    """Batch sizes that are measured."""
-    return [*(size for size in SIZES if size < largest), largest]
+    accepted = record_acceptance(scenario, large, folder, grid.recorded)
+    return profile_of_batch(scenario, large, served, runs, accepted)
 
 
 def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
@@ -120,17 +109,15 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: BatchMeasured) -> None:
-    """Serve a small run, `part`; add its steps, and the delays around them.
+def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict[str, TimedSteps]) -> Run:
+    """Serve a small run, `part`, and add its steps by kind.
 
     Where the scenario's length rule looks at drafted tokens, they are read here too, because that takes time; lengths
     stay constant.
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    fleet = with_positions(resolve(part))
-    station = batch_station(fleet)
-    executor = executor_of(fleet, station, large, prompts_of(fleet))
+    fleet, station, executor = batch_of(part, large)
     if allocate is not None:
         executor.signals = allocate.needs == "signals"
         executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
@@ -145,11 +132,18 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, measured: Ba
     begun: set[str] = set()
     for step, size in zip(steps, extents, strict=True):
         if step.kind in begun:
-            kind = measured.served.setdefault(step.kind, TimedSteps())
+            kind = served.setdefault(step.kind, TimedSteps())
             kind.extents.append(size)
             kind.times_s.append(float(done.duration_s[step.number]))
         begun.add(step.kind)  # the first one of a kind is cold
-    measured.runs.append(run)
+    return run
+
+
+def batch_of(part: Scenario, large: CausalLM, signals: bool = False) -> tuple[Fleet, BatchStation, BatchExecutor]:
+    """Return the fleet of a small run, its station and executor; `signals`: whether it records those of all tokens."""
+    fleet = with_positions(resolve(part))
+    station = batch_station(fleet)
+    return fleet, station, executor_of(fleet, station, large, prompts_of(fleet), signals)
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
@@ -162,12 +156,44 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, request
         batch=Batch(Slots(scenario.batch.rule.size), padded=False),
         workload=msgspec.structs.replace(recorded.workload, requests=requests),
     )
-    fleet = with_positions(resolve(recorded))
-    station = batch_station(fleet)
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
-    executor = executor_of(fleet, station, large, prompts_of(fleet), signals)
-    rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device)).frame()
+    fleet, station, executor = batch_of(recorded, large, signals)
+    rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device), fleet).frame()
     if signals:
         write_signals(list(executor.recorded.values()), folder / SIGNALS_FILE)
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     return [part.accepted.tolist() for _, part in verified.groupby("request")]
+
+
+def profile_of_batch(
+    scenario: Scenario, large: CausalLM, served: dict[str, TimedSteps], runs: list[Run], accepted: list[list[int]]
+) -> HardwareProfile:
+    """Return the profile that the measurements give. `accepted`: accepted tokens by request and round."""
+    assert scenario.batch is not None
+    fits = {name: fit_batch_step(kind.extents, kind.times_s) for name, kind in served.items()}
+    facts = host_facts()
+    times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
+    return HardwareProfile(
+        name=f"calibrated-batch-{facts['machine']}",
+        **times,
+        overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
+        acceptance=Recorded(scenario.drafters.depth, tuple(map(tuple, accepted))),
+        vocabulary=large.vocabulary,
+        positions=runs[0].header.fleet.drafters.positions,
+        provenance=facts
+        | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+        | provenance_of(scenario)
+        | {"rule": str(scenario.batch.rule.__struct_config__.tag), "largest": str(scenario.batch.rule.size)},
+        measured={"steps": {name: describe(served[name], error) for name, (_, error) in fits.items()}},
+    )
+
+
+def describe(kind: TimedSteps, error: float) -> dict[str, Any]:
+    """Return the numbers that describe a fit's quality."""
+    quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
+    return {
+        "steps": len(kind.times_s),
+        "left_out": "the first in each run",
+        "quantiles_s": quantiles,
+        "mean_absolute_error": error,
+    }

@@ -1,6 +1,7 @@
-"""Fits step times to measured times: a robust fit, its residuals on points left out, the spread around it."""
+"""Fits step times to measured times: a robust fit, also at points left out, and the spread around it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,19 +28,11 @@ class Point(msgspec.Struct, frozen=True):
         return float(np.median(self.times_s))
 
 
-class Residual(msgspec.Struct, frozen=True):
-    """Relative error of the fit at one grid point: fitted over measured median, minus one."""
+class Fitted(NamedTuple):
+    """The fit at one grid point; `held_out`: the fit did not know the point."""
 
-    tokens: int
-    context: int
-    measured_s: float
     fitted_s: float
     held_out: bool
-
-    @property
-    def error(self) -> float:
-        """Relative error of the fit."""
-        return self.fitted_s / self.measured_s - 1
 
 
 def spread_of(ratios: ArrayLike) -> Quantiles:
@@ -49,7 +42,7 @@ def spread_of(ratios: ArrayLike) -> Quantiles:
     return Quantiles(LEVELS, tuple((values / mean).tolist()))
 
 
-def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
+def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Fitted]]:
     """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
 
     The fit is then scaled so that measured over fitted time is 1 in the mean: rare slow steps, which medians leave out,
@@ -69,13 +62,10 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Residual]]:
     relative = columns[fitted] / scale / medians[fitted, None]
     coefficients = nnls(relative, np.ones(fitted.sum()))[0] / scale
     predicted = design @ coefficients
-    residuals = [
-        Residual(point.tokens, point.context, point.median_s, float(fit), out)
-        for point, fit, out in zip(points, predicted, held_out, strict=True)
-    ]
     ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
     a, b, c, e = (coefficients * ratios.mean()).tolist()
-    return StepTime(a, b, c, e, spread=spread_of(ratios)), residuals
+    fits = [Fitted(float(fit), out) for fit, out in zip(predicted, held_out, strict=True)]
+    return StepTime(a, b, c, e, spread=spread_of(ratios)), fits
 
 
 def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, float]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-import msgspec
 import numpy as np
 
 from engine.launch.bodies import node_body
@@ -24,24 +23,10 @@ from engine.net.socket_thread import TICK_S
 from engine.net.sockets import Sockets
 from engine.node.node import LOOPBACK
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Scenario
 from fleet.stations.payload import PROBABILITY_BYTES
 
 PAUSE_S = 0.002  # between pings, so that the node's threads have gone to sleep as they do between requests
 TIMEOUT_S = 10.0
-
-
-def without_stated_links(scenario: Scenario) -> Scenario:
-    """Return the scenario without the links that its keys state, for runs that measure those of this host."""
-    drafters, verifiers = scenario.drafters, scenario.verifiers
-    slower = tuple(msgspec.structs.replace(tier, link=None) for tier in drafters.tiers)
-    others = tuple(msgspec.structs.replace(tier, link=None) for tier in verifiers.tiers)
-    return msgspec.structs.replace(
-        scenario,
-        link=None,
-        drafters=msgspec.structs.replace(drafters, tiers=slower),
-        verifiers=msgspec.structs.replace(verifiers, tiers=others),
-    )
 
 
 def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: int) -> list[list[float]]:

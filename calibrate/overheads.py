@@ -1,7 +1,6 @@
 """Delays around the steps of a calibration's fleets and of their messages, as a profile has them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,15 +63,6 @@ def link_of(runs: Sequence[Run], pinged: LinkTime) -> LinkTime:
     way = delay_of(ways_s)
     latency_s = max(way.mean_s - float(sizes_bytes.mean()) * pinged.s_per_byte, 0.0)
     return LinkTime(latency_s, pinged.bandwidth_bytes_per_s, way.spread)
-
-
-def describe_delays(delays: StationDelays) -> dict[str, Any]:
-    """Return the data behind an overhead: for each delay its number of values, mean and quantiles."""
-    numbers: dict[str, Any] = {"left_out": f"the first {SETTLING_STEPS} of each kind in each run of a station"}
-    for name in DELAYS:
-        times_s = getattr(delays, name)
-        numbers[name.removesuffix("_s")] = {"steps": len(times_s)} | (spread_numbers(times_s) if times_s else {})
-    return numbers
 
 
 def spread_numbers(times_s: ArrayLike) -> dict[str, float]:

@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -20,7 +21,7 @@ from calibrate.fleets import (
     run_saturated,
     run_sharing,
 )
-from calibrate.links import measure_round_trips, without_stated_links
+from calibrate.links import measure_round_trips
 from calibrate.steps import (
     Series,
     draft_prefill_series,
@@ -39,7 +40,6 @@ from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
 from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError
-from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
@@ -101,38 +101,34 @@ def calibrate(
     are kept.
     """
     bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report)
+    measured = bench.measured
     bench.measure_pass(0)
     report("acceptance")
-    accepted = bench.accepted()
+    measured.accepted = bench.accepted()
     report("links")
     round_trips_s = measure_round_trips(bench.fleet, effort.payloads_bytes, effort.pings)
+    measured.round_trips_s = list(zip(effort.payloads_bytes, round_trips_s, strict=True))
     bench.measure_pass(1)
     report("warm-up tokens")
     setup = bench.setup()
-    warmed = [
+    measured.warmed = [
         (tokens, run_after_gap(setup, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
     ]
     report("stations that share a device")
     requests, targets = effort.sharing_requests, range(1, effort.concurrent_targets + 1)
-    time_sliced = run_sharing(setup, TURN_TARGETS, requests, "turns")
-    in_process = run_sharing(setup, TURN_TARGETS, requests, "one-process")
-    concurrent = [run_sharing(setup, count, requests, "contended") for count in targets]
-    plain = run_plain(setup, requests)
+    measured.sharing = {
+        "turns": [run_sharing(setup, TURN_TARGETS, requests, "turns")],
+        "one-process": [run_sharing(setup, TURN_TARGETS, requests, "one-process")],
+        "contended": [run_sharing(setup, count, requests, "contended") for count in targets],
+    }
+    measured.plain = [run_plain(setup, requests)]
     bench.measure_pass(2)
-    measured = Measurements(
-        bench.points, bench.saturated, bench.loaded, bench.idling, warmed, time_sliced, in_process, concurrent, plain,
-        list(zip(effort.payloads_bytes, round_trips_s, strict=True)), accepted,
-    )  # fmt: skip
-    return described(profile_from(measured, bench.setup()), bench)
+    return profile_from(measured, bench.setup(), **bench.facts())
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A calibration in progress: the models on this host, and what its passes measured so far.
-
-    `points`: of each kind of step. `saturated`, `loaded`, `idling`: runs in service with a drafter that is always busy,
-    partly busy, and idle for all lengths of gaps.
-    """
+    """A calibration in progress: the models on this host, and what was measured so far."""
 
     scenario: Scenario
     fleet: Fleet
@@ -142,15 +138,12 @@ class Bench:
     drafter: Drafter
     target: Target
     prompts: list[list[int]]
-    points: Points = field(default_factory=dict)
-    saturated: list[Run] = field(default_factory=list)
-    loaded: list[Run] = field(default_factory=list)
-    idling: list[Run] = field(default_factory=list)
+    measured: Measurements = field(default_factory=Measurements)
 
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
-        times = {name: fit_step(points)[0] for name, points in self.points.items()}
-        return FleetSetup(without_stated_links(self.scenario), times, self.folder)
+        times = {name: fit_step(points)[0] for name, points in self.measured.points.items()}
+        return FleetSetup(self.scenario, times, self.folder)
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.
@@ -158,13 +151,14 @@ class Bench:
         The passes are minutes apart: a shared host may be slow for longer than one of them.
         """
         self.report(STEPS[number])
-        for name, measured in self.measure_steps().items():
-            self.points[name] = merged(self.points.get(name, []), measured)
+        measured, effort = self.measured, self.effort
+        for name, points in self.measure_steps().items():
+            measured.points[name] = merged(measured.points.get(name, []), points)
         self.report(IN_SERVICE[number])
-        setup, effort = self.setup(), self.effort
-        self.saturated.append(run_saturated(setup, effort.saturated_rounds))
-        self.loaded.extend(run_half_loaded(setup, targets, effort.loaded_rounds) for targets in effort.loads)
-        self.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
+        setup = self.setup()
+        measured.saturated.append(run_saturated(setup, effort.saturated_rounds))
+        measured.loaded.extend(run_half_loaded(setup, targets, effort.loaded_rounds) for targets in effort.loads)
+        measured.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
 
     def measure_steps(self) -> Points:
         """Measure all kinds of steps, each over its grid, by the names of a profile."""
@@ -191,6 +185,19 @@ class Bench:
             for continuation in continuations_of(self.fleet, self.folder)
         ]
 
+    def facts(self) -> dict[str, Any]:
+        """Return the profile's name, the models' sizes, and where it comes from."""
+        facts = host_facts()
+        written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        of_prompts = {"prompts_count": str(self.effort.prompts)}  # the first ones of the file
+        return {
+            "name": f"calibrated-{facts['machine']}",
+            "vocabulary": self.target.model.vocabulary,
+            "hidden": self.drafter.state_numbers,
+            "positions": self.fleet.drafters.positions,
+            "provenance": facts | {"written": written} | provenance_of(self.scenario) | of_prompts,
+        }
+
 
 def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -> Bench:
     """Load the scenario's pair."""
@@ -204,28 +211,11 @@ def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -
     return Bench(scenario, fleet, folder, effort, report, drafter, target, prompts_of(fleet))
 
 
-def described(profile: HardwareProfile, bench: Bench) -> HardwareProfile:
-    """Return the profile with its name, the models' sizes, and where it comes from."""
-    facts, unread = host_facts()
-    model = bench.target.model
-    return msgspec.structs.replace(
-        profile,
-        name=f"calibrated-{facts['machine']}",
-        vocabulary=model.vocabulary,
-        hidden=bench.drafter.state_numbers,
-        positions=bench.fleet.drafters.positions,
-        provenance=facts
-        | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
-        | provenance_of(bench.scenario)
-        | {
-            "prompts_count": str(bench.effort.prompts),  # the first ones of the file
-            "unread": "; ".join(unread) or "nothing",
-        },
-    )
-
-
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:
-    """What is measured of a scenario: its models, its drafts, and prompts of its typical length, decoded greedily."""
+    """What is measured of a scenario: its models, its drafts, and prompts of its typical length, decoded greedily.
+
+    It states no link: those of this host are measured.
+    """
     drafters, workload = scenario.drafters, scenario.workload
     if drafters.kind == "lookup":
         raise InputError(

@@ -2,14 +2,22 @@
 
 import msgspec
 
-from fleet.scenario.memory import (
-    DeviceMemory,
-    Packing,
-    sessions_of_drafter,
-    targets_beside_drafters,
-    targets_without_drafters,
-)
+from fleet.scenario.memory import DeviceMemory
 from sim.analytic import throughput
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """How many targets fit, and their throughput.
+
+    Keys:
+        targets (targets): Number of targets that fit on the devices, with one session each.
+        devices (devices): Number of used devices.
+        tokens_per_s (tokens/s): Throughput of all targets, in steady state by StarSD's equations.
+    """
+
+    targets: int
+    devices: int
+    tokens_per_s: float
 
 
 class Packings(msgspec.Struct, frozen=True):
@@ -29,7 +37,8 @@ def colocated(memory: DeviceMemory, context: int, S_s: float, verify_s: float, t
 
     Pairs on a device share its time; a round takes S + t_v of it.
     """
-    a_device = targets_beside_drafters(memory.device_bytes, memory.target, memory.drafter, context)
+    pair_bytes = memory.target.resident_bytes(1, context) + memory.drafter.resident_bytes(1, context)
+    a_device = memory.device_bytes // pair_bytes
     busy = memory.devices if a_device else 0
     return Packing(memory.devices * a_device, memory.devices, busy * tokens_per_round / (S_s + verify_s))
 
@@ -43,8 +52,9 @@ def shared(
     rounds.
     """
     others = memory.devices - 1
-    a_device = targets_without_drafters(memory.device_bytes, memory.target, context)
-    targets = min(others * a_device, sessions_of_drafter(memory.device_bytes, memory.drafter, context))
+    a_device = memory.device_bytes // memory.target.resident_bytes(1, context)
+    cache_bytes = max(0, memory.device_bytes - memory.drafter.weights_bytes)
+    targets = min(others * a_device, cache_bytes // (context * memory.drafter.kv_bytes_per_token))
     if targets == 0:
         return Packing(0, memory.devices, 0.0)
     return_s = communication_s + -(-targets // others) * verify_s

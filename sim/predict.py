@@ -5,7 +5,6 @@ import msgspec
 from fleet.acceptance.models import survival
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.admit import ResolvedAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
@@ -93,7 +92,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.overlap": isinstance(drafters.overlap, Ahead),
         "drafters.group": not isinstance(drafters.group, One),
         "drafters.allocate": drafters.allocate != Fixed(drafters.depth),
-        "drafters.admit": not _admits(drafters.admit, verifiers.count),
+        "drafters.admit": drafters.admit.refusal(verifiers.count - 1) is not None,
         "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
         "drafters.limits_per_s": any(drafters.limits_per_s),
         "memory": 0 < drafters.cache_tokens < texts,
@@ -108,11 +107,6 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "acceptance.model": isinstance(fleet.acceptance, TokenModel),
     }
     return next((key for key, applies in other_fleets.items() if applies), None)
-
-
-def _admits(rule: ResolvedAdmission, sessions: int) -> bool:
-    """Whether a drafter admits that many concurrent sessions."""
-    return not isinstance(rule, WithinMemory) and rule.refusal(sessions - 1) is None
 
 
 def _differ(fleet: Fleet) -> bool:

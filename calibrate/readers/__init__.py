@@ -4,12 +4,10 @@ recording.py        what every reader gives
 entries.py          JSON, a list of JSON or JSON Lines, as named entries
 laws.py             identities that a format promises, checked to the digits that are written
 counts.py           counts of rounds by drafted and accepted tokens, as an acceptance model
-requests.py         the counts of one request under our names, and their laws; vllm.py, sglang.py, aiperf.py name them
-vllm.py             vLLM: metrics.speculative_decoding of responses
+requests.py         the counts of one request under our names, and their laws
+responses.py        vLLM, SGLang, AIPerf: where their responses and records have these counts
 vllm_metrics.py     vLLM: Prometheus text, one scrape or two
 vllm_log.py         vLLM: its log's lines "SpecDecoding metrics"
-sglang.py           SGLang: meta_info of responses
-aiperf.py           AIPerf: profile_export.jsonl, or the pooled histogram of its JSON export
 inference_lab.py    inference-lab: its trace of rounds (CSV)
 specdecode_bench.py SpecDecode-Bench: acceptance by place
 amusd.py            AMUSD: run files of its authors

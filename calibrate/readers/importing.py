@@ -8,13 +8,11 @@ from typing import NamedTuple
 import msgspec
 import pandas as pd
 
-from calibrate.readers.aiperf import read_aiperf
 from calibrate.readers.amusd import read_amusd
 from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
-from calibrate.readers.sglang import read_sglang
+from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
-from calibrate.readers.vllm import read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
@@ -42,6 +40,7 @@ READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "amusd": read_amusd,
 }
 MAX_MS = 1e9
+NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
 WIDTH = 108  # of a comment
 
 
@@ -211,7 +210,7 @@ def _written(
     named = profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, list(comments))) + "\n")
     scenario = read_scenario(out)
-    notes = list(_notes(recording, times))
+    model = scenario.acceptance
     return Imported(
         scenario=scenario,
         files=tuple(written),
@@ -220,8 +219,8 @@ def _written(
         accepted=recording.accepted,
         mean_acceptance_length=recording.mean_accepted + 1,
         stated=recording.stated,
-        modelled=_modelled(scenario, depth),
-        notes=tuple(notes),
+        modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
+        notes=recording.notes if times is not None else (*recording.notes, NO_TIMES),
     )
 
 
@@ -270,15 +269,3 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str,
     for text in said:
         printable = "".join(character if character.isprintable() else "?" for character in text)
         yield from textwrap.wrap(printable, WIDTH, subsequent_indent="  ")
-
-
-def _notes(recording: Recording, times: Times | None) -> Iterator[str]:
-    yield from recording.notes
-    if times is None:
-        yield "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
-
-
-def _modelled(scenario: Scenario, depth: int) -> float | None:
-    """Mean tokens a round of the scenario's acceptance at its depth; None where it knows single tokens."""
-    model = scenario.acceptance
-    return expected_committed(model, depth) if isinstance(model, LengthModel) else None

@@ -93,6 +93,8 @@ def check(one: RequestCounts, origin: str) -> None:
         meaning = f"{theirs['accepted']} / {theirs['drafted']}"
         rounds_to(origin, theirs["rate"], one.rate, meaning, accepted / one.drafted)
     if one.depth is not None:
+        if isinstance(one.histogram, list):
+            same(origin, f"len({histogram})", len(one.histogram), f"{theirs['depth']} + 1", one.depth + 1)
         at_most(origin, f"the longest of {histogram}", one.longest, theirs["depth"], one.depth)
         at_most(
             origin, theirs["drafted"], one.drafted or 0, f"{rounds} times {theirs['depth']}", one.rounds * one.depth

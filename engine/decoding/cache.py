@@ -43,8 +43,9 @@ def shape_of(config: PretrainedConfig) -> CacheShape:
 class RowCache(Cache):
     """Keys and values of many rows; `storage` (layers, 2, rows, tokens, heads, size) has the rows of the next pass.
 
-    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`) and implement the other
-    methods.
+    `lengths`: committed tokens by tag. Two subclasses place the rows (`slots.py`, `aligned.py`): they open and close
+    rows, cut tags into the `runs` that are fed as one batch, `place` new tokens, `realign` rows to a common end, and
+    say where the speculated tokens of a row `begin`.
     """
 
     storage: torch.Tensor
@@ -62,33 +63,14 @@ class RowCache(Cache):
         """Bytes of one token of one row."""
         return self.shape.numbers * self.dtype.itemsize
 
-    def open(self, tag: int, tokens: int = 0) -> None:
-        """Begin an empty row that may need `tokens` tokens; ValueError if it is open, InputError if it has no room."""
-        raise NotImplementedError
-
     def check_free(self, tag: int) -> None:
         """Raise ValueError if a row is open already."""
         if tag in self.lengths:
             raise ValueError(f"tag {tag} is open already")
 
-    def close(self, tag: int) -> None:
-        """End a row."""
-        raise NotImplementedError
-
     def in_order(self, tags: Sequence[int]) -> list[int]:
         """Return `tags` in the order in which they are cheapest to feed together."""
         return list(tags)
-
-    def runs(self, tags: Sequence[int]) -> list[tuple[int, int]]:
-        """Cut `tags` into runs [first, last) that can be fed as one batch."""
-        raise NotImplementedError
-
-    def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
-        """Return the feed of `counts` new tokens of each row of a run: their places, and what they see.
-
-        `nodes`: speculated tokens, beyond others or in a tree; None for a chain after the committed tokens.
-        """
-        raise NotImplementedError
 
     def fed(
         self,
@@ -107,14 +89,6 @@ class RowCache(Cache):
             place = self.place(tags[first:last], counts[first:last], part)
             pieces.append(forward(sum(counts[:first]), sum(counts[:last]), place))
         return torch.cat(pieces)
-
-    def realign(self, tags: Sequence[int]) -> None:
-        """Bring rows to a common end, if the kind of cache needs that."""
-        raise NotImplementedError
-
-    def begin(self, tag: int) -> int:
-        """The place of a row's first token beyond the committed ones, in the storage."""
-        raise NotImplementedError
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: object, **__: object

@@ -1,4 +1,4 @@
-"""Decode one stream in one process: plain, and speculatively with drafter and target on the same device."""
+"""Decode texts in one process: plain, and speculatively with drafter and target on the same device."""
 
 from collections.abc import Sequence
 
@@ -33,60 +33,47 @@ def decode_speculatively(
     seed: int = 0,
 ) -> tuple[list[int], list[int]]:
     """Return as many token ids after `prompt` as `decode_plain`, and the accepted length of every round."""
-    target.model.check_reach(len(prompt) + new_tokens)
-    room = len(prompt) + new_tokens + drafter.shape.room(depth)
-    target.open(TAG, prompt, sampling, seed, room)
-    first = target.decode([TAG])[0]
-    drafter.open(TAG, [*prompt, first.token], sampling, seed + 1, room)
-    drafter.prefill(TAG, hidden=first.hidden)
-    accepted_lengths = []
-    committed, limit = target.committed(TAG), positions_of(target, drafter)
-    while len(committed) < len(prompt) + new_tokens:
-        levels = reach(depth, len(committed), limit)
-        verdict = target.verify([TAG], drafter.draft([TAG], [levels]))[0]
-        drafter.advance(TAG, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None)
-        accepted_lengths.append(verdict.accepted)
-    tokens = committed[len(prompt) : len(prompt) + new_tokens]
-    target.release(TAG)
-    drafter.release(TAG)
-    return tokens, accepted_lengths
+    texts, accepted_lengths = decode_batch(target, drafter, [prompt], new_tokens, depth, sampling, seed)
+    return texts[0], accepted_lengths
 
 
 def decode_batch(
-    target: Target, drafter: Drafter, prompts: Sequence[list[int]], new_tokens: int, depth: int
+    target: Target,
+    drafter: Drafter,
+    prompts: Sequence[list[int]],
+    new_tokens: int,
+    depth: int,
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
 ) -> tuple[list[list[int]], list[int]]:
-    """Decode greedily after all prompts side by side, one row each; finished rows leave and the others go on.
+    """Decode after all prompts side by side, one row each; finished rows leave and the others go on.
 
-    Returns as many token ids after each prompt as `decode_plain`, and the accepted lengths of all rounds of all rows.
+    Returns `new_tokens` token ids after each prompt, and the accepted lengths of all rounds of all rows.
     """
-    texts: list[list[int]] = [[] for _ in prompts]
     for tag, prompt in enumerate(prompts):
         target.model.check_reach(len(prompt) + new_tokens)
         room = len(prompt) + new_tokens + drafter.shape.room(depth)
-        target.open(tag, prompt, room=room)
+        target.open(tag, prompt, sampling, seed, room)
         first = target.prefill(tag)
-        if new_tokens == 1:
-            texts[tag] = first.tokens
-            target.release(tag)
-            continue
-        drafter.open(tag, [*prompt, first.token], room=room)
+        drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
         drafter.prefill(tag, hidden=first.hidden)
-    accepted_lengths = []
-    while target.streams:
-        tags = target.cache.in_order(list(target.streams))
-        levels = [reach(depth, len(target.committed(tag)), positions_of(target, drafter)) for tag in tags]
-        verdicts = target.verify(tags, drafter.draft(tags, levels))
-        for tag, verdict in zip(tags, verdicts, strict=True):
-            drafter.advance(
-                tag, verdict.path, verdict.tokens, verdict.committed_hidden if drafter.reads_hidden else None
-            )
-            accepted_lengths.append(verdict.accepted)
+    texts: dict[int, list[int]] = {}
+    accepted_lengths: list[int] = []
+    while True:
+        for tag in list(target.streams):
             text = target.committed(tag)[len(prompts[tag]) :]
             if len(text) >= new_tokens:
                 texts[tag] = text[:new_tokens]
                 target.release(tag)
                 drafter.release(tag)
-    return texts, accepted_lengths
+        if not target.streams:
+            return [texts[tag] for tag in range(len(prompts))], accepted_lengths
+        tags = target.cache.in_order(list(target.streams))
+        levels = [reach(depth, len(target.committed(tag)), positions_of(target, drafter)) for tag in tags]
+        for tag, verdict in zip(tags, target.verify(tags, drafter.draft(tags, levels)), strict=True):
+            hidden = verdict.committed_hidden if drafter.reads_hidden else None
+            drafter.advance(tag, verdict.path, verdict.tokens, hidden)
+            accepted_lengths.append(verdict.accepted)
 
 
 def positions_of(target: Target, drafter: Drafter) -> int:

@@ -163,10 +163,10 @@ class Drafter:
         missing = self._missing(tags)
         counts = [len(tokens) for tokens in missing]
         tokens = placed([token for row in missing for token in row], self.device)
-        hidden = self.model.feed(self.cache, tags, tokens, counts)
+        hidden = self._feed(tags, tokens, counts)
         for tag, count in zip(tags, counts, strict=True):
             self.cache.lengths[tag] += count
-        return self.model.logits(last_of(hidden, counts))
+        return self._logits(last_of(hidden, counts))
 
     def _missing(self, tags: Sequence[int]) -> list[list[int]]:
         """Return the tokens that each cache lacks, at least the last committed one, from which drafts grow.
@@ -203,8 +203,23 @@ class Drafter:
     def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
         """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""
         B, w = tokens.shape
-        hidden = self.model.feed(self.cache, tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)
-        return self.model.logits(hidden).view(B, w, -1)
+        hidden = self._feed(tags, tokens.clamp(min=0).flatten(), [w] * B, nodes, above)
+        return self._logits(hidden).view(B, w, -1)
+
+    def _feed(
+        self,
+        tags: Sequence[int],
+        tokens: torch.Tensor,
+        counts: Sequence[int],
+        nodes: Nodes | None = None,
+        above: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Feed tokens (N,), `counts` of each row, or nodes below those `above` them; return (N, hidden)."""
+        return self.model.feed(self.cache, tags, tokens, counts, nodes)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits (N, V) of hidden states (N, hidden)."""
+        return self.model.logits(hidden)
 
 
 def last_of(hidden: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:

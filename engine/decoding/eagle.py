@@ -21,13 +21,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 from transformers import LlamaConfig
-from transformers.cache_utils import Cache
-from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from engine.decoding.cache import CacheShape, RowCache
-from engine.decoding.draft import Drafter, last_of
+from engine.decoding.draft import Drafter
 from engine.decoding.feed import Feed, Nodes
+from engine.decoding.graphs import Graphs
 from engine.decoding.grow import Drafts
 from engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
 from engine.decoding.models import CHUNK, POSITIONS, CausalLM
@@ -90,31 +89,6 @@ class EagleHead(_Head):
         """Return logits (..., vocabulary) of outputs (..., hidden); None if the target's LM head makes them."""
         return None if self.lm_head is None else self.lm_head(outputs)
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        features: torch.Tensor,
-        past_key_values: Cache | None,
-        position_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Estimate the features of the following positions: (B, T, hidden).
-
-        - `features` (B, T, hidden): those of `position_ids` (B, T).
-        - `input_ids` (B, T): the tokens that follow them.
-        - `attention_mask` (B or 1, 1, T, cached + T): as the attention function takes it; None is causal, after all
-          cached tokens.
-        """
-        stream, _ = self.entry(input_ids, features.to(self.fc.weight.dtype))
-        mask = create_causal_mask(self.config, stream, attention_mask, past_key_values)
-        return self.layers[0](
-            stream,
-            attention_mask=mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            position_embeddings=self.rotary_emb(stream, position_ids),
-        )
-
 
 class Eagle3Head(_Head):
     """A head that reads the inputs of the target's layers `taps`, of `width` numbers each.
@@ -171,31 +145,6 @@ class Eagle3Head(_Head):
         everything = logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf)
         return everything.index_copy_(-1, self.token_ids, logits)
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        features: torch.Tensor,
-        past_key_values: Cache | None,
-        position_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Estimate the features of the following positions: (B, T, hidden).
-
-        As `EagleHead.forward`; `features` are results of `read` or of this method.
-        """
-        layer = self.midlayer
-        stream, attended = self.entry(input_ids, features)
-        mask = create_causal_mask(self.config, attended, attention_mask, past_key_values)
-        found, _ = layer.self_attn(
-            hidden_states=attended,
-            attention_mask=mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            position_embeddings=self.rotary_emb(attended, position_ids),
-        )
-        stream = stream + found
-        return stream + layer.mlp(layer.post_attention_layernorm(stream))
-
     def _normed(self, x: torch.Tensor, norm: nn.Module) -> torch.Tensor:
         """Norm x in its own precision, as the lean pass does."""
         return functional.rms_norm(x, x.shape[-1:], norm.weight, self.config.rms_norm_eps)
@@ -226,9 +175,9 @@ class EagleDrafter(Drafter):
         self.head = head
         self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms the inputs of its layer
         self.rotary = Rotary(*torch.empty(2, 0))
-        self.graphs = None if target.graphs is None else target.graphs.beside()
+        self.graphs = None if target.graphs is None else Graphs(target.graphs.capture)
         self.features: dict[int, torch.Tensor] = {}  # newest ones of each row, up to the last but one token
-        self.outputs = torch.empty(0)  # of the head, for the last level of the growing draft: (B, w, hidden)
+        self.outputs = torch.empty(0)  # of the head, for the last level of the growing draft: (B * w, hidden)
 
     @property
     def state_numbers(self) -> int:
@@ -251,7 +200,7 @@ class EagleDrafter(Drafter):
         tokens = placed(stream.committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
-            self._feed([tag], part, features[start : start + len(part)], [len(part)])
+            self._run([tag], part, features[start : start + len(part)], [len(part)])
             self.cache.lengths[tag] += len(part)
         self.features[tag] = features[-CHUNK:]
 
@@ -271,39 +220,36 @@ class EagleDrafter(Drafter):
         """Return the tokens of the pairs that each cache lacks, at least the newest one."""
         return self._lacking(tags, [len(self.streams[tag].committed) - 1 for tag in tags])
 
-    def _catch_up(self, tags: Sequence[int]) -> torch.Tensor:
-        """Feed the pairs that are now known; return the logits after the newest token (B, V)."""
-        missing = self._missing(tags)
-        counts = [len(tokens) for tokens in missing]
-        tokens = placed([token for row in missing for token in row], self.device)
-        states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
-        hidden = self._feed(tags, tokens, states, counts)
-        for tag, count in zip(tags, counts, strict=True):
-            self.cache.lengths[tag] += count
-        last = last_of(hidden, counts)
-        self.outputs = last[:, None]
-        return self._logits(last)
-
-    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
-        """Feed nodes (B, w) with the outputs of the nodes `above` them; return the logits after them (B, w, V)."""
-        B, w = tokens.shape
-        parents = above.expand(B, -1)[:, :, None].expand(-1, -1, self.outputs.shape[-1])
-        states = self.outputs.gather(1, parents).flatten(0, 1)
-        hidden = self._feed(tags, tokens.clamp(min=0).flatten(), states, [w] * B, nodes)
-        self.outputs = hidden.view(B, w, -1)
-        return self._logits(self.outputs)
-
     @torch.inference_mode()
     def _features_of(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.head.read(hidden.to(self.device, self.model.dtype))
 
     @torch.inference_mode()
-    def _logits(self, outputs: torch.Tensor) -> torch.Tensor:
-        own = self.head.own_logits(outputs)
-        return self.model.logits(outputs) if own is None else own
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        self.outputs = hidden
+        own = self.head.own_logits(hidden)
+        return self.model.logits(hidden) if own is None else own
 
     @torch.inference_mode()
     def _feed(
+        self,
+        tags: Sequence[int],
+        tokens: torch.Tensor,
+        counts: Sequence[int],
+        nodes: Nodes | None = None,
+        above: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Feed pairs that are now known, or nodes with the outputs of those `above` them."""
+        if above is None:
+            states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
+        else:
+            outputs = self.outputs.view(len(tags), -1, self.outputs.shape[-1])
+            parents = above.expand(len(tags), -1)[:, :, None].expand(-1, -1, outputs.shape[-1])
+            states = outputs.gather(1, parents).flatten(0, 1)
+        return self._run(tags, tokens, states, counts, nodes)
+
+    @torch.inference_mode()
+    def _run(
         self,
         tags: Sequence[int],
         tokens: torch.Tensor,

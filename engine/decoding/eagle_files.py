@@ -5,12 +5,10 @@ in shards, and some heads have biases where their target has them. Present tenso
 promises must be present, and an unused tensor is an error.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save
 from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -20,7 +18,6 @@ from engine.decoding.eagle import AnyHead, Eagle3Head, EagleHead
 from engine.decoding.folders import explained
 from engine.decoding.llama import STATIC_ROPE
 from fleet.errors import InputError
-from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 
 Tensors = Mapping[str, torch.Tensor]
@@ -32,11 +29,6 @@ MIN_LAYERS = 7  # of a target with three different default layers
 EMBEDDING, LM_HEAD = "embed_tokens.weight", "lm_head.weight"  # tensors that may be the target's instead
 DRAFT_IDS, IS_DRAFTED = "d2t", "t2d"  # maps between the draft vocabulary and the target's
 NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would assume those of a 7B model
-WRITTEN_KEYS = (
-    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
-    "hidden_act", "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
-)  # fmt: skip
-KEYS_OF_SOME = ("norm_before_residual", "tie_word_embeddings", "qkv_bias")  # they decide what these heads compute
 
 
 def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch.device | str) -> AnyHead:
@@ -54,28 +46,6 @@ def own_tensors(head: AnyHead) -> dict[str, torch.Tensor]:
     """Return the tensors of a checkpoint of `head`: all of its weights but the target's."""
     borrowed = {EMBEDDING: not head.owns_embedding, LM_HEAD: not head.owns_lm_head}
     return {name: weight for name, weight in head.state_dict().items() if not borrowed.get(name, False)}
-
-
-def save_head(head: AnyHead, folder: Path) -> None:
-    """Write `head` in the published layout, weights in half precision."""
-    config = head.config
-    rope = dict(config.rope_parameters)
-    content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
-    content |= {key: getattr(config, key) for key in WRITTEN_KEYS}
-    content |= {key: getattr(config, key) for key in KEYS_OF_SOME if hasattr(config, key)}
-    content |= {"bias": head.fc.bias is not None, "rope_theta": rope.pop("rope_theta")}
-    if rope["rope_type"] != "default":
-        content["rope_scaling"] = rope
-    tensors = {name: tensor.half().contiguous() for name, tensor in own_tensors(head).items()}
-    if isinstance(head, Eagle3Head):
-        drafted = head.lm_head.weight.shape[0]
-        content |= {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": drafted}
-        content["eagle_config"] = {LAYERS_KEY: [number - 1 for number in head.taps]}
-        ids = torch.arange(drafted) if head.token_ids is None else head.token_ids.cpu()
-        tensors[DRAFT_IDS] = ids - torch.arange(drafted)
-        tensors[IS_DRAFTED] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, ids, 1)
-    write_file(folder / "config.json", json.dumps(content, indent=2) + "\n")
-    write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def read_head_config(folder: Path) -> dict[str, object]:

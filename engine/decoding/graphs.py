@@ -105,32 +105,18 @@ class _Storage:
 
 
 class Graphs:
-    """The graphs of one model's forward pass.
+    """The graphs of one model's forward pass. They live as long as their storage; a new storage starts without graphs.
 
-    They live as long as their storage; a new storage starts without graphs. `paused`: whether everything runs eagerly
-    for now, to compare.
+    `capture`: shared by the passes of one thread, whose graphs then share their memory.
     """
 
     def __init__(self, capture: Capture | None = None) -> None:
         self.capture = CudaCapture() if capture is None else capture
         self.storages = WeakTensorKeyDictionary()
-        self.paused = False
-        self.leader: Graphs | None = None
 
     def __len__(self) -> int:
         """The number of graphs."""
         return sum(len(stored.graphs) for stored in self.storages.values())
-
-    @property
-    def resting(self) -> bool:
-        """Whether these graphs, or the ones beside them, are paused."""
-        return self.paused or (self.leader is not None and self.leader.resting)
-
-    def beside(self) -> "Graphs":
-        """Return graphs of another pass in the same thread: they share the memory of these, and pause with them."""
-        others = Graphs(self.capture)
-        others.leader = self
-        return others
 
     def forget(self) -> None:
         """Drop all graphs, because a tensor that they read has moved."""
@@ -138,7 +124,7 @@ class Graphs:
 
     def run(self, work: Pass, cache: RowCache, tokens: torch.Tensor, feed: Feed, *states: torch.Tensor) -> torch.Tensor:
         """Run the pass `work` (N, hidden), with a graph if there is one or if it is time for one."""
-        form = None if self.resting else form_of(cache, feed)
+        form = form_of(cache, feed)
         if form is None:
             return work(cache, tokens, feed, *states)
         stored = self.storages.setdefault(cache.storage, _Storage())

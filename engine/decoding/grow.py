@@ -11,7 +11,7 @@ import torch
 from engine.decoding.feed import Nodes
 from engine.decoding.placing import placed
 from engine.decoding.rules import Rule, normalised
-from engine.decoding.sampling import Chance, Sampling, distributions
+from engine.decoding.sampling import Sampling, Uniforms, distributions
 from engine.decoding.trees import Tree, static_tree, tree_of
 from fleet.errors import InputError
 from fleet.policies.shapes import Shape, depths_of
@@ -67,7 +67,7 @@ class ChildSampling:
     """How children of nodes are drawn: the sampling of each row, the random numbers, and whether with replacement."""
 
     rows: Sequence[Sampling]
-    chance: Chance
+    chance: Uniforms
     replace: bool
 
 
@@ -198,7 +198,7 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
     return Drafts(tree, drafted, counts, list(depths), fed=place.gather(1, chosen), fans=[width] * B)
 
 
-def drawn(q: torch.Tensor, count: int, chance: Chance, replace: bool) -> torch.Tensor:
+def drawn(q: torch.Tensor, count: int, chance: Uniforms, replace: bool) -> torch.Tensor:
     """Draw `count` children of every node from q (B, w, V), with or without replacement: (B, w, count).
 
     Without replacement, -1 where q has no token left.

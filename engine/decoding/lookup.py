@@ -22,9 +22,8 @@ class LookupDrafter:
 
     reads_hidden = False
 
-    def __init__(self, device: torch.device, longest: int = LONGEST) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.longest = longest
         self.shape = CHAIN
         self.rule: Rule = "top-k"
         self.texts: dict[int, list[int]] = {}
@@ -73,19 +72,19 @@ class LookupDrafter:
         signals: bool = False,
     ) -> Drafts:
         """Draft up to `depths` tokens for each of the streams; none without a repetition."""
-        found = [continuation(self.texts[tag], depth, self.longest) for tag, depth in zip(tags, depths, strict=True)]
+        found = [continuation(self.texts[tag], depth) for tag, depth in zip(tags, depths, strict=True)]
         counts = [len(row) for row in found]
         n = max(counts)
         tokens = placed([[*row, *[-1] * (n - len(row))] for row in found], self.device, torch.long)
         return Drafts(static_tree((1,) * n, self.device), tokens.view(len(tags), n), counts, counts)
 
 
-def continuation(text: Sequence[int], most: int, longest: int = LONGEST) -> list[int]:
+def continuation(text: Sequence[int], most: int) -> list[int]:
     """Return up to `most` tokens that followed the newest earlier occurrence of the text's last tokens.
 
-    The longest repeated end of the text counts, up to `longest` tokens.
+    The longest repeated end of the text counts, up to LONGEST tokens.
     """
-    for size in range(min(longest, len(text) - 1), SHORTEST - 1, -1):
+    for size in range(min(LONGEST, len(text) - 1), SHORTEST - 1, -1):
         newest = list(text[-size:])
         for begin in range(len(text) - size - 1, -1, -1):
             if text[begin + size - 1] == newest[-1] and list(text[begin : begin + size]) == newest:

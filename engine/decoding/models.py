@@ -1,12 +1,14 @@
 """Load a causal language model from a local folder and run it over slot-addressed rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch.nn import functional
+from transformers import PreTrainedModel
 
 from engine.decoding.admitted import longest_row
 from engine.decoding.aligned import AlignedCache
@@ -15,7 +17,6 @@ from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.checkpoints import load_whole
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.graphs import Graphs
-from engine.decoding.head import body_of, head_of
 from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.decoding.placing import placed
 from engine.decoding.slots import ROWS, TOKENS, SlotCache
@@ -38,10 +39,10 @@ class CausalLM:
     """A model in inference mode on one device.
 
     - `lean`: LLaMA types run by the lean forward pass of `llama.py`; False runs transformers' modules.
-    - `graphs`: whether the lean pass is captured in CUDA graphs, see `graphs.py`; None for on cuda.
+    - `graphs`: CUDA graphs of the lean pass, see `graphs.py`; None where there are none.
     """
 
-    def __init__(self, model: torch.nn.Module, lean: bool = True, graphs: bool | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, lean: bool = True) -> None:
         self.model = model.eval()
         self.config = model.config
         self.device = next(model.parameters()).device
@@ -55,8 +56,7 @@ class CausalLM:
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
         self.head = model.get_output_embeddings() if self.lean else head_of(model)
-        wanted = self.device.type == "cuda" if graphs is None else graphs
-        self.graphs = Graphs() if wanted and self.lean else None
+        self.graphs = Graphs() if self.device.type == "cuda" and self.lean else None
         if self.lean:
             body = model.model
             self.layers = [layer_of(layer) for layer in body.layers]
@@ -161,6 +161,57 @@ class CausalLM:
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)
         last = functional.rms_norm(x, x.shape[-1:], self.norm, self.config.rms_norm_eps)
         return torch.cat([*tapped.values(), last], -1) if taps else last
+
+
+def body_of(model: PreTrainedModel) -> torch.nn.Module:
+    """Return the decoder of a causal language model, which turns tokens into last hidden states."""
+    named = model.get_decoder()  # some types name their head "decoder", others have none of that name
+    return named if isinstance(named, PreTrainedModel) and named is not model else model.base_model
+
+
+def head_of(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the function from last hidden states (N, hidden) to logits (N, vocabulary) of a causal language model.
+
+    It is the forward pass of the model's own class without the decoder. So it includes the scales and caps of logits of
+    some types.
+    """
+    whole = _without(body_of(model), model)
+
+    def logits(hidden: torch.Tensor) -> torch.Tensor:
+        return whole(inputs_embeds=hidden[None], use_cache=False).logits[0]
+
+    return logits
+
+
+def _without(part: torch.nn.Module, whole: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of `whole` that shares all weights, with a replacement for one of its parts."""
+    if whole is part:
+        return _Given()
+    if all(module is not part for module in whole.modules()):
+        return whole
+    other = copy(whole)
+    other._modules = {name: _without(part, child) for name, child in whole._modules.items()}
+    return other
+
+
+class _Output:
+    """The output of a decoder for the class that reads it: last hidden states only."""
+
+    def __init__(self, hidden: torch.Tensor) -> None:
+        self.last_hidden_state = hidden
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return (self.last_hidden_state,)[number]
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class _Given(torch.nn.Module):
+    """Replaces a decoder: its input is the last hidden states."""
+
+    def forward(self, *_: object, inputs_embeds: torch.Tensor, **__: object) -> _Output:
+        return _Output(inputs_embeds)
 
 
 def known_positions(model: torch.nn.Module) -> int:

@@ -18,7 +18,7 @@ from typing import Literal
 
 import torch
 
-from engine.decoding.sampling import Chance
+from engine.decoding.sampling import Uniforms
 from engine.decoding.trees import Tree
 
 Rule = Literal["rejection", "without-replacement", "top-k", "match"]
@@ -52,7 +52,7 @@ def decided_at(rule: Rule, levels: int, fan: int, widest: int) -> list[int]:
 
 
 def verify(
-    rule: Rule, tree: Tree, tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, chance: Chance
+    rule: Rule, tree: Tree, tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, chance: Uniforms
 ) -> Walk:
     """Walk down the trees of B rows by a rule.
 
@@ -87,7 +87,7 @@ def verify(
     return Walk(torch.stack(path, 1) if path else rows.new_zeros(len(p), 0), chance.draws(left))
 
 
-def _along_chain(tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, chance: Chance) -> Walk:
+def _along_chain(tokens: torch.Tensor, q: torch.Tensor | None, p: torch.Tensor, chance: Uniforms) -> Walk:
     """Walk down chains: rules with one child a node are equal, and the rest of p is needed once, at the end."""
     n = tokens.shape[1]
     drafted = tokens.clamp(min=0)[:, :, None]
@@ -131,7 +131,7 @@ def _offered(
     q: torch.Tensor | None,
     left: torch.Tensor,
     alive: torch.Tensor,
-    chance: Chance,
+    chance: Uniforms,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Offer the children (B, K) to the rest of p, `left`, in order.
 

@@ -6,7 +6,6 @@ Temperature 0 puts all probability on the best token, so greedy decoding is the 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -100,24 +99,8 @@ def _truncated(p: torch.Tensor, rows: Sequence[Sampling]) -> torch.Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-class Chance(Protocol):
-    """Source of decisions: random numbers, or a test that follows every branch."""
-
-    def accepts(self, probability: torch.Tensor) -> torch.Tensor:
-        """Return for each row (B,) whether an event of that `probability` (B,) happens."""
-
-    def draws(self, weights: torch.Tensor) -> torch.Tensor:
-        """Draw a token id for each row from non-negative weights (B, vocabulary): (B,)."""
-
-    def spread(self, nodes: int, count: int) -> Sequence["Chance"]:
-        """Return chances of B x `nodes` rows, for the first of `count` decisions of every node, for the second, ...
-
-        A row's random numbers go to its nodes in order.
-        """
-
-
 class Uniforms:
-    """Chance from uniform numbers (B, K) in float64, a column a decision.
+    """Random decisions of B rows from uniform numbers (B, K) in float64, a column a decision.
 
     Every row has its own numbers, so its decisions do not depend on its batch.
     """
@@ -128,11 +111,11 @@ class Uniforms:
         self.below_one = 1 - 4 * torch.finfo(numbers.dtype).eps
 
     def accepts(self, probability: torch.Tensor) -> torch.Tensor:
-        """Whether the next number lies below `probability`."""
+        """Return for each row (B,) whether an event of that `probability` (B,) happens."""
         return self._next() < probability
 
     def draws(self, weights: torch.Tensor) -> torch.Tensor:
-        """Invert the cumulative sum of the weights; tokens of weight 0 are never drawn."""
+        """Draw a token id for each row from weights (B, vocabulary): (B,). Tokens of weight 0 are never drawn."""
         cumulative = weights.cumsum(-1)
         # A hair below the sum, so that rounding never exceeds the last token with weight.
         place = self._next()[:, None] * (cumulative[:, -1:] * self.below_one)
@@ -141,7 +124,7 @@ class Uniforms:
         return torch.where(weights.gather(1, token) > 0, token, weights.argmax(-1, keepdim=True))[:, 0]
 
     def spread(self, nodes: int, count: int) -> Sequence["Uniforms"]:
-        """Split the next `nodes` x `count` numbers of every row."""
+        """Return those of B x `nodes` rows, for the first of `count` decisions of every node, for the second, ..."""
         begin, self.used = self.used, self.used + nodes * count
         dealt = self.numbers[:, begin : self.used].reshape(-1, count)  # (B * nodes, count)
         return [Uniforms(dealt[:, number : number + 1]) for number in range(count)]

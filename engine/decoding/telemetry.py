@@ -1,4 +1,4 @@
-"""The time of a step on its device's clock; and facts of this host, with a list of unreadable ones."""
+"""The time of a step on its device's clock; and facts of this host."""
 
 import contextlib
 import os
@@ -30,8 +30,8 @@ def timed(work: Callable[[], T], device: torch.device) -> tuple[T, float]:
     return result, time.perf_counter() - started_s
 
 
-def host_facts() -> tuple[dict[str, str], list[str]]:
-    """Describe this host: facts by name, and a list of unreadable ones with reasons."""
+def host_facts() -> dict[str, str]:
+    """Describe this host: facts by name; `gpu` and `cuda` where it has such a device."""
     facts = {
         "machine": platform.machine(),
         "system": platform.platform(),
@@ -40,17 +40,9 @@ def host_facts() -> tuple[dict[str, str], list[str]]:
         "torch": str(torch.__version__),
         "torch_threads": str(torch.get_num_threads()),
     }
-    unread = []
     if torch.cuda.is_available():
-        facts["gpu"] = torch.cuda.get_device_name()
-        facts["cuda"] = str(torch.version.cuda)
-    else:
-        unread.append("cuda: no device on this host")
-    try:
-        facts |= _nvml_facts()
-    except (ImportError, OSError, RuntimeError) as error:
-        unread.append(f"NVML (clocks, power): {error or type(error).__name__}")
-    return facts, unread
+        facts |= {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda)}
+    return facts
 
 
 def _processor() -> str:
@@ -59,19 +51,3 @@ def _processor() -> str:
             if line.startswith(("model name", "Model")):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
-
-
-def _nvml_facts() -> dict[str, str]:
-    """Driver, clock and power of the first GPU; RuntimeError if the library or the device is missing."""
-    import pynvml  # noqa: PLC0415  (absent on hosts without a GPU)
-
-    try:
-        pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
-        return {
-            "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-            "graphics_clock_mhz": str(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_GRAPHICS)),
-            "power_w": str(pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
-        }
-    except pynvml.NVMLError as error:
-        raise RuntimeError(str(error)) from error

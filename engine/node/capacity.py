@@ -1,4 +1,4 @@
-"""Limits of the models and devices of this host: positions of models, memory of caches, admission by memory."""
+"""Limits of the models and devices of this host: positions of models, memory of caches."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,6 @@ from engine.decoding.llama import is_lean
 from engine.decoding.models import PRECISIONS, folder_of, is_folder_of_model, known_positions
 from engine.node.build import head_folder
 from fleet.errors import InputError
-from fleet.policies.admit import CacheRoom, WithinMemory
 from fleet.scenario.resolved import Fleet
 
 
@@ -65,18 +64,6 @@ def free_bytes(device: torch.device) -> int:
         return 1024 * int(lines["MemAvailable"].split()[0])
     except (OSError, KeyError):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def with_admission(fleet: Fleet, device: torch.device) -> Fleet:
-    """Return the fleet with the limits of its drafter's admission, once the drafter's model is loaded."""
-    admit = fleet.drafters.admit
-    if not isinstance(admit, WithinMemory):
-        return fleet
-    token_bytes = draft_token_bytes(fleet)
-    if not token_bytes:
-        raise InputError(f"scenario {fleet.name!r}: drafters.admit = 'within-memory', but its drafter caches nothing")
-    room = CacheRoom(free_bytes(device), token_bytes * fleet.room.longest_row)
-    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, admit=room))
 
 
 def check_room(fleet: Fleet, device: torch.device) -> None:

@@ -8,7 +8,6 @@ from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.build import load_target, new_drafter, new_streams, new_target
-from engine.node.capacity import with_admission
 from engine.node.executors import DraftExecutor, VerifyExecutor
 from engine.node.node import Served
 from engine.node.observer import Observed, unobserved
@@ -46,7 +45,6 @@ class Colocated:
         self.drafters: list[Worker] = []
         if fleet.drafters.count:
             executor = DraftExecutor(new_drafter(fleet, model, room=room), streams)
-            fleet = with_admission(fleet, model.device)
             self.drafters.append(worker(drafter_station(fleet), executor))
         self.fleet = fleet
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
 from engine.node.build import new_drafter, new_streams
-from engine.node.capacity import rows_at_drafter, with_admission
+from engine.node.capacity import rows_at_drafter
 from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor
 from engine.node.node import HERE, Node, Site, drafting_node
@@ -14,12 +14,11 @@ from fleet.scenario.resolved import Fleet
 
 
 def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, site: Site = HERE) -> Node:
-    """Return the node of drafter `number` (from 0), with its model loaded; its `fleet` has the admission resolved.
+    """Return the node of drafter `number` (from 0), with its model loaded.
 
     `lock_file`: of a device that it shares by time slices.
     """
     drafter = new_drafter(fleet, room=(rows_at_drafter(fleet, number), fleet.room.longest_row))
-    fleet = with_admission(fleet, drafter.device)
     executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
     drafter.warm_up(8)  # the first steps of a process are slow
     inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)

@@ -12,7 +12,6 @@ from experiments.draw import NO_PREFILL, draw, where_measured
 from figures import throughput, timeline
 from figures.style import save
 from fleet.records.metrics.window import Metric
-from fleet.records.trace import write_trace
 from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile
 from sim.predict import predict, star_inputs
@@ -30,7 +29,6 @@ def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[DemoCell]
         "timeline": folder / "timeline.png",
         "draft time after idle gaps": folder / "draft-time.png",
         "calibration residuals": folder / "residuals.png",
-        "trace for ui.perfetto.dev": folder / "trace.json",
     }
     save(
         throughput.draw(throughput_table(cells), marks_table(cells, baselines)),
@@ -53,7 +51,6 @@ def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[DemoCell]
         "Steps of the engine in two measured runs, about three iterations each (numbers: the target that a draft is "
         f"for). In the upper panel the drafter idles, in the lower one it is the bottleneck. {measured_at}",
     )
-    write_trace(many.runs[0], paths["trace for ui.perfetto.dev"])
     draw("draft-time", profile, paths["draft time after idle gaps"])
     draw("residuals", profile, paths["calibration residuals"])
     return paths

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import chain, pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -39,20 +39,17 @@ class Geometric(msgspec.Struct, frozen=True, tag="geometric", tag_field="model",
 
 
 class BetaGeometric(msgspec.Struct, frozen=True, tag="beta-geometric", tag_field="model", forbid_unknown_fields=True):
-    """Geometric, with beta drawn from Beta(a, b) for each round or for each session.
+    """Geometric, with beta drawn from Beta(a, b) for each round.
 
-    Text has easy and hard passages, so acceptance lengths spread more than one beta allows. Both options give a
-    single round the same distribution; `per = "session"` also correlates the rounds of a session.
+    Text has easy and hard passages, so acceptance lengths spread more than one beta allows.
 
     Keys:
         a (1): First parameter of the beta distribution; the mean of beta is a / (a + b).
         b (1): Second parameter of the beta distribution.
-        per: How long a drawn beta holds: for a round or for a session.
     """
 
     a: Shape
     b: Shape
-    per: Literal["round", "session"] = "round"
 
 
 class PerPosition(
@@ -174,23 +171,15 @@ def expected_committed(model: LengthModel, depth: int) -> float:
     return expected_accepted(model, depth) + 1
 
 
-def accepted_closed_form(beta: float, depth: int) -> float:
-    """Mean accepted draft tokens, beta (1 - beta^d) / (1 - beta) (StarSD, equation 3); d at beta = 1."""
-    if beta == 1:
-        return float(depth)
-    return beta * _one_minus_power(beta, depth) / (1 - beta)
-
-
 def committed_closed_form(beta: float, depth: int) -> float:
-    """Mean accepted tokens and the target's own, (1 - beta^(d+1)) / (1 - beta); d + 1 at beta = 1."""
+    """Mean accepted tokens and the target's own, (1 - beta^(d+1)) / (1 - beta); d + 1 at beta = 1.
+
+    Without the target's own this is StarSD's equation (3), beta (1 - beta^d) / (1 - beta).
+    """
     if beta == 1:
         return float(depth + 1)
-    return _one_minus_power(beta, depth + 1) / (1 - beta)
-
-
-def _one_minus_power(beta: float, exponent: int) -> float:
-    """1 - beta^exponent, without cancellation near beta = 1."""
-    return -math.expm1(exponent * math.log(beta)) if beta > 0 else 1.0
+    power = -math.expm1((depth + 1) * math.log(beta)) if beta > 0 else 1.0  # without cancellation near beta = 1
+    return power / (1 - beta)
 
 
 class Sampler:
@@ -200,14 +189,12 @@ class Sampler:
     the same lengths for all fleets, rules and worlds.
 
     - `blocks(request)`: the lengths of its rounds in order, without end, as arrays.
-    - `deck(number)`: first blocks of requests DECK * number to DECK * number + DECK - 1, shape (DECK, FIRST_BLOCK);
-      None where the model has none.
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
         _check_depth(model, depth)
         self.depth = depth
-        self.blocks, self.deck = _blocks_of(model, depth, int(rng.integers(1 << 62)))
+        self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
 
     def begin_session(self, tag: int, first: int = 0, request: int = 0) -> None:
@@ -227,19 +214,16 @@ class Sampler:
 Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum depth
 
 
-def _blocks_of(
-    model: AcceptanceModel, depth: int, root: int
-) -> tuple[Callable[[int], Iterator[Lengths]], Callable[[int], Lengths] | None]:
-    """Return the functions `blocks` and `deck` of a sampler."""
+def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[Lengths]]:
+    """Return the function `blocks` of a sampler."""
     if isinstance(model, Recorded):
         deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.sessions]
-        return lambda request: _play_back(
-            deal(request), sessions, partial(np.random.default_rng, [root, request])
-        ), None
+        return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
 
-    def lengths(model: AcceptanceModel, uniforms: NDArray[np.float64]) -> Lengths:
+    reaching = survival(model, depth)
+
+    def lengths(uniforms: NDArray[np.float64]) -> Lengths:
         # l = #{j: P(l >= j) > u}, a position in the survival table. Searching needs ascending values, hence the sign.
-        reaching = survival(model, depth)
         if depth > COUNTED_DEPTH:
             return (-reaching).searchsorted(-uniforms).astype(np.int16)
         counted: Lengths = np.zeros(uniforms.shape, dtype=np.int16)
@@ -247,27 +231,18 @@ def _blocks_of(
             counted += share > uniforms
         return counted
 
-    if isinstance(model, BetaGeometric) and model.per == "session":
-
-        def session(request: int) -> Iterator[Lengths]:
-            rng = np.random.default_rng([root, request])
-            own = Geometric(rng.beta(model.a, model.b))
-            return (lengths(own, block) for block in uniform_blocks(rng))
-
-        return session, None
-
     @lru_cache(maxsize=1024)  # as many as the concurrent requests of a large fleet
     def first_blocks(deck: int) -> Lengths:
-        return lengths(model, np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
+        return lengths(np.random.default_rng([root, deck, 2]).random((DECK, FIRST_BLOCK)))
 
     def session_of_deck(request: int) -> Iterator[Lengths]:
         # Most sessions are short: creating a generator for each costs more than its numbers.
         deck, card = divmod(request, DECK)
         yield first_blocks(deck)[card]
         for block in uniform_blocks(np.random.default_rng([root, request])):
-            yield lengths(model, block)
+            yield lengths(block)
 
-    return session_of_deck, first_blocks
+    return session_of_deck
 
 
 def _dealer(sessions: tuple[Rounds, ...], root: int) -> Callable[[int], int]:

@@ -6,6 +6,7 @@ never the token, so it does not bias acceptance. The token itself is still part 
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -37,15 +38,8 @@ class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", fo
     al. 2024).
     """
 
-    @property
-    def watches(self) -> bool:
-        """Whether drafts may stop after any token: yes."""
-        return True
-
-    @property
-    def needs(self) -> Needs:
-        """What the acceptance model must provide."""
-        return "signals"
+    watches: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "signals"
 
     @property
     def longest(self) -> int:

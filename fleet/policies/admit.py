@@ -31,33 +31,7 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
         return f"the drafter already serves N_max = {self.sessions} sessions"
 
 
-class WithinMemory(msgspec.Struct, frozen=True, tag="within-memory", tag_field="policy", forbid_unknown_fields=True):
-    """Refuse sessions whose caches do not fit into the drafter's memory.
-
-    The capacity follows from `[memory]`, or from the drafter's model and its device's free memory.
-    """
-
-
-class CacheRoom(msgspec.Struct, frozen=True, tag="cache-room", tag_field="policy", forbid_unknown_fields=True):
-    """`WithinMemory` with its numbers: bytes for all caches, and bytes of one session at its longest."""
-
-    cache_bytes: Annotated[int, Meta(ge=0, le=10**18)]
-    row_bytes: Annotated[int, Meta(ge=1, le=10**18)]
-
-    @property
-    def rows(self) -> int:
-        """Number of sessions that fit."""
-        return self.cache_bytes // self.row_bytes
-
-    def refusal(self, active_sessions: int) -> str | None:
-        """Reason to refuse a session beyond `active_sessions`, or None."""
-        if active_sessions < self.rows:
-            return None
-        return f"the drafter's cache of {self.cache_bytes} bytes holds {self.rows} rows of {self.row_bytes} bytes"
-
-
-Admission = Everyone | AtMost | WithinMemory
-ResolvedAdmission = Everyone | AtMost | WithinMemory | CacheRoom
+Admission = Everyone | AtMost
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:

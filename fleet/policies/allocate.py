@@ -1,10 +1,10 @@
-"""Speculation length: how many tokens a session drafts next. Simple rules, and the protocol of all rules.
+"""Speculation length: how many tokens a session drafts next. Simple rules, and the base of all rules.
 
 The papers' own rules are in `goodspeed.py` and `dsde.py`.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -18,70 +18,42 @@ Needs = Literal["lengths", "ratios", "signals"]
 Length = Annotated[int, Meta(ge=0, le=4096)]
 
 
-class Allocation(Protocol):
+class LengthAllocation(msgspec.Struct, frozen=True):
     """Speculation lengths of all open sessions at once, from each session's state.
 
     A state is an immutable value that the policy creates and its caller keeps.
+
+    - `watches`: whether it may stop a draft after any token.
+    - `needs`: what the acceptance model must provide: "lengths" of rounds, token "ratios" min(1, p/q), or "signals".
     """
+
+    watches: ClassVar[bool] = False
+    needs: ClassVar[Needs] = "lengths"
 
     @property
     def budget(self) -> int:
-        """Maximum sum of all lengths in flight."""
+        """Maximum sum of all lengths in flight: no limit."""
+        return UNLIMITED
 
     @property
     def longest(self) -> int:
         """Maximum draft length."""
-
-    @property
-    def watches(self) -> bool:
-        """Whether it may stop a draft after any token."""
-
-    @property
-    def needs(self) -> Needs:
-        """What the acceptance model must provide: "lengths" of rounds, token "ratios" min(1, p/q), or "signals"."""
+        raise NotImplementedError
 
     def start(self) -> Any:
         """Return the state of a new session."""
-        ...
+        raise NotImplementedError
 
     def learn(self, state: Any, drafted: int, outcome: Outcome) -> Any:
         """Return the state after a verification of `drafted` tokens."""
-        ...
+        raise NotImplementedError
 
     def lengths(self, states: Sequence[Any], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""
-        ...
+        raise NotImplementedError
 
     def stops(self, state: Any, entropy: float) -> bool:
-        """Return whether to stop after a token with that entropy, in nats."""
-        ...
-
-
-class LengthAllocation(msgspec.Struct, frozen=True):
-    """Defaults of most allocations: no budget, and no stopping."""
-
-    @property
-    def budget(self) -> int:
-        """No limit."""
-        return UNLIMITED
-
-    @property
-    def watches(self) -> bool:
-        """Whether drafts may stop after any token: no."""
-        return False
-
-    @property
-    def needs(self) -> Needs:
-        """What the acceptance model must provide: lengths are enough."""
-        return "lengths"
-
-    @property
-    def fairness(self) -> float:
-        """Exponent of the alpha-fair utility of its goodputs: 1, the sum of logarithms."""
-        return 1.0
-
-    def stops(self, state: Any, entropy: float) -> bool:
-        """Return whether to stop after a token: never."""
+        """Return whether to stop after a token with that entropy, in nats: never."""
         return False
 
 
@@ -143,8 +115,8 @@ class Heuristic(LengthAllocation, frozen=True, tag="heuristic", tag_field="polic
         return list(states)
 
 
-class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed's baseline Fixed-S: S_i = C / N; the first sessions get the remainder.
+class _Shares(Memoryless, frozen=True):
+    """Rules that share a budget.
 
     Keys:
         budget (tokens): `C`, draft tokens of one verification in all.
@@ -156,6 +128,10 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
     def longest(self) -> int:
         """Maximum draft length."""
         return self.budget
+
+
+class FixedShare(_Shares, frozen=True, tag="fixed-share", tag_field="policy", forbid_unknown_fields=True):
+    """GoodSpeed's baseline Fixed-S: S_i = C / N; the first sessions get the remainder."""
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""
@@ -163,21 +139,11 @@ class FixedShare(Memoryless, frozen=True, tag="fixed-share", tag_field="policy",
         return [share + (place < remainder) for place in range(len(states))]
 
 
-class RandomShare(Memoryless, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
+class RandomShare(_Shares, frozen=True, tag="random-share", tag_field="policy", forbid_unknown_fields=True):
     """GoodSpeed's baseline Random-S: every token of the budget goes to a session chosen at random.
 
     The paper specifies random lengths with a sum of at most C, but not their distribution.
-
-    Keys:
-        budget (tokens): `C`, draft tokens of one verification in all.
     """
-
-    budget: Length
-
-    @property
-    def longest(self) -> int:
-        """Maximum draft length."""
-        return self.budget
 
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -43,10 +44,7 @@ class Dsde(LengthAllocation, frozen=True, tag="dsde", tag_field="policy", forbid
 
     cap: bool = True
 
-    @property
-    def needs(self) -> Needs:
-        """What the acceptance model must provide."""
-        return "signals"
+    needs: ClassVar[Needs] = "signals"
 
     @property
     def longest(self) -> int:

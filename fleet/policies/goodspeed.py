@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
-    """GoodSpeed: lengths by the gradient of a fair utility of the goodputs, equation (5).
+    """GoodSpeed: lengths by the gradient of the sum of the goodputs' logarithms, equation (5).
 
     Keys:
         budget (tokens): `C`, draft tokens of one verification in all.
@@ -33,20 +33,14 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
         beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
         decay (power): eta and beta are divided by rounds^`decay`; 0 leaves them constant (assumption 3 of the paper
             wants 0.5 to 1).
-        fairness (power): `a`, the exponent of the alpha-fair utility, with gradient X^-a: 1 is the paper's logarithm,
-            0 the plain sum of goodputs.
     """
 
     budget: Annotated[int, Meta(ge=0, le=4096)]
     eta: Share = 0.1
     beta: Share = 0.5
     decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    fairness: Annotated[float, Meta(ge=0, le=100)] = 1.0
 
-    @property
-    def needs(self) -> Needs:
-        """What the acceptance model must provide."""
-        return "ratios"
+    needs: ClassVar[Needs] = "ratios"
 
     @property
     def longest(self) -> int:
@@ -68,7 +62,7 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
 
     def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
         """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""
-        weights = [state.goodput**-self.fairness for state in states]
+        weights = [state.goodput**-1 for state in states]
         return gradient_schedule(weights, [state.acceptance for state in states], self.budget)
 
 

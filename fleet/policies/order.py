@@ -11,16 +11,8 @@ class OrderView(Protocol):
     """Attributes of a waiting request that an order reads; arrivals are listed oldest first."""
 
     @property
-    def target(self) -> int:
-        """Number of the request's target, from 0."""
-
-    @property
     def priority(self) -> int:
         """A larger number is more urgent."""
-
-    @property
-    def asked_s(self) -> float:
-        """Arrival time."""
 
     @property
     def virtual_start(self) -> float:
@@ -70,21 +62,4 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 
 
-class Deadline(msgspec.Struct, frozen=True, tag="deadline", tag_field="policy", forbid_unknown_fields=True):
-    """Earliest deadline first: a request's deadline is its arrival plus its target's allowance.
-
-    Keys:
-        within_s: Allowance of the requests of targets 1, 2, ...; the last entry applies to all further targets.
-    """
-
-    within_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
-
-    def pick(self, waiting: Sequence[OrderView]) -> int:
-        """Return the index of the request to serve next."""
-        return min(range(len(waiting)), key=lambda index: (self._due_s(waiting[index]), index))
-
-    def _due_s(self, work: OrderView) -> float:
-        return work.asked_s + self.within_s[min(work.target, len(self.within_s) - 1)]
-
-
-Order = Fifo | Priority | Weighted | Deadline
+Order = Fifo | Priority | Weighted

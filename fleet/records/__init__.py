@@ -3,6 +3,6 @@
 - `recorder.py`: wraps a station and writes its rows. `replay.py`: checks logged plans against logged events.
 - `playback.py`: parts of a run that a simulation plays back. `overheads.py`: delays around steps.
 - `metrics/`: all metrics of a run.
-- `columns.py`, `arrow.py`: tables of numpy columns. `trace.py`: a run as a trace for a viewer.
+- `columns.py`, `arrow.py`: tables of numpy columns.
 - `samples.py`, `power.py`: power samples of devices, and energy.
 """

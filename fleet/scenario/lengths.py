@@ -1,5 +1,10 @@
-"""Lengths of prompts and answers: ranges, a lognormal law, and published workloads."""
+"""Lengths of prompts and answers: ranges, a lognormal law, and published workloads.
 
+The lognormal law is truncated at the bounds. One uniform number gives one length, so laws can be compared at equal
+draws.
+"""
+
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated
 
@@ -8,9 +13,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.acceptance.lengths import lognormal_at, lognormal_of, mean_tokens_of
-
+Floats = NDArray[np.float64]
 Tokens = Annotated[int, Meta(ge=1, le=10**7)]  # tokens of a text: no model reads more
+LEVELS = 4096  # points at which a law is evaluated for its mean
 
 
 class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,11 +42,14 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.mean is not None and not self.low <= self.mean <= self.high:
             raise ValueError(f"mean = {self.mean:g} is not between low = {self.low} and high = {self.high}")
 
-    def at(self, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the lengths in tokens of a lognormal law for uniform numbers in [0, 1)."""
+    def at(self, uniforms: Floats) -> NDArray[np.int64]:
+        """Return the lengths in tokens of a lognormal law for uniform numbers in [0, 1): its rounded quantiles."""
         assert self.mean is not None
         assert self.cv is not None
-        return lognormal_at(uniforms, self.mean, self.cv, self.low, self.high)
+        below, quantile = _law(self.mean, self.cv)
+        first, last = below(self.low - 0.5), below(self.high + 0.5)
+        lengths = np.rint(quantile(first + uniforms * (last - first)))
+        return np.clip(lengths, self.low, self.high).astype(np.int64)
 
     @property
     def drawn_mean(self) -> float:
@@ -53,7 +61,29 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _mean_of(length: Between) -> float:
     if length.mean is None or length.cv is None:
         return (length.low + length.high) / 2
-    return mean_tokens_of(length.mean, length.cv, length.low, length.high)
+    return float(length.at((np.arange(LEVELS) + 0.5) / LEVELS).mean())
+
+
+def lognormal_of(median: float, p90: float) -> tuple[float, float]:
+    """Return mean and coefficient of variation of the lognormal law with that median and 90th percentile.
+
+    >>> [round(number, 3) for number in lognormal_of(100.0, 100.0)]
+    [100.0, 0.0]
+    """
+    variance = (np.log(p90 / median) / 1.2815515655446004) ** 2  # of the logarithm; the normal law's 90th percentile
+    return float(median * np.exp(variance / 2)), float(np.sqrt(np.expm1(variance)))
+
+
+def _law(mean: float, cv: float) -> tuple[Callable[[float], float], Callable[[Floats], Floats]]:
+    """Return the law's distribution function and its inverse."""
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415 (without drawn lengths scipy is not needed)
+
+    spread = np.sqrt(np.log1p(cv**2))
+    middle = np.log(mean) - spread**2 / 2
+    return (
+        lambda x: float(ndtr((np.log(x) - middle) / spread)),
+        lambda levels: np.exp(middle + spread * ndtri(levels)),
+    )
 
 
 class Texts(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Memory: key-value caches, and how many targets fit on a device with their own drafter or a shared one."""
+"""Memory of devices and models: the table `[memory]`."""
 
 from typing import Annotated
 
@@ -39,33 +39,3 @@ class DeviceMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_bytes: SomeBytes
     target: ModelMemory
     drafter: ModelMemory
-
-
-class Packing(msgspec.Struct, frozen=True):
-    """How many targets fit, and their throughput.
-
-    Keys:
-        targets (targets): Number of targets that fit on the devices, with one session each.
-        devices (devices): Number of used devices.
-        tokens_per_s (tokens/s): Throughput of all targets, in steady state by StarSD's equations.
-    """
-
-    targets: int
-    devices: int
-    tokens_per_s: float
-
-
-def targets_beside_drafters(device_bytes: int, target: ModelMemory, drafter: ModelMemory, context: int) -> int:
-    """Return how many targets of one session each fit on a device, each with its own drafter."""
-    pair = target.resident_bytes(1, context) + drafter.resident_bytes(1, context)
-    return device_bytes // pair
-
-
-def targets_without_drafters(device_bytes: int, target: ModelMemory, context: int) -> int:
-    """Return how many targets of one session each fit on a device, with their drafter elsewhere."""
-    return device_bytes // target.resident_bytes(1, context)
-
-
-def sessions_of_drafter(device_bytes: int, drafter: ModelMemory, context: int) -> int:
-    """Return how many sessions' caches fit on one drafter's device; 0 if the weights do not fit."""
-    return max(0, device_bytes - drafter.weights_bytes) // (context * drafter.kv_bytes_per_token)

@@ -33,18 +33,7 @@ def provenance_of(scenario: Scenario) -> dict[str, str]:
 
 
 def measured_on(provenance: Mapping[str, str]) -> MeasuredOn | None:
-    """Return the models and prompts of a provenance; None without a drafter.
-
-    Older profiles contain them as texts: `drafter` is "KIND MODEL, SHAPE", `prompts` is "FILE, the first N".
-    """
-    drafter, prompts = provenance.get("drafter"), provenance.get("prompts", "")
-    if "drafter_model" in provenance:
-        keys = ("drafter_model", "target_model", "prompts_file")
-        return MeasuredOn(*(provenance.get(key, "") for key in keys))
-    if drafter is None:
+    """Return the models and prompts of a provenance; None if it names none."""
+    if "drafter_model" not in provenance:
         return None
-    return MeasuredOn(
-        drafter.partition(" ")[2].partition(", Shape(")[0],
-        provenance.get("target", ""),
-        prompts.rpartition(", the first ")[0] or prompts,
-    )
+    return MeasuredOn(*(provenance.get(key, "") for key in ("drafter_model", "target_model", "prompts_file")))

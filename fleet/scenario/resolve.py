@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleet.errors import InputError
-from fleet.policies.admit import CacheRoom, ResolvedAdmission, WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
@@ -19,11 +18,11 @@ from fleet.scenario.resolved import (
     Room,
 )
 from fleet.scenario.scenario import Scenario, Tier, needs_of
-from fleet.scenario.sharing import in_one_process, overheads_of, shared_device
-from fleet.scenario.sides import described, facts_of, profile_of, shared_profile
+from fleet.scenario.sides import Hardware, hardware_of
 from fleet.scenario.workload import longest_of, with_lengths
 from fleet.times.labels import basis_of
 from fleet.times.overhead import Overhead
+from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
@@ -34,8 +33,8 @@ def resolve(scenario: Scenario) -> Fleet:
     Raises:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
     """
-    profile, facts, room = shared_profile(scenario), facts_of(scenario), room_of(scenario)
-    drafters, verifiers = scenario.drafters, scenario.verifiers
+    hardware, room, streams = hardware_of(scenario), room_of(scenario), _streams(scenario)
+    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     return Fleet(
         name=scenario.name,
@@ -48,10 +47,10 @@ def resolve(scenario: Scenario) -> Fleet:
             shape=drafters.shape,
             kind=drafters.kind,
             model=drafters.model,
-            device=drafters.device if shared_device(scenario, drafters.device) else "",
+            device=drafters.device if drafters.device in hardware.devices else "",
             allocate=drafters.allocate or Fixed(drafters.depth),
             order=drafters.order,
-            admit=_admission(scenario, room),
+            admit=drafters.admit,
             warm_up=drafters.warm_up,
             group=drafters.group,
             overlap=drafters.overlap,
@@ -59,17 +58,17 @@ def resolve(scenario: Scenario) -> Fleet:
             move=drafters.move,
             view_delay_s=drafters.view_delay_s,
             limits_per_s=drafters.limits_per_s,
-            cache_tokens=_cache_tokens(scenario, room),
-            positions=facts.positions,
+            cache_tokens=_cache_tokens(scenario, room, streams),
+            positions=hardware.positions,
             lease_s=drafters.lease_s,
-            profile=described(scenario, "drafters"),
-            times=tuple(_drafter_times(scenario)),
+            profile=hardware.drafting_title,
+            times=tuple(_drafter_times(scenario, hardware)),
         ),
         verifiers=ResolvedVerifiers(
             count=verifiers.count,
             kind=verifiers.kind,
             model=verifiers.model,
-            device=verifiers.device if shared_device(scenario, verifiers.device) else "",
+            device=verifiers.device if verifiers.device in hardware.devices else "",
             rule=verifiers.rule,
             speculates=drafters.count > 0,
             priorities=verifiers.priorities,
@@ -78,27 +77,27 @@ def resolve(scenario: Scenario) -> Fleet:
             allocate=verifiers.allocate,
             patience=Patience(verifiers.patience_s, verifiers.rejoin_s),
             drafters=1 if moves else max(drafters.count, 1),
-            profile=described(scenario, "verifiers"),
-            times=tuple(_verifier_times(scenario)),
+            profile=hardware.verifying_title,
+            times=tuple(_verifier_times(scenario, hardware)),
         ),
-        batch=_batch(scenario),
-        devices=dict(_devices(scenario)),
-        links=_links(scenario),
+        batch=_batch(scenario, profile),
+        devices={name: _device(scenario, hardware, name) for name in hardware.devices},
+        links=_links(scenario, hardware),
         link_ranges=(_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
-        streams=_streams(scenario),
+        streams=streams,
         workload=with_lengths(scenario.workload),
         measure=scenario.measure,
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),
         room=room,
         memory=scenario.memory,
-        vocabulary=facts.vocabulary,
-        hidden=facts.hidden,
-        power=facts.power,
-        target_power=facts.target_power,
-        profile=facts.name,
-        profile_digest=facts.digest,
-        basis=facts.basis,
+        vocabulary=hardware.vocabulary,
+        hidden=hardware.hidden,
+        power=hardware.power,
+        target_power=hardware.target_power,
+        profile=hardware.name,
+        profile_digest=hardware.digest,
+        basis=hardware.basis,
         faults=scenario.faults,
         slo=scenario.slo,
         cost=scenario.cost,
@@ -133,31 +132,18 @@ def _streams(scenario: Scenario) -> int:
     return max(scenario.drafters.count, scenario.verifiers.count)
 
 
-def _admission(scenario: Scenario, room: Room) -> ResolvedAdmission:
-    """The drafter's admission rule, with the bytes of `[memory]` if it counts any.
-
-    Without `[memory]` the engine completes it, from the drafter's model and device.
-    """
-    admit, memory = scenario.drafters.admit, scenario.memory
-    if not isinstance(admit, WithinMemory) or memory is None:
-        return admit
-    cache_bytes = max(memory.device_bytes - memory.drafter.weights_bytes, 0)
-    return CacheRoom(cache_bytes, memory.drafter.kv_bytes_per_token * room.longest_row)
-
-
-def _cache_tokens(scenario: Scenario, room: Room) -> int:
+def _cache_tokens(scenario: Scenario, room: Room, streams: int) -> int:
     """Tokens of a drafter's cache by `[memory]`; 0 if it fits all sessions, or without a table."""
     memory = scenario.memory
     if memory is None:
         return 0
     tokens = (memory.device_bytes - memory.drafter.weights_bytes) // memory.drafter.kv_bytes_per_token
-    sessions = _streams(scenario) or scenario.workload.requests
-    return 0 if sessions * room.longest_row <= tokens else max(tokens, 1)
+    return 0 if (streams or scenario.workload.requests) * room.longest_row <= tokens else max(tokens, 1)
 
 
-def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
+def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:
     """Yield the times of each range of equal drafters; nothing without a profile."""
-    drafters, profile = scenario.drafters, profile_of(scenario, "drafters")
+    drafters, profile = scenario.drafters, hardware.drafting
     if profile is None:
         return
     for first in _firsts(drafters.tiers, drafters.count):
@@ -168,20 +154,20 @@ def _drafter_times(scenario: Scenario) -> Iterator[DrafterTimes]:
             transfer=profile.transfer,
             catch_up_s=profile.catch_up_s,
             idle=profile.idle,
-            overhead=overheads_of(scenario, "drafters").drafter,
+            overhead=hardware.drafter_overhead,
         )
 
 
-def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
+def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[VerifierTimes]:
     """Yield the times of each range of equal targets; nothing if one of them is unknown.
 
     The times of a replayed target are stated in full: it has no overhead.
     """
-    side, profile = scenario.verifiers, profile_of(scenario, "verifiers")
+    side, profile = scenario.verifiers, hardware.verifying
     verify = side.verify or (profile.verify if profile else None)
     prefill = side.verify or (profile.verify_prefill if profile else None)
     decode = side.verify or (profile.decode if profile else None)
-    overhead = Overhead() if side.kind == "replayed" else overheads_of(scenario, "verifiers").target
+    overhead = Overhead() if side.kind == "replayed" else hardware.target_overhead
     for first in _firsts(side.tiers, side.count):
         chosen = _in_tier(side.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
@@ -189,8 +175,8 @@ def _verifier_times(scenario: Scenario) -> Iterator[VerifierTimes]:
         yield VerifierTimes(first, chosen, prefill, decode, overhead)
 
 
-def _batch(scenario: Scenario) -> ResolvedBatch | None:
-    batch, profile = scenario.batch, shared_profile(scenario)
+def _batch(scenario: Scenario, profile: HardwareProfile | None) -> ResolvedBatch | None:
+    batch = scenario.batch
     if batch is None:
         return None
     times = None
@@ -206,27 +192,24 @@ def _batch(scenario: Scenario) -> ResolvedBatch | None:
     return ResolvedBatch(batch.rule, batch.allocate or Fixed(scenario.drafters.depth), batch.padded, times)
 
 
-def _devices(scenario: Scenario) -> Iterator[tuple[str, ResolvedDevice]]:
-    """Yield name and costs of each device that several stations share."""
-    for name in scenario.devices:
-        profile = profile_of(scenario, "drafters" if scenario.drafters.device == name else "verifiers")
-        shared = shared_device(scenario, name)
-        if shared is not None:
-            yield name, ResolvedDevice(shared.sharing, profile.contention if profile else (1.0,))
+def _device(scenario: Scenario, hardware: Hardware, name: str) -> ResolvedDevice:
+    """The sharing and the slowdowns of a device that several stations share."""
+    profile = hardware.drafting if scenario.drafters.device == name else hardware.verifying
+    return ResolvedDevice(hardware.devices[name].sharing, profile.contention if profile else (1.0,))
 
 
-def _links(scenario: Scenario) -> tuple[tuple[ResolvedLink, ...], ...]:
+def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, ...], ...]:
     """The link of each pair of ranges of drafters and targets; empty if one is unknown.
 
     A link is a tier's, the scenario's or the profile's; within one process there is none. A run delays messages on
     stated links, and on those of replayed stations.
     """
-    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, shared_profile(scenario)
+    drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     replayed = drafters.kind == verifiers.kind == "replayed"
     absent = profile is not None and replayed and basis_of(profile) != "measured"
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
-        if in_one_process(scenario):
+        if hardware.in_process:
             return ResolvedLink(LinkTime())
         of_drafter = _in_tier(drafters.tiers, drafter, "link", scenario.link)
         stated = _in_tier(verifiers.tiers, target, "link", of_drafter)

@@ -14,7 +14,7 @@ import msgspec
 from fleet.acceptance.models import LengthModel
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.admit import Everyone, ResolvedAdmission
+from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, Needs
 from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.group import DraftGroup, Group, One
@@ -71,7 +71,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     device: str = ""
     allocate: Fixed | AdaptiveDepth = Fixed(5)
     order: Order = Fifo()
-    admit: ResolvedAdmission = Everyone()
+    admit: Admission = Everyone()
     warm_up: WarmUp = NoWarmUp()
     group: DraftGroup = One()
     overlap: Overlap = InTurn()

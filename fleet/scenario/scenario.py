@@ -262,9 +262,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measure: The measurement window.
         slo: Goals of each request. Left out, there are none.
         cost: Prices and power of devices. Left out, tokens have no price.
-        memory: Memory of devices and models. If set, the analytic model reports how many targets fit, and the
-            admission "within-memory" uses it. A drafter that runs out of cache evicts the least recently drafted
-            sessions, and prefills them again at their next round.
+        memory: Memory of devices and models. If set, the analytic model reports how many targets fit. A drafter that
+            runs out of cache evicts the least recently drafted sessions, and prefills them again at their next round.
         precision: Precision of the models' numbers in the real world.
         faults: Fault script, entry by entry: stations that die or stall, messages that are lost, late, repeated or
             overtaken.

@@ -1,14 +1,19 @@
-"""Profiles of the two sides: mixed hardware names one for drafters, one for targets, or one beside `profile`."""
+"""Hardware of the two sides: their profiles, the devices that they share, and their overhead.
+
+Mixed hardware names one profile for drafters, one for targets, or one beside `profile`.
+"""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import Scenario, SharedDevice
 from fleet.times.effects import Power
 from fleet.times.labels import Basis, basis_of
+from fleet.times.overhead import Overhead, StationOverheads
 from fleet.times.profile import HardwareProfile
 
 Side = Literal["drafters", "verifiers"]
@@ -52,13 +57,28 @@ def without_profiles(scenario: Scenario) -> Scenario:
     return with_profiles(scenario, lambda _profile, _key: "")
 
 
-class ProfileFacts(msgspec.Struct, frozen=True):
-    """The facts of profiles that a resolved fleet keeps: names, fingerprint, basis, sizes and powers.
+class Hardware(msgspec.Struct, frozen=True):
+    """Hardware of a scenario; a profile is None if there is none.
 
-    - `power`: of the drafters' devices, if known for both sides.
-    - `target_power`: of the targets' devices, if different.
+    - `drafting`, `verifying`: profiles of the times of each side.
+    - `shared`: profile of links and acceptance, which belong to no side.
+    - `drafting_title`, `verifying_title`: name and basis of a side's own profile; empty if it has none.
+    - `devices`: devices with several stations, by name; a single station has its own device.
+    - `drafter_overhead`, `target_overhead`: by how stations share their device.
+    - `in_process`: whether all stations are in one process, so that messages are function calls.
+    - `name`, `digest`, `basis`: of all profiles together.
+    - `power`: of the drafters' devices, if known for both sides. `target_power`: of the targets' devices, if different.
     """
 
+    drafting: HardwareProfile | None
+    verifying: HardwareProfile | None
+    shared: HardwareProfile | None
+    drafting_title: str
+    verifying_title: str
+    devices: dict[str, SharedDevice]
+    drafter_overhead: Overhead
+    target_overhead: Overhead
+    in_process: bool
     name: str = ""
     digest: str = ""
     basis: Basis | Literal[""] = ""
@@ -69,31 +89,57 @@ class ProfileFacts(msgspec.Struct, frozen=True):
     target_power: Power | None = None
 
 
-def facts_of(scenario: Scenario) -> ProfileFacts:
-    """Return the facts of a scenario's profiles; of two, the combined facts; empty without any."""
+def hardware_of(scenario: Scenario) -> Hardware:
+    """Return the hardware of a scenario."""
+    drafters, verifiers = scenario.drafters, scenario.verifiers
     drafting, verifying = (profile_of(scenario, side) for side in SIDES)
+    stations = Counter({drafters.device: drafters.count}) + Counter({verifiers.device: verifiers.count})
+    devices = {name: device for name, device in scenario.devices.items() if stations[name] > 1}
+    of_drafters, of_targets = devices.get(drafters.device), devices.get(verifiers.device)
+    together = drafters.device == verifiers.device or not drafters.count
+    hardware = Hardware(
+        drafting=drafting,
+        verifying=verifying,
+        shared=shared_profile(scenario),
+        drafting_title=_title(drafters.profile),
+        verifying_title=_title(verifiers.profile),
+        devices=devices,
+        drafter_overhead=_overheads(drafting, of_drafters).drafter,
+        target_overhead=_overheads(verifying, of_targets).target,
+        in_process=of_targets is not None and of_targets.sharing == "one-process" and together,
+    )
     profiles = [profile for profile in (drafting, verifying) if profile is not None]
     if not profiles:
-        return ProfileFacts()
+        return hardware
     first, last = profiles[0], profiles[-1]
     mixed = len(profiles) == 2 and first != last
     both = hashlib.sha256("".join(profile.digest() for profile in profiles).encode()).hexdigest()[:16] if mixed else ""
-    positions = [profile.positions for profile in profiles if profile.positions]
-    bases = [basis_of(profile) for profile in profiles]
     has_power = first.power is not None and last.power is not None
-    return ProfileFacts(
+    return msgspec.structs.replace(
+        hardware,
         name=f"{first.name} drafts for {last.name}" if mixed else first.name,
         digest=both or first.digest(),
-        basis=min(bases, key=DOUBTFUL.index),
+        basis=min(map(basis_of, profiles), key=DOUBTFUL.index),
         vocabulary=last.vocabulary,
         hidden=last.hidden,
-        positions=min(positions, default=0),
+        positions=min((profile.positions for profile in profiles if profile.positions), default=0),
         power=first.power if has_power else None,
         target_power=last.power if has_power and last.power != first.power else None,
     )
 
 
-def described(scenario: Scenario, side: Side) -> str:
-    """Return the name and basis of a side's own profile; empty if it has none."""
-    own = getattr(scenario, side).profile
+def _overheads(profile: HardwareProfile | None, device: SharedDevice | None) -> StationOverheads:
+    """Overheads of a side's stations, by how they share their device; none without a profile."""
+    if profile is None:
+        return StationOverheads()
+    match device and device.sharing:
+        case "turns":
+            return profile.overhead.time_sliced or profile.overhead.own
+        case "one-process":
+            return profile.overhead.in_process or StationOverheads()
+        case _:
+            return profile.overhead.own
+
+
+def _title(own: HardwareProfile | str) -> str:
     return f"{own.name} ({basis_of(own)}; digest {own.digest()})" if isinstance(own, HardwareProfile) else ""

@@ -8,9 +8,8 @@ from fleet.times.step import StepKind
 
 
 class Work(msgspec.Struct, frozen=True, gc=False):
-    """One thing to do for one session, in a station's buffer since `asked_s`.
+    """One thing to do for one session, in a station's buffer.
 
-    - `target`: the session's target, from 0.
     - `virtual_start`: start in virtual time, for weighted orders.
     - `not_before_s`: earliest start under a rate limit.
     """
@@ -18,8 +17,6 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     kind: StepKind
     tag: int
     priority: int = 0
-    target: int = 0
-    asked_s: float = 0.0
     virtual_start: float = 0.0
     not_before_s: float = 0.0
 

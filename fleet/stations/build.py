@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from fleet.errors import InputError
-from fleet.policies.admit import WithinMemory
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request
@@ -36,13 +34,7 @@ def station_named(fleet: Fleet, name: str) -> Station:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter; InputError if its admission counts bytes and none are set."""
-    admit = fleet.drafters.admit
-    if isinstance(admit, WithinMemory):
-        raise InputError(
-            f"scenario {fleet.name!r}: drafters.admit = 'within-memory' needs a table [memory]; the "
-            "engine knows its room from its model and its device"
-        )
+    """Build a drafter."""
     return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter)
 
 

@@ -4,7 +4,6 @@ import math
 
 import msgspec
 
-from fleet.policies.admit import WithinMemory
 from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
 from fleet.policies.depth import AdaptiveDepth, Observed, SmoothedAcceptance
@@ -45,7 +44,6 @@ class DrafterStation(Station):
 
     def __init__(self, name: str, drafters: ResolvedDrafters, drafter: int = 0) -> None:
         super().__init__(name, drafters.order, drafters.group)
-        assert not isinstance(drafters.admit, WithinMemory)
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
         self.ahead = isinstance(drafters.overlap, Ahead)
@@ -164,10 +162,9 @@ class DrafterStation(Station):
         self.heard_s.pop(tag, None)
         if self.ahead and self._is_to_draft(tag):
             return
-        discipline = self.discipline
-        target = discipline.target_of(tag)
-        work = Work("draft", tag, priority, target, now_s)
+        discipline, work = self.discipline, Work("draft", tag, priority)
         if not discipline.plain:
+            target = discipline.target_of(tag)
             start, allowed_s = discipline.virtual_start(target), discipline.not_before_s(target, now_s)
             work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s)
         self.waiting.append(work)

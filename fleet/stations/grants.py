@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fleet.policies.allocate import Allocation
+from fleet.policies.allocate import LengthAllocation
 from fleet.policies.outcome import Outcome
 
 
@@ -13,7 +13,7 @@ class Grants:
     leave budget. At a barrier nothing else is in flight, and each session gets exactly its length.
     """
 
-    def __init__(self, allocation: Allocation, rng: np.random.Generator | None = None) -> None:
+    def __init__(self, allocation: LengthAllocation, rng: np.random.Generator | None = None) -> None:
         self.allocation = allocation
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.states: dict[int, object] = {}

@@ -15,10 +15,9 @@ Tokens = Annotated[int, Meta(ge=1, le=10**9)]
 class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time of the attention of all layers of one kind: it reads keys and values, and computes on pairs of tokens.
 
-    Keys:
-        read_s (s/token): Time to read the keys and values of one token of context.
-        pair_s (s/token^2): Time to compute one pair of a fed token and a token that it attends to.
-        window (tokens): Number of context tokens that these layers attend to; 0 is all of them.
+    - `read_s`: time to read the keys and values of one token of context.
+    - `pair_s`: time to compute one pair of a fed token and a token that it attends to.
+    - `window`: number of context tokens that these layers attend to; 0 is all of them.
     """
 
     read_s: PassTime
@@ -40,14 +39,13 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Each operator takes (memory^p + compute^p)^(1/p), which is the longer of both if one of them is much longer. A
     step is one pass over the tokens of all its rows, or, in a draft, a pass for each token of the longest row.
 
-    Keys:
-        tokens (tokens): Tokens of a pass, over all rows; rising.
-        pass_s: `pass_s[i]` is the time without attention of a pass over `tokens[i]`; linear in between, and
-            extrapolated from the last two.
-        attention: Time of attention for each kind of layer.
-        sharpness (factor): `p` of the formula; 1 adds memory and compute, a large one takes the longer.
-        host_s: Host time to launch a pass; no pass is shorter.
-        in_turn: Whether the tokens of a row need a pass each: a draft.
+    - `tokens`: tokens of a pass, over all rows; rising.
+    - `pass_s[i]`: time without attention of a pass over `tokens[i]`; linear in between, and extrapolated from the last
+      two.
+    - `attention`: time of attention for each kind of layer.
+    - `sharpness`: `p` of the formula; 1 adds memory and compute, a large one takes the longer.
+    - `host_s`: host time to launch a pass; no pass is shorter.
+    - `in_turn`: whether the tokens of a row need a pass each: a draft.
     """
 
     tokens: Annotated[tuple[Tokens, ...], Meta(min_length=2)]

@@ -17,7 +17,6 @@ from fleet.acceptance.models import Sampler, expected_committed
 from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
-from fleet.policies.order import Priority
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave
@@ -32,7 +31,6 @@ from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import DrawnLengths, Maker, MultiplierSources, child, once
 
-SPARE = 1.15  # random numbers drawn in advance, relative to those of a mean target
 UNUSED = np.random.default_rng(0)  # for step times without spread
 
 
@@ -66,8 +64,7 @@ def star_of(fleet: Fleet) -> StarArrays:
     delays = (partial(child, drawn.delays, number) for number in count())
     stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
     wires, way_of = _wires(fleet, streams, sources, drawn.links)
-    rounds, own = SPARE * lengths.rounds, stations["steps"][fleet.verifiers.count :].tolist()
-    at, to = sources.draw_ahead(dict.fromkeys(own, rounds / max(len(own), 1)), rounds / fleet.verifiers.count)
+    at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
         requests=_requests(fleet, streams, lengths),
         streams=_streams(fleet, streams, way_of),
@@ -124,12 +121,12 @@ def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLen
     if fleet.drafters.count:  # the first round follows the prompt and the token of the prefill
         drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
         made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
-        each, of = np.unique(prompts, return_inverse=True)
-        opening = [size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt) for prompt in each.tolist()]
-        made["opening_bytes"] = _whole(opening)[of]
-        # The size of a message is the sum of its parts, and never falls with a number in it.
-        of_tag = _rising(lambda tag: size_of(Leave(tag, 0), 0), _whole(tags))
-        of_number = _rising(lambda number: size_of(Leave(0, number), 0), made["number"])
+        made["opening_bytes"] = _of_each(
+            lambda prompt: size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt), prompts
+        )
+        # The size of a message is the sum of its parts.
+        of_tag = _of_each(lambda tag: size_of(Leave(tag, 0), 0), _whole(tags))
+        of_number = _of_each(lambda number: size_of(Leave(0, number), 0), made["number"])
         made["leave_bytes"] = np.repeat(of_tag, lengths_of) + of_number - size_of(Leave(0, 0), 0)
     return made
 
@@ -146,20 +143,10 @@ def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Arr
     return _real(each_s)[which]
 
 
-def _rising(function: Callable[[int], int], arguments: Array) -> Array:
-    """Return the values of a non-decreasing function, with few calls."""
+def _of_each(function: Callable[[int], int], arguments: Array) -> Array:
+    """Return the values of a function, with one call for each argument."""
     each, of = np.unique(arguments, return_inverse=True)
-    values = np.zeros(len(each), dtype=np.int64)
-    parts = [(0, len(each) - 1)]
-    while parts:
-        low, high = parts.pop()
-        values[low], values[high] = function(int(each[low])), function(int(each[high]))
-        if values[low] == values[high]:
-            values[low : high + 1] = values[low]
-        elif high - low > 1:
-            middle = (low + high) // 2
-            parts += [(low, middle), (middle, high)]
-    return values[of]
+    return _whole([function(argument) for argument in each.tolist()])[of]
 
 
 def _size_of(fleet: Fleet) -> Callable[[Draft | DraftRequest | Leave, int], int]:
@@ -215,7 +202,6 @@ def _stations(
             made[f"{name}_ratios"][number] = sources.add(delay.spread, once(partial(_child_of, of_station, place)))
     for name in ("first", "newest", "program"):
         made[name] = -1
-    made["by_priority"][N:] = isinstance(fleet.drafters.order, Priority)
     made["is_drafter"] = np.arange(N + M) >= N
     return made
 

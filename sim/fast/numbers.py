@@ -1,12 +1,10 @@
 """Random numbers of the compiled loop, with the generators and draws of the SimPy path."""
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from fleet.acceptance.models import DECK, FIRST_BLOCK, Sampler
+from fleet.acceptance.models import Sampler
 from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers
@@ -28,6 +26,7 @@ def once(make: Callable[[], np.random.Generator]) -> Maker:
 
 
 ONES = -1  # the source of constant ratios
+RESERVE = 1.1  # lengths drawn in advance, over the expected ones
 
 
 def child(parent: np.random.Generator, number: int) -> np.random.Generator:
@@ -62,8 +61,6 @@ class MultiplierSources:
 
     def __init__(self) -> None:
         self.blocks: list[Iterator[np.ndarray]] = []
-        self.spreads: list[tuple[Spread, np.random.Generator]] = []
-        self.makers: list[Maker] = []
         self.places: list[tuple[int, int]] = []  # start and capacity of each source in the pool
         self.pool = Pool(np.zeros(0))
 
@@ -72,31 +69,8 @@ class MultiplierSources:
         if isinstance(spread, Constant):
             return ONES
         self.blocks.append(ratio_blocks(spread, rng()))
-        self.spreads.append((spread, rng()))
-        self.makers.append(rng)
         self.places.append((0, 0))
         return len(self.blocks) - 1
-
-    def draw_ahead(self, about: Mapping[int, float], others: float) -> tuple[Array, Array]:
-        """Draw ratios of each source that has a generator of its own, so that the order of draws does not matter.
-
-        Args:
-            about: Expected draws by source.
-            others: Expected draws of the other sources.
-
-        Returns start and end in the pool; shape (sources,).
-        """
-        at, to = (np.zeros(len(self.blocks), dtype=np.int64) for _ in range(2))
-        drawn, sources_of, end = [self.pool.array], Counter(self.makers), 0
-        for source, ((spread, rng), maker) in enumerate(zip(self.spreads, self.makers, strict=True)):
-            count = math.ceil(about.get(source, others))
-            if sources_of[maker] == 1 and count:
-                drawn.append(spread.ratios(rng.random(count)))
-                self.places[source] = end, count
-                at[source], to[source] = end, end + count
-                end += count
-        self.pool = Pool(np.concatenate(drawn))
-        return at, to
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
         """Draw the next block of a source; return the updated numbers."""
@@ -107,10 +81,6 @@ class MultiplierSources:
         self.pool.array[start : start + len(block)] = block
         numbers.at[source], numbers.to[source] = start, start + len(block)
         return numbers._replace(pool=self.pool.array)
-
-
-def _with_reserve(rounds: float) -> float:
-    return 1.1 * rounds + 4
 
 
 class DrawnLengths:
@@ -125,25 +95,19 @@ class DrawnLengths:
     """
 
     def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
-        self.sampler, self.rounds = sampler, sum(rounds)
+        self.sampler = sampler
         self.continued: dict[int, Iterator[Array]] = {}  # further blocks, by request
-        if sampler.deck is not None and _with_reserve(max(rounds)) <= FIRST_BLOCK:
-            decks, which = np.unique(np.array(numbers) // DECK, return_inverse=True)
-            self.pool = Pool(np.concatenate([sampler.deck(deck).ravel() for deck in decks.tolist()]))
-            self.start: Array = (which * DECK + np.array(numbers) % DECK) * FIRST_BLOCK
-            self.end: Array = self.start + FIRST_BLOCK
-            return
         parts: list[Array] = []
         ends: list[int] = []
         end = 0
         for number, about in zip(numbers, rounds, strict=True):
-            enough, blocks = end + _with_reserve(about), sampler.blocks(number)
-            while end < enough:
+            enough, blocks = end + RESERVE * about, sampler.blocks(number)
+            while end <= enough:
                 parts.append(next(blocks))
                 end += len(parts[-1])
             ends.append(end)
-        self.end = np.array(ends, dtype=np.int64)
-        self.start = np.concatenate([[0], self.end[:-1]])
+        self.end: Array = np.array(ends, dtype=np.int64)
+        self.start: Array = np.concatenate([[0], self.end[:-1]])
         self.pool = Pool(np.concatenate(parts))
 
     def more(self, request: int, drawn: int) -> tuple[int, int]:

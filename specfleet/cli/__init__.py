@@ -2,11 +2,9 @@
 
     entry.py      the list of commands; experiments/console/exits.py says how they end
     options.py    arguments and options that several commands share
-    run.py        simulate, run, analytic: one scenario
-    show.py       show: what a scenario comes to
-    study.py      sweep, compare, reproduce, figure: several runs, papers, pictures
+    run.py        simulate, run, analytic, show: one scenario
+    study.py      sweep, compare, reproduce, figure, report: several runs, papers, pictures, one page of results
     plan.py       plan: which fleet to build
-    report.py     report: one page of results, to send around
     profile.py    profile estimate, devices, models: estimates for hardware without measurements
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's

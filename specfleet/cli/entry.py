@@ -12,10 +12,8 @@ from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, keys, router, verifier
 from specfleet.cli.plan import plan
 from specfleet.cli.profile import devices, estimate, models
-from specfleet.cli.report import report
-from specfleet.cli.run import analytic, run, simulate
-from specfleet.cli.show import show
-from specfleet.cli.study import compare, figure, reproduce, sweep
+from specfleet.cli.run import analytic, run, show, simulate
+from specfleet.cli.study import compare, figure, report, reproduce, sweep
 from specfleet.cli.watching import top
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.

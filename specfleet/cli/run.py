@@ -1,4 +1,4 @@
-"""simulate, run, analytic: one scenario."""
+"""simulate, run, analytic, show: one scenario."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -131,6 +131,27 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     print_table(f"analytic model of {scenario}", ("quantity", "value"), [*rows, ("prefill", "left out")])
     print(acceptance_text(prediction.mean_acceptance_length))
     _print_notes(prediction.notes)
+
+
+def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Print the resolved fleet: stations, times, links, rules.
+
+    Both worlds build from exactly that.
+    """
+    from fleet.scenario.show import describe_fleet
+    from specfleet import show
+
+    fleet = show(scenario, settings(changes))
+    if as_json:
+        print_json(fleet)
+    else:
+        rows = describe_fleet(fleet)
+        places = ["", *(place for place, _, _ in rows)]  # of the row above
+        once = [
+            ("" if place == above else place, what, value)
+            for above, (place, what, value) in zip(places, rows, strict=False)
+        ]
+        print_table(f"{scenario}, resolved", ("where", "what", "value"), once, texts=3)
 
 
 def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""sweep, compare, reproduce, figure: several runs, papers, pictures."""
+"""sweep, compare, reproduce, figure, report: several runs, papers, pictures, one page of results."""
 
 import os
 from pathlib import Path
@@ -272,3 +272,20 @@ def _held(texts: list[str]) -> dict[str, str]:
         if not (key.strip() and equals and value.strip()):
             raise InputError(f"--where {shortened(text, quoted=False)}: write KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in parts}
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="A run (Parquet), or the folder of a sweep or a plan.")
+    ],
+    out: Annotated[Path, file_option("-o", "--out", metavar="FILE", help="The page (HTML).")],
+) -> None:
+    """Write one page of results to send around: answer, figures, tables to sort, where every number is from.
+
+    It holds all that it shows, and no request leaves it.
+    """
+    from specfleet import report
+
+    with keeping(out):
+        page = report(results, out)
+    remark(f"report: {out}, {len(page.encode()) / 1000:.0f} kB")

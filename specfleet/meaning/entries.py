@@ -26,6 +26,7 @@ from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import default_of, fields_of, tag_of, toml
+from fleet.times.roofline import Roofline
 from sim.predict import FleetPrediction, StarInputs
 
 PARSER = GoogleParser([Section("Keys", "attribute", SectionType.MULTIPLE)])
@@ -40,6 +41,7 @@ WORDS = {
     types.LiteralType: "text", types.AnyType: "anything", types.DataclassType: "table with `kind`, or a name",
 }  # fmt: skip
 BY_NAME = "table by name"
+UNLISTED = Roofline  # models and devices give it; files have it, and nobody writes it
 NEAREST = 5
 
 
@@ -103,14 +105,16 @@ def described_keys(struct: type) -> dict[str, tuple[str, str, str]]:
 
 
 def keys_of(struct: type) -> tuple[Key, ...]:
-    """Return the keys of a struct in its order; the meaning is empty where the docstring has none."""
+    """Return the keys of a struct in its order, but for UNLISTED tables; the meaning is empty without a docstring."""
     described, keys = described_keys(struct), []
     for field in fields_of(struct):
+        structs = [arm.cls for arm in arms(field.type) if isinstance(arm, types.StructType | types.DataclassType)]
+        if UNLISTED in structs:
+            continue
         what, unit, symbol = described.get(field.name, ("", "", ""))
         texts = in_words(field.type), allowed(struct, field), unit, default_text(field), symbol
         labels = ("type", "allowed", "unit", "default", "symbol")
         facts = {label: text for label, text in zip(labels, texts, strict=True) if text}
-        structs = [arm.cls for arm in arms(field.type) if isinstance(arm, types.StructType | types.DataclassType)]
         keys.append(Key(field.encode_name, what, facts, tuple(structs)))
     return tuple(keys)
 

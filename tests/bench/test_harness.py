@@ -80,28 +80,3 @@ def test_every_study_is_listed_with_its_first_line() -> None:
     assert [line.split()[0] for line in listed.stdout.splitlines()] == list(STUDIES)
     files = {file.stem for file in (ROOT / "bench").glob("*.py") if "\ndef study(" in file.read_text()}
     assert files == set(STUDIES)
-
-
-ALONE = """
-import os, signal, subprocess, sys
-from bench.children import run_child
-from experiments.console.exits import run
-
-def fork_exec(*arguments, fork_exec=subprocess._fork_exec, **more):
-    try:
-        return fork_exec(*arguments, **more)
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-if __name__ == "__main__":
-    subprocess._fork_exec = fork_exec
-    child = [sys.executable, "-c", "import time; time.sleep(5); print('still here', flush=True)"]
-    run(lambda: run_child(child, start_new_session=True).returncode)
-"""
-
-
-def test_a_signal_during_its_start_ends_a_child() -> None:
-    program = [sys.executable, "-c", ALONE]
-    ended = subprocess.run(program, check=False, capture_output=True, text=True, cwd=ROOT, env={}, timeout=60)
-    line = "specfleet: ended by SIGTERM; nothing was written\n"
-    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)

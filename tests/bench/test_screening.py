@@ -10,7 +10,6 @@ from bench.screening import (
     Cell,
     by_region,
     cells_of,
-    cells_per_s,
     equations_of,
     missed,
     scenario_of,
@@ -74,8 +73,3 @@ def test_errors_are_summarised_by_region_in_hundredths() -> None:
 def test_a_drafter_with_one_target_never_waits() -> None:
     for scv in VARIABILITIES:
         assert equations_of(Cell(1, 3.0, scv, 1.0)) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("name", ["approximate", "exact"])
-def test_speed_of_the_equations_is_measured(name: str) -> None:
-    assert cells_per_s(name)["cells/s"] > 0

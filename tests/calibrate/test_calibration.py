@@ -119,9 +119,9 @@ def test_a_few_interrupted_drafts_make_no_effect_of_a_gap() -> None:
 def test_a_fit_finds_the_terms_that_made_the_times() -> None:
     made = StepTime(0.002, 0.001, 1e-5, 1e-6)
     points = [Point(k, n, (made.mean_s(k, n),) * 3) for k in (1, 2, 5, 9) for n in (64, 128, 256)]
-    fit, residuals = fit_step(points)
+    fit, fits = fit_step(points)
     assert (fit.base_s, fit.per_token_s, fit.per_context_token_s, fit.per_token_context_s) == pytest.approx(
         (0.002, 0.001, 1e-5, 1e-6)
     )
-    assert any(residual.held_out for residual in residuals)
-    assert all(abs(residual.error) < 1e-9 for residual in residuals)
+    assert any(fitted.held_out for fitted in fits)
+    assert [fitted.fitted_s for fitted in fits] == pytest.approx([point.median_s for point in points], rel=1e-9)

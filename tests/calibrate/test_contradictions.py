@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.aiperf import read_aiperf
 from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
-from calibrate.readers.sglang import read_sglang
-from calibrate.readers.vllm import read_vllm
+from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.errors import InputError

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from calibrate.readers.aiperf import read_aiperf
-from calibrate.readers.sglang import read_sglang
-from calibrate.readers.vllm import read_vllm
+from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import PerPosition, Recorded

@@ -24,7 +24,6 @@ from engine.launch.serve import EngineRun, serve
 from engine.node.capacity import row_bytes_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
-from fleet.policies.admit import CacheRoom
 from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.names import DRAFTER
@@ -37,7 +36,6 @@ from tests.helpers.logs import log_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import DRAFTERS, VOCABULARY, drafters_of, pair_scenario
 from tests.helpers.plain import plain_outputs, plain_text
-from tests.helpers.stars import cache_of
 
 RUNS: dict[str, EngineRun] = {}  # of scenarios in several tests
 
@@ -255,23 +253,6 @@ def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
     check_lossless(pair_scenario(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
 
 
-@pytest.mark.slow
-def test_a_session_beyond_the_cache_decodes_alone(tiny: Path) -> None:
-    """Two rows fit: the third target decodes without a drafter, the others with one."""
-    token_bytes = load_model(str(tiny / "drafter"), "drafter", "float64").new_cache().bytes_per_token
-    row_bytes = token_bytes * resolve(pair_scenario(tiny)).room.longest_row
-    memory = cache_of(2 * row_bytes + 100)
-    memory |= {"drafter": {"weights_bytes": 0, "kv_bytes_per_token": token_bytes}}
-    admit = {"admit": "within-memory"}
-    served = check_lossless(pair_scenario(tiny, drafters=admit, verifiers={"count": 3}, memory=memory))
-    rows = served.run.frame()
-    refused = rows[rows.event == "refusal"]
-    assert len(refused)
-    assert set(refused.note) == {
-        f"the drafter's cache of {2 * row_bytes + 100} bytes holds 2 rows of {row_bytes} bytes"
-    }
-
-
 def test_rows_of_caches_are_counted_by_station(tiny: Path) -> None:
     for kind, layers in (("chain", 1), ("EAGLE", 1), ("EAGLE-3", 1), ("prompt lookup", 0)):
         drafters = {} if kind == "chain" else drafters_of(tiny, kind)
@@ -279,15 +260,6 @@ def test_rows_of_caches_are_counted_by_station(tiny: Path) -> None:
         numbers = {"drafter": layers, "targets": 3}  # layers; one head of 16 numbers, keys and values, 8 bytes each
         tokens = 16 + 20 + 4 + 4 + 2
         assert found == {name: layers * 2 * 16 * 8 * tokens for name, layers in numbers.items() if layers}
-
-
-@pytest.mark.slow
-def test_admission_defaults_to_the_free_memory_of_the_device(tiny: Path) -> None:
-    served = check_lossless(pair_scenario(tiny, drafters={"admit": "within-memory"}))
-    admit = served.run.header.fleet.drafters.admit
-    assert isinstance(admit, CacheRoom)
-    assert admit.row_bytes == 2 * 16 * 8 * resolve(pair_scenario(tiny)).room.longest_row
-    assert admit.rows > 100
 
 
 def out_of_memory(_pipe: object) -> None:

@@ -67,7 +67,7 @@ def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 
         slow(ahead(1), (4,), 2),
         slow(ahead(2, busy=True), (3,), 2),
         slow(ahead(1) | {"cache": 4}, (4,), 2),
-        slow(in_turn(3), (4, 2), 2),
+        slow(in_turn(3), (3, 1), 2),
     ],
 )
 def test_short_requests_are_lossless_in_every_order(

@@ -65,20 +65,12 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "warm_up")) > 3,
     ),
     "admission": ({"drafters": {"admit": {"policy": "at-most", "sessions": 1}}}, refuses),
-    "admission by memory": (
-        {"drafters": {"admit": "within-memory"}, "memory": cache_of(60)},
-        refuses,
-    ),
     "priorities": (
         {"drafters": {"order": "priority"}, "verifiers": {"priorities": [0, 5]}},
         lambda run: set(run.frame().query("event == 'draft-request'").priority) == {0, 5},
     ),
     "weights": (
         {"drafters": {"order": {"policy": "weighted", "weights": [1.0, 3.0]}}},
-        lambda run: len(steps(run, "draft")) > 9,
-    ),
-    "deadlines": (
-        {"drafters": {"order": {"policy": "deadline", "within_s": [0.01, 0.05]}}},
         lambda run: len(steps(run, "draft")) > 9,
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),

@@ -34,7 +34,7 @@ VOCABULARY = 40
 TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
 
 
-def tiny(device: str = "cpu", captured: bool | None = None, layers: int = 2) -> CausalLM:
+def tiny(device: str = "cpu", layers: int = 2) -> CausalLM:
     """An untrained model with grouped queries."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -43,7 +43,7 @@ def tiny(device: str = "cpu", captured: bool | None = None, layers: int = 2) -> 
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=6,
         num_key_value_heads=2, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
-    return CausalLM(LlamaForCausalLM(config).double().to(device), graphs=captured)
+    return CausalLM(LlamaForCausalLM(config).double().to(device))
 
 
 @pytest.fixture(scope="module")
@@ -339,15 +339,6 @@ def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth
             for drafter in (eager, captured):
                 drafter.advance(tag, path, tokens, states)
     assert recorder.replayed > 2 * recorder.captured > 0
-
-
-def test_a_heads_graphs_rest_when_its_targets_do() -> None:
-    of_target = Graphs(Recorder(run_again))
-    of_head = of_target.beside()
-    assert of_head.capture is of_target.capture
-    assert not of_head.resting
-    of_target.paused = True
-    assert of_head.resting
 
 
 def test_buckets_are_at_most_a_quarter_too_wide() -> None:

@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
+from engine.decoding.decode import decode_batch, decode_plain
 from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM
 from engine.decoding.rules import Rule
@@ -68,7 +68,6 @@ def test_greedy_text_is_exact_with_padding_tokens(
     assert texts == plain
     assert sum(accepted) > 0
     assert target_rows == KNOWN or any(token >= KNOWN for text in plain for token in text)
-    assert decode_speculatively(Target(large), Drafter(small, shape), prompts[0], 20, depth)[0] == plain[0]
 
 
 @pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)

@@ -55,7 +55,7 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
     "acceptance",
     [
         Geometric(0.8),
-        BetaGeometric(3, 1, "session"),
+        BetaGeometric(3, 1),
         Recorded(5, ((1, 2, 0), (5, 5), (3,))),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
-from calibrate.links import without_stated_links
+from calibrate.run import pair_of
 from engine.launch.by_hand import _resolved
 from engine.launch.serve import serve
 from engine.net.actions import SERVER_PORT, Deliver, Send
@@ -189,8 +189,7 @@ def test_only_described_links_are_emulated(tables: dict[str, Any], emulated: boo
     assert holds_links(resolve(scenario)) is emulated
     assert (stated_links(resolve(scenario)) is not None) is emulated
     assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
-    if "profile" not in tables:
-        assert not holds_links(resolve(without_stated_links(scenario)))
+    assert not holds_links(resolve(pair_of(scenario, prompts=1))), "a calibration measures the links of its host"
 
 
 def test_the_link_of_a_tier_needs_no_profile() -> None:

@@ -63,59 +63,35 @@ def test_files_that_mean_the_same_ids_are_equal(tmp_path: Path, change: Callable
     check_shared_tokenizer(one, write(tmp_path / "target", other, rows=152064, ensure_ascii=False))
 
 
-def swap(content: Content) -> str:
-    vocabulary = content["model"]["vocab"]
+def swapped(vocabulary: dict[str, int]) -> None:
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    return r"id \d+ is '[ab]' and '[ab]'"
 
 
-def drop_a_token(content: Content) -> str:
-    vocabulary = content["model"]["vocab"]
-    last = max(vocabulary, key=lambda token: vocabulary[token])
-    number = vocabulary.pop(last)
-    return rf"id {number} is .* and None"
+def shortened(vocabulary: dict[str, int]) -> None:
+    vocabulary.pop(max(vocabulary, key=lambda token: vocabulary[token]))
 
 
-def rename_a_special(content: Content) -> str:
-    content["added_tokens"][0]["content"] = "<|stop|>"
-    return r"id \d+ is '<\|end\|>' and '<\|stop\|>'"
+CHANGES: dict[str, tuple[Callable[[Content], object], str]] = {
+    "swap ids": (lambda content: swapped(content["model"]["vocab"]), r"id \d+ is '[ab]' and '[ab]'"),
+    "drop a token": (lambda content: shortened(content["model"]["vocab"]), r"id \d+ is .* and None"),
+    "rename a special": (
+        lambda content: content["added_tokens"][0].update(content="<|stop|>"), r"id \d+ is '<\|end\|>' and '<\|stop\|>'"
+    ),
+    "make a special plain": (
+        lambda content: content["added_tokens"][0].update(special=False), r"id \d+ is a special token of one only"
+    ),
+    "merge in another order": (lambda content: content["model"]["merges"].reverse(), "their merges"),
+    "normalise otherwise": (lambda content: content.update(normalizer={"type": "Lowercase"}), "their normalizer"),
+    "split otherwise": (lambda content: content["pre_tokenizer"].update(add_prefix_space=True), "their pre_tokenizer"),
+    "another model": (lambda content: content["model"].update(type="WordPiece"), "models of kind BPE and WordPiece"),
+}  # fmt: skip
 
 
-def make_a_special_plain(content: Content) -> str:
-    content["added_tokens"][0]["special"] = False
-    return r"id \d+ is a special token of one only"
-
-
-def merge_in_another_order(content: Content) -> str:
-    content["model"]["merges"].reverse()
-    return "their merges"
-
-
-def normalise_otherwise(content: Content) -> str:
-    content["normalizer"] = {"type": "Lowercase"}
-    return "their normalizer"
-
-
-def split_otherwise(content: Content) -> str:
-    content["pre_tokenizer"]["add_prefix_space"] = True
-    return "their pre_tokenizer"
-
-
-def model_otherwise(content: Content) -> str:
-    content["model"]["type"] = "WordPiece"
-    return "models of kind BPE and WordPiece"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        swap, drop_a_token, rename_a_special, make_a_special_plain, merge_in_another_order, normalise_otherwise,
-        split_otherwise, model_otherwise,
-    ],
-)  # fmt: skip
-def test_a_difference_of_ids_is_one_line(tmp_path: Path, change: Callable[[Content], str]) -> None:
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_difference_of_ids_is_one_line(tmp_path: Path, name: str) -> None:
+    change, message = CHANGES[name]
     other = tokenizer()
-    message = change(other)
+    change(other)
     with pytest.raises(InputError, match=rf"do not share a tokenizer: {message}") as caught:
         check_shared_tokenizer(write(tmp_path / "one", tokenizer()), write(tmp_path / "other", other))
     assert "\n" not in str(caught.value)

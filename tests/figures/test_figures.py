@@ -1,6 +1,5 @@
 """Figures say what they show: axes with units, every source drawn, marks where they belong; traces open in a viewer."""
 
-import json
 import math
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from figures import draft_time, residuals, throughput, timeline
 from figures.style import save
 from fleet.errors import InputError
 from fleet.records.run import write_run
-from fleet.records.trace import to_trace
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -141,24 +139,3 @@ def test_a_figure_says_what_it_is_drawn_from() -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"figures have no format '\.doc'; allowed: .*\.png"):
         draw("timeline", RUN, tmp_path / "timeline.doc")
-
-
-def test_a_trace_has_all_steps_and_verified_drafts() -> None:
-    events = to_trace(RUN)["traceEvents"]
-    frame = RUN.frame()
-    slices = [event for event in events if event["ph"] == "X"]
-    assert len(slices) == (frame.event == "done").sum()
-    assert all(event["dur"] >= 0 for event in slices)
-    begins, ends = ([event["id"] for event in events if event["ph"] == phase] for phase in "sf")
-    assert sorted(begins) == sorted(ends)
-    assert len(ends) == ((frame.event == "start") & (frame.kind == "verify")).sum()
-    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert names == {"drafter", "verifier.1", "verifier.2", "verifier.3"}
-    json.dumps(events, allow_nan=False)  # a viewer reads strict JSON
-
-
-def test_nobody_waits_at_the_end_of_a_trace() -> None:
-    counts = [event["args"]["requests"] for event in to_trace(RUN)["traceEvents"] if event["ph"] == "C"]
-    assert counts[-1] == 0
-    assert min(counts) == 0
-    assert max(counts) <= 3

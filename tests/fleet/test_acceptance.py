@@ -23,7 +23,6 @@ from fleet.acceptance.models import (
     PerPosition,
     Recorded,
     Sampler,
-    accepted_closed_form,
     committed_closed_form,
     expected_accepted,
     expected_committed,
@@ -77,15 +76,13 @@ def assert_follows(lengths: list[int], expected: np.ndarray) -> None:
 @given(probabilities, st.integers(0, 64))
 def test_the_closed_forms_equal_the_tail_sum(beta: float, depth: int) -> None:
     model = Geometric(beta)
-    assert accepted_closed_form(beta, depth) == pytest.approx(expected_accepted(model, depth), rel=1e-12)
     assert committed_closed_form(beta, depth) == pytest.approx(expected_committed(model, depth), rel=1e-12)
 
 
 def test_the_closed_forms_reach_their_limits() -> None:
     for beta in (1.0, math.nextafter(1, 0), 1 - 1e-13):
-        assert accepted_closed_form(beta, 5) == pytest.approx(5, rel=1e-11)
         assert committed_closed_form(beta, 5) == pytest.approx(6, rel=1e-11)
-    assert (accepted_closed_form(0, 5), committed_closed_form(0, 5)) == (0, 1)
+    assert committed_closed_form(0, 5) == 1
 
 
 @repeatable
@@ -115,7 +112,7 @@ def test_beta_geometric_survival_is_a_moment_of_the_beta_distribution(a: float, 
 def test_models_stand_in_a_scenario_and_survive_a_profile() -> None:
     for text, model in {
         '{model = "geometric", beta = 0.8}': Geometric(0.8),
-        '{model = "beta-geometric", a = 4, b = 1, per = "session"}': BetaGeometric(4, 1, "session"),
+        '{model = "beta-geometric", a = 4, b = 1}': BetaGeometric(4, 1),
         '{model = "per-position", rates = [0.9, 0.7]}': PerPosition((0.9, 0.7)),
         '{model = "per-position", survival = [0.9, 0.63]}': PerPosition(survival=(0.9, 0.63)),
         '{model = "per-position", histogram = [39, 1, 0, 3]}': PerPosition(histogram=(39, 1, 0, 3)),
@@ -210,7 +207,6 @@ def test_per_position_forms_convert_into_each_other(model: PerPosition) -> None:
     [
         Geometric(0.75),
         BetaGeometric(3, 1),
-        BetaGeometric(3, 1, "session"),
         PerPosition((0.9, 0.5, 0.8, 0.7, 0.6, 0.5)),
         PerPosition(histogram=(10, 5, 8, 7, 6, 5, 20)),
         Recorded(DEPTH, tuple((length,) for length in (0, 1, 1, 2, 3, 4, 5, 6, 6, 6))),
@@ -232,10 +228,9 @@ def test_certainty_is_certain(beta: float, accepted: int) -> None:
     assert {sampler.draw(0, DEPTH) for _ in range(10_000)} == {accepted}
 
 
-@pytest.mark.parametrize(("per", "both_succeed"), [("round", (3 / 4) ** 2), ("session", 3 / 4 * 4 / 5)])
-def test_a_session_keeps_its_beta_and_a_round_does_not(per: str, both_succeed: float) -> None:
-    """Two first tokens pass with E[beta]^2 if each round has its own beta, with E[beta^2] if they share one."""
-    sampler = Sampler(BetaGeometric(3, 1, per), 1, np.random.default_rng(2))
+def test_each_round_has_its_own_beta() -> None:
+    """Two first tokens of a session then pass with E[beta]^2, not with E[beta^2]."""
+    sampler = Sampler(BetaGeometric(3, 1), 1, np.random.default_rng(2))
     successes = 0
     for number in range(20_000):
         sampler.begin_session(0, request=2 * number)
@@ -243,7 +238,7 @@ def test_a_session_keeps_its_beta_and_a_round_does_not(per: str, both_succeed: f
         sampler.begin_session(1, request=2 * number + 1)  # another one in between has no influence
         sampler.draw(1, 1)
         successes += first * sampler.draw(0, 1)
-    assert stats.binomtest(successes, 20_000, both_succeed).pvalue > FALSE_ALARM
+    assert stats.binomtest(successes, 20_000, (3 / 4) ** 2).pvalue > FALSE_ALARM
 
 
 def test_recordings_play_in_order_then_continue_with_another_session() -> None:
@@ -268,7 +263,6 @@ def test_recordings_play_in_order_then_continue_with_another_session() -> None:
     [
         Geometric(0.8),
         BetaGeometric(3, 1),
-        BetaGeometric(3, 1, "session"),
         PerPosition((0.9, 0.5, 0.8, 0.7, 0.6, 0.5)),
         Recorded(DEPTH, ((0, 1, 2), (3, 4), (5,), (6, 6))),
     ],

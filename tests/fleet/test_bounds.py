@@ -101,7 +101,7 @@ def test_tiers_that_do_not_rise_are_refused(side: str, first: tuple[int, int]) -
         make_scenario({side: {"count": 9, "tiers": tiers}})
 
 
-@pytest.mark.parametrize("order", [{"policy": "weighted", "weights": []}, {"policy": "deadline", "within_s": []}])
+@pytest.mark.parametrize("order", [{"policy": "weighted", "weights": []}])
 def test_a_list_of_targets_has_one_entry_or_more(order: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"= \[\]"):
         make_scenario({"drafters": {"order": order}})

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fleet.policies.admit import AtMost, CacheRoom, Everyone, N_max
+from fleet.policies.admit import AtMost, Everyone, N_max
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import AllWaiting, Barrier, One
-from fleet.policies.order import Deadline, Fifo, Priority, Weighted
+from fleet.policies.order import Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
@@ -81,8 +81,6 @@ works = st.lists(
         st.sampled_from(["prefill", "verify", "decode"]),
         st.integers(0, 5),
         st.integers(0, 2),
-        st.integers(0, 3),
-        st.sampled_from([0.0, 1.0, 2.0]),
         st.sampled_from([0.0, 0.5, 1.0]),
     ),
     min_size=1,
@@ -98,8 +96,6 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
     assert Priority().pick(waiting) == priorities.index(max(priorities))
     starts = [work.virtual_start for work in waiting]
     assert Weighted((1.0,)).pick(waiting) == starts.index(min(starts))
-    due_s = [work.asked_s + (2.0, 1.0, 0.5)[min(work.target, 2)] for work in waiting]
-    assert Deadline((2.0, 1.0, 0.5)).pick(waiting) == due_s.index(min(due_s))
 
 
 @repeatable
@@ -125,9 +121,6 @@ def test_groups_have_one_kind_and_barriers_wait_for_all(waiting: list[Work], ses
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:
     assert Everyone().refusal(10**6) is None
     assert [AtMost(2).refusal(active) is None for active in (0, 1, 2, 3)] == [True, True, False, False]
-    roomy = CacheRoom(cache_bytes=100, row_bytes=30)
-    assert [roomy.refusal(active) is None for active in (0, 2, 3)] == [True, True, False]
-    assert roomy.rows == 3
 
 
 def test_a_round_as_long_as_the_slowest_allowed_still_counts() -> None:

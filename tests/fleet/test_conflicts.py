@@ -69,10 +69,9 @@ def test_requests_that_arrive_by_themselves_are_counted_at_their_targets() -> No
     arrivals = {"requests": 60, "new_tokens": 40, "arrivals": {"process": "poisson", "per_s": 0.2}}
     run = simulate(scenario(verifiers={"count": 2}, workload=arrivals))
     targets = measure_targets(run)
-    metrics = measure(run)
     assert list(targets.tag) == [0, 1]
-    assert targets.throughput.sum() == pytest.approx(metrics["throughput"].value)
-    assert metrics["fairness"].value > 0.9
+    assert targets.throughput.sum() == pytest.approx(measure(run)["throughput"].value)
+    assert targets.throughput.min() > 0.6 * targets.throughput.max()
 
 
 def test_barrier_does_not_wait_for_plain_decoding() -> None:

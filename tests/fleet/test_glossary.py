@@ -40,12 +40,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "acceptance": {"model": "ratios", "clients": [[0.7]]},
         "workload": SHORT,
     },
-    "other fairness": {
-        "drafters": {"count": 3},
-        "verifiers": {"count": 1, "allocate": {"policy": "goodspeed", "budget": 6, "fairness": 2.0}},
-        "acceptance": {"model": "ratios", "clients": [[0.7]]},
-        "workload": SHORT,
-    },
     "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}, "workload": SHORT},
     "a drafter that dies": {
         "profile": {"decode": {"base_s": 4.0}},

@@ -10,15 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
-from fleet.records.metrics.intervals import batch_interval, drifts, jain_index, quantile_levels, student_t_interval
+from fleet.records.metrics.intervals import batch_interval, drifts, quantile_levels, student_t_interval
 from fleet.records.metrics.steady import of_device_s
 from fleet.records.metrics.window import LEAST_BEYOND, LEAST_RELAXATIONS, Metric, Window
 from tests.helpers.marks import slow
-from tests.helpers.stars import repeatable
 
 TRIALS, RUNS = 2000, 400
 EXACTLY = stats.binom.ppf([5e-7, 1 - 5e-7], TRIALS, 0.95)
@@ -183,13 +180,3 @@ def test_drifting_runs_have_no_interval() -> None:
 def test_too_few_values_have_no_interval() -> None:
     for interval in (student_t_interval([1.0]), batch_interval([1.0]), quantile_levels([1.0], [2.0], 0.5)):
         assert all(map(math.isnan, interval))
-
-
-@repeatable
-@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.floats(0.1, 10))
-def test_jains_index_lies_between_monopoly_and_equality(shares: list[float], unit: float) -> None:
-    index = jain_index(shares)
-    assert 1 / len(shares) - 1e-12 <= index <= 1 + 1e-12
-    assert jain_index(unit * np.array(shares)) == pytest.approx(index)
-    assert jain_index([*shares[:1], *[0.0] * (len(shares) - 1)]) == pytest.approx(1 / len(shares))
-    assert jain_index([unit] * len(shares)) == pytest.approx(1)

@@ -28,7 +28,7 @@ from tests.helpers.stars import repeatable
         (Dsde, {"cap": True}),
         (AdaptiveDepth, {"most": 16}),
         (Heuristic, {"most": 64}),
-        (GoodSpeed, {"eta": 0.1, "beta": 0.5, "decay": 0.0, "fairness": 1.0}),
+        (GoodSpeed, {"eta": 0.1, "beta": 0.5, "decay": 0.0}),
         (SameLength, {"window": 24, "sort": False}),
         (Realign, {"fixed": True}),
         (Ahead, {"least": 1, "busy": False}),

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.notes import notes_of
-from fleet.acceptance.lengths import lognormal_of
 from fleet.errors import InputError
 from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.arrivals import Gamma
-from fleet.scenario.lengths import TEXTS, Between
+from fleet.scenario.lengths import TEXTS, Between, lognormal_of
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fleet.acceptance.models import Geometric
-from fleet.records.metrics.intervals import jain_index
 from fleet.records.metrics.measure import combine, measure, measure_targets
-from fleet.records.metrics.tables import commits_of
+from fleet.records.metrics.tables import commits_of, rounds_of
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import devices_of
@@ -53,7 +52,6 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
         "throughput_per_target": 3 * rate / targets,
         "rounds_per_s": rate,
         "rounds_per_s_per_target": rate / targets,
-        "rounds": 20 * targets,
         "load": analytic.load(*star_of),
         "service_s": service_s,
         "wait_s": analytic.wait_s(*star_of),
@@ -64,7 +62,6 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
         "acceptance_length": 2,
         "mean_acceptance_length": 3,
         "acceptance_rate": 2 / 3,
-        "fairness": 1,
         "refused": 0,
         "request_bytes": ENVELOPE_BYTES[DraftRequest] + 4,
         "draft_bytes": ENVELOPE_BYTES[Draft] + 3 * 4,
@@ -90,7 +87,6 @@ def test_steps_across_the_edge_count_their_part_inside() -> None:
     measured = values(run_star(scenario))
     assert measured["load"] == pytest.approx(2.5 / 13.5)
     assert measured["rounds_per_s"] == pytest.approx(3 / 13.5)
-    assert measured["rounds"] == 3
 
 
 def test_truncated_runs_are_measured_to_their_last_token() -> None:
@@ -124,7 +120,6 @@ def test_every_request_gets_exactly_its_tokens(targets: int, depth: int, new_tok
     assert commits.groupby("request").committed.sum().tolist() == [new_tokens] * 2 * targets
     measured, of_targets = values(run), measure_targets(run)
     assert of_targets.throughput.sum() == pytest.approx(measured["throughput"])
-    assert jain_index(of_targets.throughput) == pytest.approx(measured["fairness"])
     if new_tokens > 1:
         assert of_targets.rounds_per_s.mean() == pytest.approx(measured["rounds_per_s_per_target"])
     if targets == 1:
@@ -149,7 +144,6 @@ def test_priorities_show_in_the_waits_of_the_targets() -> None:
     assert of_targets.tag.tolist() == list(range(6))
     assert of_targets.wait_s[0] < of_targets.wait_s[1:].min()
     assert of_targets.throughput[0] > of_targets.throughput[1:].max()
-    assert 1 / 6 < values(run)["fairness"] < 1
 
 
 def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
@@ -174,7 +168,7 @@ def test_refused_requests_are_counted_among_the_complete_ones() -> None:
     run = run_star(scenario, decode=1.5)
     measured = values(run)
     assert (measured["requests"], measured["refused"]) == (3, 2)
-    assert measured["rounds"] == 4
+    assert len(rounds_of(run.columns())) == 4
 
 
 def test_idle_drafters_have_no_rounds() -> None:
@@ -183,7 +177,7 @@ def test_idle_drafters_have_no_rounds() -> None:
     )
     run = run_star(scenario, verify_prefill=1, decode=1)
     measured = values(run)
-    assert (measured["rounds"], measured["load"], measured["refused"]) == (0, 0, 3)
+    assert (measured["rounds_per_s"], measured["load"], measured["refused"]) == (0, 0, 3)
     assert not measured.keys() & {"wait_s", "return_s", "acceptance_length"}
     assert measure_targets(run).rounds_per_s.tolist() == [0, 0, 0]
 

@@ -10,7 +10,7 @@ Script = tuple[int, ...]
 
 
 class Branches:
-    """Chance for rows that each follow a script of choices; notes the scripts of other branches."""
+    """Decisions of rows that each follow a script of choices; notes the scripts of other branches."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         self.scripts = scripts

@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.decoding.eagle import Eagle3Head, EagleHead
-from engine.decoding.eagle_files import save_head
+from engine.decoding.eagle import EagleHead
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
+from tests.helpers.eagle3 import Layout, random_tensors, write_checkpoint
+from tools.demo_pair.train_eagle import save_head
 
 VOCABULARY = 40
-DRAFTED = 30  # tokens of the EAGLE-3 head
+HEAD3 = Layout(heads=2, kv_heads=1, size=16, mlp=64, drafted=30, ids="inputs", taps=(0, 1, 2))
 SHARPNESS = 30.0  # of all logits: untrained ones are flat, and rules that test the entropy would always stop
 KIN_NOISE = 0.15  # of the kin's weights, in standard deviations of the target's
 DRAFTERS = {
@@ -47,9 +48,7 @@ def write_pair(folder: Path) -> Path:
         model.save_pretrained(folder / role)
         if role == "target":
             save_head(EagleHead(config, model.get_input_embeddings()), folder / "head")
-            head = Eagle3Head(config, (0, 1, 2), config.hidden_size, DRAFTED, model.get_input_embeddings())
-            head.token_ids = torch.randperm(VOCABULARY)[:DRAFTED].sort().values
-            save_head(head, folder / "head3")
+            write_checkpoint(folder / "head3", HEAD3, random_tensors(HEAD3))
             with torch.no_grad():
                 for weight in model.parameters():
                     weight.add_(KIN_NOISE * weight.std() * torch.randn(weight.shape))

@@ -33,7 +33,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "limits_per_s": [0.0, 30.0], "order": {"policy": "weighted", "weights": [1.0, 2.0]},
         },
         "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
-        "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5, "per": "session"},
+        "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5},
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
         "measure": {"warm_up_share": 0.1},
         "memory": {

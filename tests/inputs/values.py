@@ -23,13 +23,13 @@ TEXTS = (
 )  # fmt: skip
 
 NAMES = (
-    "fifo", "priority", "deadline", "everyone", "within-memory", "none", "one", "batch", "barrier", "in-turn",
+    "fifo", "priority", "everyone", "none", "one", "batch", "barrier", "in-turn",
     "ahead", "affinity", "central", "round-robin", "shortest-queue", "least-work", "prefill", "transfer", "shared",
     "fixed", "adaptive", "fixed-share", "random-share", "heuristic", "goodspeed", "dsde", "adaedl", "slots",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended", "one-process",
     "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "by-place", "poisson", "trace",
-    "round", "session", "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
+    "constant", "exponential", "quantiles", "rtx-4090", "profile.json", "trace.csv", "gpu", "demo",
 )  # fmt: skip
 
 

@@ -5,18 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.errors import InputError
-from fleet.policies.admit import WithinMemory
-from fleet.policies.shapes import CHAIN
 from fleet.records.metrics.measure import measure
 from fleet.records.replay import replay
-from fleet.scenario.memory import (
-    DeviceMemory,
-    ModelMemory,
-    sessions_of_drafter,
-    targets_beside_drafters,
-    targets_without_drafters,
-)
+from fleet.scenario.memory import DeviceMemory, ModelMemory
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.analytic import throughput
@@ -102,24 +93,15 @@ TARGET, DRAFTER = ModelMemory(16 * GB, 131_072), ModelMemory(3 * GB, 32_768)
 
 
 def test_what_fits_on_a_device() -> None:
-    context = 2000  # 0.262 GB of cache a target, 0.066 GB a drafter
-    assert targets_beside_drafters(80 * GB, TARGET, DRAFTER, context) == 4
-    assert targets_without_drafters(80 * GB, TARGET, context) == 4
-    assert targets_without_drafters(66 * GB, TARGET, context) == 4
-    assert targets_beside_drafters(66 * GB, TARGET, DRAFTER, context) == 3
-    assert sessions_of_drafter(4 * GB, DRAFTER, context) == 15
-    assert sessions_of_drafter(2 * GB, DRAFTER, context) == 0
+    def targets(pack: Any, device_bytes: int, target: ModelMemory = TARGET) -> int:
+        """Targets of 2000 tokens: 0.262 GB of cache each, 0.066 GB at the drafter."""
+        memory = DeviceMemory(1 if pack is colocated else 2, device_bytes, target, DRAFTER)
+        return pack(memory, 2000, 0.01, 0.03, *([3.0] if pack is colocated else [0.0, 3.0])).targets
 
-
-def test_admission_by_memory_uses_the_memory_table() -> None:
-    """A row of 617 tokens takes 18510 of 40000 bytes: two of three sessions fit."""
-    within = msgspec.structs.replace(star(3), drafters=msgspec.structs.replace(star(3).drafters, admit=WithinMemory()))
-    memory = DeviceMemory(2, 41_000, ModelMemory(1, 1), ModelMemory(1000, 30))
-    refusals = simulate(msgspec.structs.replace(within, memory=memory)).frame().query("event == 'refusal'")
-    tokens = 10 + 600 + CHAIN.room(4)
-    assert set(refusals.note) == {f"the drafter's cache of 40000 bytes holds 2 rows of {30 * tokens} bytes"}
-    with pytest.raises(InputError, match=r"needs a table \[memory\]"):
-        simulate(within)
+    assert targets(colocated, 80 * GB) == targets(shared, 80 * GB) == targets(shared, 66 * GB) == 4
+    assert targets(colocated, 66 * GB) == 3
+    small = ModelMemory(0, 1)  # the drafter's cache is the limit
+    assert (targets(shared, 4 * GB, small), targets(shared, 2 * GB, small)) == (15, 0)
 
 
 def test_a_shared_drafter_leaves_room_for_targets() -> None:

@@ -1,12 +1,10 @@
-"""Fairness at the drafter: weights, deadlines, rate limits, and their metrics."""
+"""Fairness at the drafter: weights and rate limits."""
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fleet.records.metrics.measure import measure_targets
-from fleet.records.metrics.tables import rounds_of
 from fleet.records.replay import replay
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
@@ -32,17 +30,3 @@ def test_a_limited_target_stays_at_its_limit() -> None:
     assert rates[0] == pytest.approx(0.05, rel=0.05)
     assert rates[1:].min() > 0.08
     assert replay(run) == []
-
-
-def share_in_time(scenario: Scenario, within_s: list[float]) -> float:
-    """Share of rounds with a draft within the deadline of its target."""
-    rounds = rounds_of(simulate(scenario).columns()).frame().dropna(subset=["asked_s", "drafted_s"])
-    limits_s = np.asarray(within_s)[np.minimum(rounds.tag, len(within_s) - 1)]
-    return float((rounds.drafted_s - rounds.asked_s <= limits_s).mean())
-
-
-def test_deadline_order_keeps_more_deadlines_than_fifo() -> None:
-    within_s = [3.0, 3.0, 20.0]
-    orders = ({"policy": "fifo"}, {"policy": "deadline", "within_s": within_s})
-    fifo, deadline = (share_in_time(crowded(drafters={"order": order}), within_s) for order in orders)
-    assert deadline > fifo

@@ -81,8 +81,7 @@ profiles = st.fixed_dictionaries(
 acceptance = (
     st.builds(lambda beta: {"model": "geometric", "beta": beta}, st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
     | st.builds(
-        lambda a, b, per: {"model": "beta-geometric", "a": a, "b": b, "per": per},
-        st.floats(0.5, 9), st.floats(0.5, 9), st.sampled_from(["round", "session"]),
+        lambda a, b: {"model": "beta-geometric", "a": a, "b": b}, st.floats(0.5, 9), st.floats(0.5, 9)
     )
     | st.just({"model": "per-position", "rates": [0.9, 0.8, 0.6, 0.5, 0.4, 0.4, 0.2, 0.1]})
     | st.just({"model": "recorded", "depth": 8, "sessions": [[0, 8, 3], [5], [1, 1, 2, 7, 8, 0]]})
@@ -101,7 +100,6 @@ drafters = st.fixed_dictionaries(
     optional={
         "kind": st.sampled_from(["model", "eagle", "lookup"]),
         "tiers": st.just(SLOWER_DRAFTERS),
-        "order": st.just("priority"),
     },
 )
 verifiers = st.fixed_dictionaries(
@@ -189,7 +187,7 @@ def test_headers_differ_only_by_path() -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"drafters": {"order": {"policy": "deadline", "within_s": [9.0]}}}, 'drafters.order = "deadline"'),
+        ({"drafters": {"order": {"policy": "weighted", "weights": [9.0]}}}, 'drafters.order = "weighted"'),
         ({"drafters": {"group": {"policy": "batch", "most": 4}}}, 'drafters.group = "batch"'),
         ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),

@@ -115,7 +115,6 @@ def test_equations_equal_simulation_or_refuse(
         ("drafters.group", {"drafters": {"group": "batch"}}),
         ("drafters.allocate", {"drafters": {"allocate": "adaptive"}}),
         ("drafters.admit", {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}}),
-        ("drafters.admit", {"drafters": {"admit": "within-memory"}}),
         ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
         ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
         ("memory", {"memory": cache_of(179)}),
@@ -150,7 +149,6 @@ def test_growing_conversations_are_no_star(tmp_path: Path) -> None:
         {"drafters": {"limits_per_s": [0.0]}},
         {"memory": cache_of(180)},  # three texts of 10 + 50 tokens
         {"verifiers": {"tiers": [{"first": 1, "step": {"base_s": 5.0}}]}},
-        {"memory": MEMORY, "drafters": {"admit": "within-memory"}},
     ],
 )
 def test_keys_without_effect_leave_a_star(tables: dict[str, Any]) -> None:

@@ -23,7 +23,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
 from tools.demo_pair.corpus import END_OF_TEXT, token_stream, train_tokenizer, write_prompts
-from tools.demo_pair.muon import Muon
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
@@ -87,7 +86,10 @@ def train(
     tables = {key for key, weight in by_name.items() if weight.ndim != 2 or "embed" in key or "lm_head" in key}
     hidden = [weight for key, weight in by_name.items() if key not in tables]
     others = [weight for key, weight in by_name.items() if key in tables]
-    optimisers = [Muon(hidden, lr=lr), torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0)]
+    optimisers = [
+        torch.optim.Muon(hidden, lr=lr, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=lr / 5, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
     rates = [optimiser.param_groups[0]["lr"] for optimiser in optimisers]
     started_s, steps, tokens, curve, smooth = time.monotonic(), 0, 0, [], None
     while (progress := (time.monotonic() - started_s) / (60 * minutes)) < 1:
@@ -139,7 +141,7 @@ def mixed(stream: np.ndarray, own: np.ndarray, seed: int) -> Batches:
 
 
 @torch.inference_mode()
-def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM | None, stream: np.ndarray) -> dict[str, float]:
+def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: np.ndarray) -> dict[str, float]:
     """Teacher-forced figures on held-out text: perplexities, agreement of the best tokens, acceptance sum min(p, q)."""
     windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
     figures: dict[str, list[float]] = {}
@@ -147,11 +149,10 @@ def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM | None, stream:
         wanted = batch[:, 1:].flatten()
         p = functional.log_softmax(target(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
         figures.setdefault("target_nats", []).append(functional.nll_loss(p, wanted).item())
-        if drafter is not None:
-            q = functional.log_softmax(drafter(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-            figures.setdefault("drafter_nats", []).append(functional.nll_loss(q, wanted).item())
-            figures.setdefault("top1_agreement", []).append((p.argmax(-1) == q.argmax(-1)).float().mean().item())
-            figures.setdefault("acceptance", []).append(torch.minimum(p.exp(), q.exp()).sum(-1).mean().item())
+        q = functional.log_softmax(drafter(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
+        figures.setdefault("drafter_nats", []).append(functional.nll_loss(q, wanted).item())
+        figures.setdefault("top1_agreement", []).append((p.argmax(-1) == q.argmax(-1)).float().mean().item())
+        figures.setdefault("acceptance", []).append(torch.minimum(p.exp(), q.exp()).sum(-1).mean().item())
     means = {name: float(np.mean(values)) for name, values in figures.items()}
     return {
         (name.replace("nats", "perplexity")): round(float(np.exp(mean)) if "nats" in name else mean, 4)

@@ -15,12 +15,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import save
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_causal_mask
 from transformers.utils import logging
 
-from engine.decoding.eagle import AnyHead, Eagle3Head, EagleHead
-from engine.decoding.eagle_files import load_head, save_head, tapped_layers
+from engine.decoding.eagle import EagleHead
+from engine.decoding.eagle_files import load_head, own_tensors
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
 from tools.demo_pair.corpus import token_stream
@@ -31,6 +34,10 @@ MEASURED_STEPS = 5
 FEATURE_WEIGHT = 0.1  # of the smooth L1 beside the KL, which is what acceptance depends on
 EMBEDDING_SCALE = 15  # features are that much larger than embeddings, and Muon updates both halves of a matrix alike
 OWN_TEXT_SHARE = 0.15  # of the minutes
+WRITTEN_KEYS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "hidden_act", "max_position_embeddings", "rms_norm_eps", "attention_bias", "mlp_bias",
+)  # fmt: skip
 
 
 def new_head(target: LlamaForCausalLM) -> EagleHead:
@@ -47,21 +54,15 @@ def fold(head: EagleHead, target: LlamaForCausalLM) -> None:
     head.embed_tokens = target.get_input_embeddings()
 
 
-def new_head3(target: LlamaForCausalLM) -> Eagle3Head:
-    """Build an untrained EAGLE-3 head with the target's whole vocabulary.
-
-    It begins as a guess by the newest tapped layer alone, through the target's own norm and LM head.
-    """
-    settings = target.config.to_dict() | {"num_hidden_layers": 1, "bias": False, "tie_word_embeddings": False}
-    config, layers, width = LlamaConfig.from_dict(settings), target.config.num_hidden_layers, target.config.hidden_size
-    taps = tapped_layers({}, layers, "the demo target")
-    head = Eagle3Head(config, taps, width, config.vocab_size, target.get_input_embeddings())
-    with torch.no_grad():
-        head.fc.weight.zero_()
-        head.fc.weight[:, -width:] = torch.eye(width)
-        head.norm.weight.copy_(target.model.norm.weight)
-        head.lm_head.weight.copy_(target.lm_head.weight)
-    return head
+def save_head(head: EagleHead, folder: Path) -> None:
+    """Write `head` in the published layout, weights in half precision."""
+    config = head.config
+    content = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1, "dtype": "float16"}
+    content |= {key: getattr(config, key) for key in WRITTEN_KEYS}
+    content |= {"bias": head.fc.bias is not None, "rope_theta": config.rope_parameters["rope_theta"]}
+    tensors = {name: tensor.half().contiguous() for name, tensor in own_tensors(head).items()}
+    write_file(folder / "config.json", json.dumps(content, indent=2) + "\n")
+    write_file(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def draft_mask(length: int, step: int) -> torch.Tensor:
@@ -75,7 +76,31 @@ def draft_mask(length: int, step: int) -> torch.Tensor:
     return torch.cat(blocks, dim=1)[None, None]
 
 
-def unrolled(head: AnyHead, tokens: torch.Tensor, features: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
+def estimates_of(
+    head: EagleHead,
+    tokens: torch.Tensor,
+    features: torch.Tensor,
+    cache: Cache | None,
+    positions: torch.Tensor,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Estimate the features of the following positions with gradients: (B, T, hidden).
+
+    - `features` (B, T, hidden): those of `positions` (B, T).
+    - `tokens` (B, T): the tokens that follow them.
+    - `mask` (B or 1, 1, T, cached + T): None is causal, after all cached tokens.
+    """
+    stream, _ = head.entry(tokens, features)
+    return head.layers[0](
+        stream,
+        attention_mask=create_causal_mask(head.config, stream, mask, cache),
+        position_ids=positions,
+        past_key_values=cache,
+        position_embeddings=head.rotary_emb(stream, positions),
+    )
+
+
+def unrolled(head: EagleHead, tokens: torch.Tensor, features: torch.Tensor, steps: int) -> Iterator[torch.Tensor]:
     """Yield for every draft step the estimated features (B, L - 1 - step, hidden) of positions `step` + 1 to L - 1.
 
     `tokens` and `features` are those of positions 0 to L - 1: (B, L), (B, L, hidden). Gradients flow through the
@@ -85,50 +110,32 @@ def unrolled(head: AnyHead, tokens: torch.Tensor, features: torch.Tensor, steps:
     length = following.shape[1]
     positions, cache = torch.arange(length).expand_as(following), DynamicCache()
     for step in range(steps):
-        estimates = head(following, given, cache, positions, draft_mask(length, step) if step else None)
+        mask = draft_mask(length, step) if step else None
+        estimates = estimates_of(head, following, given, cache, positions, mask)
         yield estimates[:, step:]  # no draft of this length ends before
         given = torch.cat([given[:, :1], estimates[:, :-1]], dim=1)
 
 
-@torch.no_grad()
-def states_and_logits(head: AnyHead, target: LlamaForCausalLM, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return what the head reads of the target at `tokens` (B, L), and the target's logits there."""
-    output = target.model(input_ids=tokens, output_hidden_states=bool(head.taps))
-    last = output.last_hidden_state
-    states = torch.cat([output.hidden_states[layer] for layer in head.taps], -1) if head.taps else last
-    return states, target.lm_head(last)
-
-
-def logits_of(head: AnyHead, target: LlamaForCausalLM, estimates: torch.Tensor) -> torch.Tensor:
-    """Return the head's logits of its estimates, by its own LM head or the target's."""
-    own = head.own_logits(estimates)
-    return target.lm_head(estimates) if own is None else own
-
-
-def head_loss(head: AnyHead, target: LlamaForCausalLM) -> Loss:
-    """KL(target || head) a token, in nats; mean over the unrolled steps.
-
-    For a head that reads the target's last hidden state, beside it the smooth L1 of the features. What EAGLE-3 feeds
-    back need not be like anything of the target's.
-    """
+def head_loss(head: EagleHead, target: LlamaForCausalLM) -> Loss:
+    """KL(target || head) a token, in nats, beside the smooth L1 of the features; mean over the unrolled steps."""
 
     def loss(batch: torch.Tensor) -> torch.Tensor:
         tokens = batch[:, :-1]
-        states, logits = states_and_logits(head, target, tokens)
-        wanted = functional.log_softmax(logits, -1)
+        with torch.no_grad():
+            features = target.model(input_ids=tokens).last_hidden_state
+            wanted = functional.log_softmax(target.lm_head(features), -1)
         terms = []
-        for step, estimates in enumerate(unrolled(head, tokens, head.read(states), STEPS), start=1):
-            given = functional.log_softmax(logits_of(head, target, estimates), -1).flatten(0, 1)
+        for step, estimates in enumerate(unrolled(head, tokens, features, STEPS), start=1):
+            given = functional.log_softmax(target.lm_head(estimates), -1).flatten(0, 1)
             kl = functional.kl_div(given, wanted[:, step:].flatten(0, 1), log_target=True, reduction="batchmean")
-            apart = 0.0 if head.taps else functional.smooth_l1_loss(estimates, states[:, step:])
-            terms.append(kl + FEATURE_WEIGHT * apart)
+            terms.append(kl + FEATURE_WEIGHT * functional.smooth_l1_loss(estimates, features[:, step:]))
         return torch.stack(terms).mean()
 
     return loss
 
 
 @torch.inference_mode()
-def evaluate_head(target: LlamaForCausalLM, head: AnyHead, stream: np.ndarray) -> dict[str, list[float]]:
+def evaluate_head(target: LlamaForCausalLM, head: EagleHead, stream: np.ndarray) -> dict[str, list[float]]:
     """Teacher-forced figures of every draft step on held-out text: agreement of the best tokens, sum of min(p, q).
 
     The text is that of `tools.demo_pair.train.evaluate`, which gives the drafter's.
@@ -136,11 +143,11 @@ def evaluate_head(target: LlamaForCausalLM, head: AnyHead, stream: np.ndarray) -
     windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
     agreement, acceptance = [], []
     for batch in windows.split(8):
-        states, logits = states_and_logits(head, target, batch[:, :-1])
-        p = torch.softmax(logits, -1)
+        features = target.model(input_ids=batch[:, :-1]).last_hidden_state
+        p = torch.softmax(target.lm_head(features), -1)
         q = [
-            torch.softmax(logits_of(head, target, estimates), -1)
-            for estimates in unrolled(head, batch[:, :-1], head.read(states), MEASURED_STEPS)
+            torch.softmax(target.lm_head(estimates), -1)
+            for estimates in unrolled(head, batch[:, :-1], features, MEASURED_STEPS)
         ]
         pairs = [(p[:, step:], given) for step, given in enumerate(q, start=1)]
         agreement.append([(a.argmax(-1) == b.argmax(-1)).float().mean().item() for a, b in pairs])
@@ -159,10 +166,8 @@ def main() -> None:
     # Muon's steps have a fixed length: many at this rate carry weights too far, so a longer run needs a lower one.
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=20261121)
-    parser.add_argument("--three", action="store_true", help="an EAGLE-3 head, into engine/demo_pair/eagle3")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=FOLDER / "eagle")
     options = parser.parse_args()
-    options.out = options.out or FOLDER / ("eagle3" if options.three else "eagle")
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     logging.disable_progress_bar()
@@ -183,11 +188,10 @@ def main() -> None:
     stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
     own = own_text(target, stream, OWN_TEXT_SHARE * options.minutes, options.seed)
     report["own_text_tokens"] = int(own.size)
-    head, text = (new_head3 if options.three else new_head)(target), mixed(stream, own, options.seed + 1)
+    head, text = new_head(target), mixed(stream, own, options.seed + 1)
     minutes = (1 - OWN_TEXT_SHARE) * options.minutes
     report["head"] = train(head, text, head_loss(head, target), minutes, options.lr, "head")
-    if isinstance(head, EagleHead):
-        fold(head, target)
+    fold(head, target)
     save_head(head, options.out)
     report["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)
     weights = (options.out / "model.safetensors").read_bytes()

@@ -13,12 +13,9 @@ from fleet.records.metrics.grouped import Groups
 Floats = NDArray[np.float64]
 
 
-def utility(goodputs: Sequence[float] | Floats, fairness: float = 1.0) -> float:
-    """U(x) = sum log x_i, or the alpha-fair sum x_i^(1 - a) / (1 - a) for a = `fairness` other than 1."""
-    x = np.asarray(goodputs, dtype=float)
-    if fairness == 1:
-        return float(np.log(x).sum())
-    return float((x ** (1 - fairness) / (1 - fairness)).sum())
+def utility(goodputs: Sequence[float] | Floats) -> float:
+    """U(x) = sum log x_i."""
+    return float(np.log(np.asarray(goodputs, dtype=float)).sum())
 
 
 def mixed_goodput(acceptance: float, length: float) -> float:
@@ -31,7 +28,7 @@ def mixed_goodput(acceptance: float, length: float) -> float:
     return below + (length - whole) * (above - below)
 
 
-def best_goodput(acceptances: Sequence[float], budget: int, fairness: float = 1.0) -> list[float]:
+def best_goodput(acceptances: Sequence[float], budget: int) -> list[float]:
     """x*, the solution of problem (1): goodputs in tokens a round that maximise the utility over the region (2).
 
     Gains are concave in the length, so every point of the hull's upper edge mixes neighbouring integer lengths, and
@@ -42,34 +39,33 @@ def best_goodput(acceptances: Sequence[float], budget: int, fairness: float = 1.
     low, high = 0.0, max(alphas, default=0.0) + 1.0
     for _ in range(200):
         price = (low + high) / 2
-        if sum(_wanted(alpha, price, budget, fairness) for alpha in alphas) > budget:
+        if sum(_wanted(alpha, price, budget) for alpha in alphas) > budget:
             low = price
         else:
             high = price
-    lengths = [_wanted(alpha, high, budget, fairness) for alpha in alphas]
+    lengths = [_wanted(alpha, high, budget) for alpha in alphas]
     # At the final price a client may be indifferent along a whole piece; it gets the rest of the budget.
     left = budget - sum(lengths)
-    for i, more in enumerate(_wanted(alpha, low, budget, fairness) for alpha in alphas):
+    for i, more in enumerate(_wanted(alpha, low, budget) for alpha in alphas):
         extra = min(left, max(more - lengths[i], 0.0))
         lengths[i] += extra
         left -= extra
     return [mixed_goodput(alpha, length) for alpha, length in zip(alphas, lengths, strict=True)]
 
 
-def _wanted(alpha: float, price: float, budget: int, fairness: float) -> float:
-    """Length at which a client's marginal utility, x^-a alpha^(S + 1), falls below the price."""
+def _wanted(alpha: float, price: float, budget: int) -> float:
+    """Length at which a client's marginal utility, alpha^(S + 1) / x, falls below the price."""
     for whole in range(budget):
         gain = alpha ** (whole + 1)
         if gain <= 0:
             return whole
         x = expected_goodput(alpha, whole)
-        if x**-fairness * gain <= price:
+        if x**-1 * gain <= price:
             return whole
-        # Within the piece x grows by `gain` a token: find the root of x^-a gain = price, if it is inside.
-        if fairness > 0:
-            there = (gain / price) ** (1 / fairness) if price > 0 else math.inf
-            if there < x + gain:
-                return whole + (there - x) / gain
+        # Within the piece x grows by `gain` a token: find the root of gain / x = price, if it is inside.
+        there = gain / price if price > 0 else math.inf
+        if there < x + gain:
+            return whole + (there - x) / gain
     return budget
 
 

@@ -1,4 +1,4 @@
-"""Confidence intervals, all at 95 %, and Jain's fairness index.
+"""Confidence intervals, all at 95 %.
 
 Values within one run depend on each other. Its intervals therefore use means over consecutive batches of time, with
 the corrections of Skart (Tafazzoli, Steiger and Wilson 2011) for the correlation of neighbouring batches and for the
@@ -98,12 +98,6 @@ def drifts(means: ArrayLike) -> bool:
     if spread <= 1e-12 * largest:  # both constant up to rounding; counts may differ by one
         return bool(change > LARGEST_STEP * largest)
     return change > spread * _quantile_of_t(freedom, 1 - FALSE_ALARM / 2)
-
-
-def jain_index(shares: ArrayLike) -> float:
-    """Jain's fairness index of the targets' shares: 1 if all are equal, 1/N if one of N gets everything."""
-    values = np.asarray(shares, dtype=float)
-    return float(values.sum() ** 2 / (len(values) * (values**2).sum())) if values.any() else 1.0
 
 
 # Batches are few: Python lists take a fifth of numpy's time.

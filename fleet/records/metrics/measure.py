@@ -19,7 +19,7 @@ from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_
 from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.goodput import utility
 from fleet.records.metrics.grouped import Groups, means_of
-from fleet.records.metrics.intervals import NO_INTERVAL, jain_index, student_t_interval
+from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from fleet.records.metrics.outages import outage_metrics, without_steady_state
 from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
 from fleet.records.metrics.service import goodput, speedup
@@ -28,22 +28,21 @@ from fleet.records.metrics.tables import requests_of
 from fleet.records.metrics.window import Metric, Window, without_intervals
 from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import GrantRule
 
 BATCHES = 10  # equal batches of the window; their means give the 95 % intervals
 
 
-def measure(run: Run | Findings) -> dict[str, Metric]:
-    """Return all metrics of a run by name, from its records or findings; metrics without data are left out.
+def measure(run: Run) -> dict[str, Metric]:
+    """Return all metrics of a run by name, from its records; metrics without data are left out.
 
     Raises InputError if the window has no committed token.
     """
     return assess(run)[0]
 
 
-def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
+def assess(run: Run) -> tuple[dict[str, Metric], Overload | None]:
     """Return the metrics of a run, as `measure`, and the overload verdict if arrivals exceed its capacity."""
-    findings = findings_of(run) if isinstance(run, Run) else run
+    findings = findings_of(run)
     metrics, overload = _metrics(findings), overload_of(findings)
     return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
@@ -57,17 +56,18 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics = _throughput(window, commits, targets)
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
-        metrics |= _rounds(window, commits, rounds, targets)
+        metrics |= _rounds(window, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-        metrics |= _load(window, findings, rounds, targets)
+        working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
+        metrics["load"] = window.rate(working_s, "share of time")
         if fleet.verifiers.allocate is not None:
-            metrics |= _fair_goodput(window, verified, fleet.verifiers.allocate)
-    if fleet.batch is not None and rows is not None:
+            metrics |= _fair_goodput(window, verified)
+    if fleet.batch is not None:
         metrics |= _batching(window, rows, commits)
-    if fleet.verifiers.patience.patience_s and rows is not None:
+    if fleet.verifiers.patience.patience_s:
         metrics |= outage_metrics(window, rows, commits)
     tokens = window.sums(commits.time_s, commits.committed)
     metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
@@ -148,36 +148,19 @@ def window_of(findings: Findings) -> Window:
 
 
 def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metric]:
-    """O with the bonus tokens, O_i, and how evenly the targets share it."""
+    """O with the bonus tokens, and O_i."""
     tokens = window.sums(commits.time_s, commits.committed)
-    counted = commits.where(window.inside(commits.time_s))
-    # A tag is a stream; if every request is its own stream, its target replaces it.
-    shares = np.bincount(counted.tag % targets, counted.committed, minlength=targets)
     return {
         "throughput": window.rate(tokens, "tokens/s"),
         "throughput_per_target": window.rate(tokens / targets, "tokens/s"),
-        "fairness": Metric(jain_index(shares), *NO_INTERVAL, "Jain index"),
     }
 
 
-def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
-    """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
+def _rounds(window: Window, rounds: Table, targets: int) -> dict[str, Metric]:
+    """The round rates R_q and R_p (appendix C.1)."""
     return {
-        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
         "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
         "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
-        "rounds": window.count(rounds.verified_s, "rounds"),
-    }
-
-
-def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
-    """Load of the drafters, the time T_gamma of an iteration (8), and the idle time T_idle in it (9)."""
-    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
-    iterations = window.sums(rounds.drafted_s) / targets
-    return {
-        "load": window.rate(working_s, "share of time"),
-        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
-        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
     }
 
 
@@ -237,9 +220,9 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     return metrics | goodput(window, fleet.slo, ended_s, times_s)
 
 
-def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
+def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
     """Arrival rate of requests in an open loop."""
-    if fleet.workload.arrivals is None or rows is None:
+    if fleet.workload.arrivals is None:
         return {}
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first
@@ -274,11 +257,10 @@ def _committed_a_step(window: Window, commits: Table) -> Metric:
     return window.mean(verified.time_s, verified.committed, "tokens/step")
 
 
-def _fair_goodput(window: Window, verified: Table, rule: GrantRule) -> dict[str, Metric]:
+def _fair_goodput(window: Window, verified: Table) -> dict[str, Metric]:
     """Utility of the clients' mean goodputs in tokens a round (GoodSpeed, problem (1))."""
     counted = verified.where(window.inside(verified.verified_s))
     if not len(counted):
         return {}
     goodputs = Groups(counted.tag).means(counted.acceptance_length) + 1
-    unit = f"sum of alpha-fair utilities, a = {rule.fairness:g}"
-    return {"utility": Metric(utility(goodputs, rule.fairness), *NO_INTERVAL, unit)}
+    return {"utility": Metric(utility(goodputs), *NO_INTERVAL, "sum of logarithms")}

@@ -22,8 +22,7 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    `from_draft`: how many of them were drafted. Tokens beyond a request's goal are not committed, nor are those of a
-    request whose target's process died.
+    Tokens beyond a request's goal are not committed, nor are those of a request whose target's process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
@@ -32,8 +31,7 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    room = goal - done.base
-    return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
+    return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
@@ -98,15 +96,10 @@ def rounds_of(rows: Table) -> Table:
         acceptance_length=at(rows.accepted, verified[of]),
         returned_s=returned_s[of],
     )
-    return with_differences(table)
-
-
-def with_differences(rounds: Table) -> Table:
-    """Return rounds with the differences of times: wait_s, return_s, at_target_s."""
-    return rounds.plus(
-        wait_s=rounds.begun_s - rounds.asked_s,
-        return_s=rounds.returned_s - rounds.drafted_s,
-        at_target_s=rounds.verified_s - rounds.arrived_s,
+    return table.plus(
+        wait_s=table.begun_s - table.asked_s,
+        return_s=table.returned_s - table.drafted_s,
+        at_target_s=table.verified_s - table.arrived_s,
     )
 
 

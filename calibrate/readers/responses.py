@@ -1,0 +1,195 @@
+"""Responses and records with acceptance per request, of vLLM, SGLang and AIPerf: a table of fields for each.
+
+- vLLM: `metrics.speculative_decoding` of responses, by `--per-request-spec-decode-metrics` (from 0.28); of a streamed
+  answer, of the final usage chunk.
+- SGLang: `meta_info` of /generate, or of the choices of its OpenAI API with `return_spec_tokens_details: true`.
+- AIPerf: `spec_decode_acceptance` in the lines of profile_export.jsonl (`--export-level records`), beside the request's
+  own metrics; or one histogram of all requests in its JSON export.
+
+A file is one response, a list of them, or one a line.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from calibrate.readers.counts import model_of, rounds_of, totals
+from calibrate.readers.entries import entries_of, found_in, table_of
+from calibrate.readers.laws import rounds_to, same
+from calibrate.readers.recording import Recording
+from calibrate.readers.requests import (
+    ByLength,
+    Count,
+    Depth,
+    Histogram,
+    Length,
+    Real,
+    RequestCounts,
+    Sparse,
+    Tokens,
+    recording_of,
+)
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+
+HISTOGRAM, OLDER, PROPOSED = "spec_correct_drafts_histogram", "spec_accept_histogram", "spec_num_proposed_drafts"
+POOLED = "pooled_spec_decode_acceptance_histogram"
+
+
+class VllmCounts(RequestCounts, frozen=True, kw_only=True):
+    """Counts as vLLM and AIPerf name them.
+
+    vLLM's histogram counts 0, 1, ... num_spec_tokens accepted drafts, AIPerf's leaves counts of zero out.
+    """
+
+    rounds: Count = field(name="num_spec_steps")
+    accepted: Count = field(name="num_accepted_draft_tokens")
+    drafted: Count = field(name="num_draft_tokens")
+    depth: Depth | None = field(name="num_spec_tokens", default=None)
+    mean_length: Real | None = field(name="mean_acceptance_length", default=None)
+    rate: Real | None = field(name="draft_acceptance_rate", default=None)
+    histogram: Histogram | Sparse = field(name="acceptance_histogram")
+    by_length: ByLength | None = field(name="acceptance_histogram_by_draft_length", default=None)
+    accepted_by_round: list[Tokens] | None = field(name="per_step_accepted", default=None)
+    drafted_by_round: list[Tokens] | None = field(name="per_step_drafted", default=None)
+
+
+class SglangCounts(RequestCounts, frozen=True, kw_only=True):
+    """Counts as SGLang names them."""
+
+    rounds: Count = field(name="spec_verify_ct")
+    histogram: Histogram = field(name=HISTOGRAM)
+    accepted: Count | None = field(name="spec_num_correct_drafts", default=None)
+    drafted: Count | None = field(name=PROPOSED, default=None)
+    rate: Real | None = field(name="spec_accept_rate", default=None)
+    answer_a_round: Real | None = field(name="spec_accept_length", default=None)
+    prompt: Length | None = field(name="prompt_tokens", default=None)
+    answer: Length | None = field(name="completion_tokens", default=None)
+
+
+Way = tuple[str | int, ...]
+"""Keys and places, one below the other."""
+
+
+class Format(NamedTuple):
+    """Where an engine's responses have the counts of a request.
+
+    - `name`: the format, in words.
+    - `counts`: their names.
+    - `mark`: a key of all counts.
+    - `ways`: to the counts; a file may also hold these alone.
+    - `lengths`: ways to the tokens of prompt and answer, where the counts have none.
+    """
+
+    name: str
+    counts: type[RequestCounts]
+    mark: str
+    ways: Sequence[Way]
+    lengths: Mapping[str, Way]
+
+
+USAGE: dict[str, Way] = {"prompt": ("usage", "prompt_tokens"), "answer": ("usage", "completion_tokens")}
+VLLM = Format(
+    "vLLM's metrics.speculative_decoding", VllmCounts, "acceptance_histogram",
+    [("metrics", "speculative_decoding")], USAGE,
+)  # fmt: skip
+SGLANG = Format(
+    "SGLang's meta_info", SglangCounts, "spec_verify_ct", [("meta_info",), ("choices", 0, "meta_info")], USAGE
+)
+AIPERF = Format(
+    "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", [("spec_decode_acceptance",)],
+    {
+        "prompt": ("metrics", "input_sequence_length", "value"),
+        "answer": ("metrics", "output_sequence_length", "value"),
+    },
+)  # fmt: skip
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number of tokens; AIPerf writes it as a real one."""
+
+    value: Annotated[float, Meta(ge=0, le=1e7)]
+
+
+def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
+    """Read responses; those without the counts (more than one answer, no speculation) are left out.
+
+    Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
+    """
+    entries = [(origin, table_of(entry, origin)) for origin, entry in entries_of(files)]
+    read = [(origin, _counts(format_, origin, content)) for origin, content in entries]
+    requests = [(origin, one) for origin, one in read if one is not None]
+    return recording_of(requests, files, format_.name, len(read) - len(requests))
+
+
+def _counts(format_: Format, origin: str, content: dict[str, Any]) -> RequestCounts | None:
+    """Return the counts of a response, with its lengths; None where it has no counts."""
+    found = content if format_.mark in content else None
+    for way in format_.ways:
+        found = found_in(content, *way) if found is None else found
+    if found is None or (isinstance(found, dict) and found.get(format_.mark) is None):
+        return None
+    if format_ is SGLANG and isinstance(found, dict):  # of an older server, or of one that counts no proposed drafts
+        histogram = found.get(HISTOGRAM) or found.get(OLDER)
+        found = found | {HISTOGRAM: histogram, PROPOSED: found.get(PROPOSED) or None}
+    one = convert(found, format_.counts, origin)
+    lengths = {name: found_in(content, *way) for name, way in format_.lengths.items() if getattr(one, name) is None}
+    tokens = {
+        name: round(convert({"value": value}, Number, f"{origin}: {'.'.join(map(str, format_.lengths[name]))}").value)
+        for name, value in lengths.items()
+        if value is not None
+    }
+    return replace(one, **tokens)
+
+
+read_vllm, read_sglang = partial(read_responses, VLLM), partial(read_responses, SGLANG)
+
+
+class Total(msgspec.Struct, frozen=True):
+    """A metric of the whole run."""
+
+    avg: Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class Pooled(msgspec.Struct, frozen=True):
+    """Acceptance in AIPerf's aggregate export."""
+
+    pooled_spec_decode_acceptance_histogram: Sparse
+    total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None
+
+
+def read_aiperf(files: Sequence[Path]) -> Recording:
+    """Read records, or the histogram of all requests, which has to be given alone."""
+    for origin, entry in entries_of(files):
+        if isinstance(entry, dict) and POOLED in entry:
+            if len(files) > 1:
+                raise InputError(f"{origin}: holds all requests together; give it alone")
+            return _pooled(origin, convert(entry, Pooled, origin))
+    return read_responses(AIPERF, files)
+
+
+def _pooled(origin: str, pooled: Pooled) -> Recording:
+    histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
+    total = pooled.total_spec_decode_steps
+    steps = total.avg if isinstance(total, Total) else total
+    if steps is not None and not steps.is_integer():
+        rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", sum(histogram.values()))
+    elif steps is not None:
+        same(origin, "total_spec_decode_steps", int(steps), f"the sum of {POOLED}", sum(histogram.values()))
+    rounds = rounds_of(max((j for j, count in histogram.items() if count), default=0), histogram)
+    model, depth = model_of(rounds, origin)
+    count, accepted = totals(rounds)
+    return Recording(
+        format="AIPerf's pooled histogram",
+        acceptance=model,
+        depth=depth,
+        rounds=count,
+        accepted=accepted,
+        sources={"acceptance": f"{count} rounds of all requests together"},
+        notes=(f"the export does not say how many tokens were drafted: {depth}, the most that were accepted",),
+    )
