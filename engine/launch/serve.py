@@ -21,12 +21,12 @@ from engine.node.batch import serve_batch
 from engine.node.capacity import check_room, largest_vocabulary, with_positions
 from engine.node.colocated import serve_colocated
 from engine.node.drafter import drafter_node
-from engine.node.node import LOOPBACK, Node, Served, Site
+from engine.node.node import LOOPBACK, Node, Site
 from engine.node.observer import Observed, Report
 from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
-from engine.node.write_ahead_log import FIRST, Life
+from engine.node.write_ahead_log import FIRST, Life, Served
 from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
@@ -100,7 +100,7 @@ def serve(
         served = launch.run()
     if watched is not None:
         watched.end()
-    run = make_run(scenario, "engine", served.log, served.fleet, len(gpus) if launch.places else 0)
+    run = make_run(scenario, "engine", served.log, fleet, len(gpus) if launch.places else 0)
     samples = tuple(sample for node in launch.nodes for sample in node.samples)
     if samples:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))
@@ -153,7 +153,6 @@ class Planned(msgspec.Struct, frozen=True):
 class Launch:
     """The processes of a run on this host.
 
-    - `fleet`: with the admission of its first drafter, once that has started.
     - `texts`: the prompts of real targets, or the continuations of replayed ones.
     - `gpu_of`: the GPU of each station that has one of its own.
     - `watch`: is called with the reports of all nodes. `power`: the measured device.
@@ -194,10 +193,10 @@ class Launch:
                 for place in self.places:
                     place.node.send(zero_s)
                     place.state = "serving"
-                left = Supervisor(self.places, self.fleet.faults, zero_s).run()
+                served = Supervisor(self.places, self.fleet.faults, zero_s).run()
             finally:
                 end_all(self.nodes)
-        return Served(left.log, left.outputs, self.fleet)
+        return served
 
     def _waves(self) -> Iterator[list[Planned]]:
         """Yield the processes to start together, each time once all earlier ones are ready."""
@@ -256,12 +255,11 @@ class Launch:
 
     def _ready(self, place: ProcessLives) -> None:
         """Wait until a process is ready; keep the address of a server, which its later lives keep, too."""
-        port, fleet = place.node.receive([each.node for each in self.places])
+        port = place.node.receive([each.node for each in self.places])
         place.life = msgspec.structs.replace(place.life, port=port)
         if place.station == ROUTER:
             self.addresses = {0: f"{LOOPBACK}:{port}"}
         elif not place.ends:
-            self.fleet = fleet
             self.addresses[len(self.addresses)] = f"{LOOPBACK}:{port}"
 
     def _lock_file(self, device: str) -> Path | None:
