@@ -46,7 +46,7 @@ def name_lines(axes: Axes, ends: Sequence[tuple[str, float, str]], heading: str)
         name, _, colour = ends[number]
         axes.annotate(name, (1.015, height), xycoords="axes fraction", color=colour, va="center", fontsize=8.5,
                       annotation_clip=False)  # fmt: skip
-    if heading and heights:
+    if heights:
         place = max(max(heights) + LEAST_APART, 0.0)
         axes.annotate(heading, (1.015, place), xycoords="axes fraction", color="#555555", va="center", fontsize=8,
                       annotation_clip=False)  # fmt: skip

@@ -5,6 +5,7 @@ have other times or accepted lengths than in the profile (the parameters). The h
 host: one engine run against another).
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -15,11 +16,17 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from experiments.compare.reruns import Reruns
+from experiments.jobs import side_by_side
+from experiments.worlds import redrawn
 from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
+from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric, with_percentiles
+from fleet.records.playback import MECHANISM, NOTHING_PLAYED, Playback, playback_of
+from fleet.records.run import Run
+from fleet.scenario.scenario import Scenario
 from fleet.shown import Shown
+from sim.run import simulate
 
 COMPARED = (
     "rounds_per_s", "throughput", "load", "wait_s", "idle_gap_s", "service_s", "return_s", "acceptance_length",
@@ -29,6 +36,7 @@ COMPARED = (
 """The quantities of a comparison, those first that a prediction is judged by."""
 
 Floats = NDArray[np.float64]
+PLAYED_SEEDS = 3  # of a run that is played back: links and overhead are still drawn
 STEADY = 0.01  # reruns that agree as well as this are steady, however good the prediction is
 
 
@@ -98,6 +106,39 @@ class Comparison(Shown, msgspec.Struct, frozen=True):
         """One row a quantity: quantity, what names the case, sim, engine, and the relative error."""
         rows = [(row, {"sim": row.sim, "engine": row.engine, "error": row.error}) for row in self.rows]
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **values} for row, values in rows])
+
+
+class Reruns(msgspec.Struct, frozen=True):
+    """Metrics and percentiles of the engine's runs, one by one, and of each as `MECHANISM` plays it back."""
+
+    engine: list[dict[str, Metric]]
+    mechanism: list[dict[str, Metric]]
+
+
+def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
+    """Simulate the scenario from its profile, once for each of its engine runs.
+
+    Raises InputError if a run's log is not from its scenario.
+    """
+    return Reruns(
+        engine=[with_percentiles(measure(run)) for run in runs],
+        mechanism=[replicate(scenario, PLAYED_SEEDS, playback_of(run, MECHANISM)) for run in runs],
+    )
+
+
+def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYED) -> dict[str, Metric]:
+    """Simulate with seeds 0, 1, ... and return the metrics' means, with intervals over the replications.
+
+    The requests are the scenario's in each: a run that is predicted has no others.
+    """
+    jobs = min(os.cpu_count() or 1, seeds)
+    every = [(scenario, playback, seed) for seed in range(seeds)]
+    return combine(list(side_by_side(_measured, every, jobs)))
+
+
+def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
+    run = simulate(redrawn(scenario, seed), playback if playback.parts else None)
+    return with_percentiles(measure(run))
 
 
 def compare_metrics(

@@ -3,9 +3,15 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments.compare.compare import Comparison, compare_metrics, compare_reruns, summarise
+from experiments.compare.compare import (
+    Comparison,
+    compare_metrics,
+    compare_reruns,
+    replicate,
+    simulated_reruns,
+    summarise,
+)
 from experiments.compare.differences import busy_host, differences, keys_apart
-from experiments.compare.reruns import replicate, simulated_reruns
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run

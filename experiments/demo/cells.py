@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 
 from calibrate.run import QUICK, STAGES, Effort
-from experiments.compare.compare import ComparedQuantity, compare_reruns
-from experiments.compare.reruns import Reruns, replicate, simulated_reruns
+from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario

@@ -39,8 +39,8 @@ def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[DemoCell]
         f"t_v; real targets take turns on one host. Points: median of {len(cells[0].runs)} runs in random order over "
         "the whole demo; bars: from the least to the largest of them; hollow: unsteady host, the runs are further off "
         f"each other than off the prediction. Simulation: mean of {SIM_SEEDS} seeds, from a profile that was "
-        "calibrated before these runs on other prompts; squares: the runs with their steps, acceptance and waits for "
-        "cores played back. "
+        "calibrated before these runs on other prompts; squares: the runs with their steps and acceptance "
+        "played back. "
         f"{NO_PREFILL} {measured_at}",
     )
     replayed = [cell for cell in cells if cell.planned.kind == "replayed"]

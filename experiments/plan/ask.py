@@ -1,4 +1,4 @@
-"""From options to a question and its plan: which fleet to build for a load, with goals and prices."""
+"""From options to a question, and from a question to its plan."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -6,11 +6,16 @@ from typing import Any
 
 import msgspec
 
-from experiments.plan.answer import Plan
+from experiments.jobs import side_by_side
+from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
+from experiments.plan.doubt import doubts_of, error_of, ranges_of
 from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
-from experiments.plan.make import make_plan
+from experiments.plan.lines import lines_of, unmet_lines
 from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import DEPTH, Question
+from experiments.plan.question import DEPTH, FleetShape, Question, check
+from experiments.plan.screen import screen
+from experiments.plan.search import search
+from experiments.plan.trials import Trial, try_out
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
@@ -19,6 +24,8 @@ from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.scenario import Scenario
+from fleet.times.labels import basis_of
+from fleet.times.profile import HardwareProfile
 
 COUNTS = ("drafters.count", "verifiers.count")
 DRAFTERS = {False: (1,), True: (1, 2, 3, 4)}  # M to try, where requests come by themselves and where not
@@ -91,6 +98,62 @@ def plan(
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs = {jobs}: needs a whole number from 1")
     return make_plan(question, jobs or os.cpu_count() or 1, step_error, done)
+
+
+def make_plan(
+    question: Question, jobs: int = 1, step_error: float | None = None, done: Callable[[str], None] = lambda _what: None
+) -> Plan:
+    """Answer a question, with `jobs` simulations at once; `done` is called with each simulated fleet.
+
+    `step_error`: by which share a role's step times may be off, at 95 %; by default what profiles of that kind are.
+    Raises InputError for a question that cannot be planned.
+    """
+    check(question)
+    screened = screen(question)
+    simulations = 0
+
+    def simulated(arguments: Sequence[tuple[Any, ...]]) -> Iterable[Trial]:
+        nonlocal simulations
+        for trial in side_by_side(try_out, arguments, jobs if len(arguments) > 1 else 1):
+            simulations += 1
+            done(trial.shape.title)
+            yield trial
+
+    def tries(pairs: Sequence[tuple[FleetShape, int]]) -> Iterable[Trial]:
+        return simulated([(question, shape, seed) for shape, seed in pairs])
+
+    choice = search(question, screened, tries)
+    leader = choice.leader
+    shape = None if leader is None else leader.shape
+    profile = (question.pairs[0] if shape is None else question.pair(shape)).base.profile
+    assert isinstance(profile, HardwareProfile)
+    error = error_of(profile) if step_error is None else step_error
+    doubts = {} if shape is None else doubts_of(question, shape, error)
+    tried = dict(zip(doubts, simulated([(question, shape, 0, doubt) for doubt in doubts.values()]), strict=True))
+    counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
+    ranges = {} if leader is None else ranges_of(leader, tried)
+    goals = () if leader is None else goals_reached(question, ranges)
+    if leader is None:
+        lines = unmet_lines(question, choice, counts)
+    else:
+        lines = lines_of(question, choice, leader, ranges, goals, tried, counts)
+    return Plan(
+        question=question.title,
+        chosen=shape,
+        scenario=None if shape is None else question.scenario(shape),
+        metrics=ranges,
+        goals=goals,
+        lines=lines,
+        rows=rows_of(question, choice, screened),
+        level=tuple(one.title for one in choice.level),
+        rule=None if shape is None else rule_of(question, shape),
+        unit=question.unit,
+        basis=basis_of(profile),
+        step_error=error,
+        screened=len(screened),
+        simulations=simulations,
+        approximation=approximation_of(question, choice, screened),
+    )
 
 
 def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:

@@ -55,13 +55,8 @@ def _why(metric: Metric) -> str:
 
 def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[SortableTable]:
     """Return the resolved scenario and the numbers of its profile, if it has one."""
-    numbers = [profile_grid(profile)] if isinstance(profile, HardwareProfile) else []
-    return [fleet_grid(fleet, note), *numbers]
-
-
-def fleet_grid(fleet: Fleet, note: str = "") -> SortableTable:
-    """Return what a scenario and its profile come to."""
-    return grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
+    resolved = grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
+    return [resolved, profile_grid(profile)] if isinstance(profile, HardwareProfile) else [resolved]
 
 
 def profile_grid(profile: HardwareProfile) -> SortableTable:

@@ -1,15 +1,14 @@
 """The replay test: a log's events, fed to fresh stations, must give exactly the logged plans (law 1)."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from fleet.policies.outcome import Outcome
 from fleet.records.recorder import EVENT_OF
 from fleet.records.run import Run
 from fleet.records.schema import Row
 from fleet.stations.build import station_named, stations
-from fleet.stations.messages import Instruction, StationEvent, StepDone
-from fleet.stations.station import Plan, Start
+from fleet.stations.messages import StepDone
+from fleet.stations.station import Start, Station
 from fleet.times.step import Step
 
 
@@ -22,28 +21,8 @@ def replay(run: Run) -> list[str]:
     return replay_stations(run, stations(fleet), lambda name: station_named(fleet, name))
 
 
-class Replayed(Protocol):
-    """A station, or a wrapper that observes its inputs and outputs."""
-
-    @property
-    def name(self) -> str:
-        """Name of the station."""
-
-    @property
-    def running(self) -> Step | None:
-        """The step that runs."""
-
-    def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
-        """Process an event."""
-
-    def plan(self, now_s: float) -> Plan:
-        """Return the next action."""
-
-
-def replay_stations(
-    run: Run, fresh: Mapping[str, Replayed], again: Callable[[str], Replayed] | None = None
-) -> list[str]:
-    """Feed the log to these fresh stations, by name; return as `replay`.
+def replay_stations(run: Run, fresh: Mapping[str, Station], again: Callable[[str], Station] | None = None) -> list[str]:
+    """Feed the log to these fresh stations, or to wrappers that observe them, by name; return as `replay`.
 
     - `again(name)`: builds a fresh station after its process died and restarted.
     """
@@ -67,7 +46,7 @@ def replay_stations(
     return contradictions
 
 
-def _replay_station(station: Replayed, rows: list[Row], again: Callable[[str], Replayed] | None) -> str | None:
+def _replay_station(station: Station, rows: list[Row], again: Callable[[str], Station] | None) -> str | None:
     position = 0
     while position < len(rows):
         row = rows[position]

@@ -44,15 +44,12 @@ def _given(scenario: Scenario) -> list[str]:
     names = []
     for table in ("drafters", "verifiers", "workload"):
         keys = getattr(scenario, table).__struct_fields__
-        names += [f"{table}.{key}" for key in keys if _differs(scenario, table, key)]
+        given, default = getattr(scenario, table), getattr(DEFAULT, table)
+        names += [f"{table}.{key}" for key in keys if getattr(given, key) != getattr(default, key)]
     shape, chain = scenario.drafters.shape, Shape()
     keys = ("branching", "width", "most")
     names += [f"drafters.shape.{key}" for key in keys if getattr(shape, key) != getattr(chain, key)]
     return names + [name for name in ("devices", "link", "memory", "faults") if getattr(scenario, name)]
-
-
-def _differs(scenario: Scenario, table: str, key: str) -> bool:
-    return bool(getattr(getattr(scenario, table), key) != getattr(getattr(DEFAULT, table), key))
 
 
 def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:

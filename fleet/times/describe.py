@@ -71,7 +71,7 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         if tokens
     ]
     rows += [
-        (f"contention, {_many(k, 'step')} at once", f"x {factor:.3f}", "")
+        (f"contention, {k} step{'s' * (k > 1)} at once", f"x {factor:.3f}", "")
         for k, factor in enumerate(profile.contention, start=1)
     ]
     return rows
@@ -87,10 +87,6 @@ def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:
                 if mean_s:
                     device = sharing.name.replace("_", " ")
                     yield f"overhead, {device}, {station.name}, {delay.name}", f"{1000 * mean_s:.3g} ms", ""
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _fit_errors(table: list[dict[str, Any]]) -> str:

@@ -17,15 +17,12 @@ from fleet.acceptance.places import write_places
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
 from fleet.records.metrics.window import Metric
-from fleet.records.run import read_run, write_run
 from fleet.scenario.changes import pairs_of
 from fleet.scenario.reading import read_scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
 from sim.predict import predict
-from sim.run import simulate
 from tests.helpers.stars import star
 
 SCENARIO = """
@@ -228,15 +225,6 @@ def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     assert len(set(digests)) == 3
     assert digests[-1] == resume_digest(scenario)
     assert digests[0] == scenario.digest()  # while nothing was there
-
-
-def test_a_run_survives_its_file(tmp_path: Path) -> None:
-    run = simulate(star())
-    write_run(run, tmp_path / "run.parquet")
-    again = read_run(tmp_path / "run.parquet")
-    assert again.digest() == run.digest()
-    assert again.header == run.header
-    assert measure(again) == measure(run)
 
 
 def test_errors_are_relative_to_the_measured_run() -> None:

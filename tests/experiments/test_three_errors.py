@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import specfleet
-from experiments.compare.compare import ComparedQuantity, compare_reruns
-from experiments.compare.reruns import Reruns
-from experiments.compare.summary import summary_of
+from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns
 from experiments.console.printing import print_comparison
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
@@ -120,6 +118,9 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
 
 
 def test_a_summary_counts_steady_cells() -> None:
+    pytest.importorskip("torch")  # the demo calibrates
+    from experiments.demo.findings import summary_of
+
     summary = summary_of([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
     assert summary is not None
     assert (summary.cells, summary.steady) == (2, 1)

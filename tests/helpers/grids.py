@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from experiments.jobs import side_by_side
 from experiments.plan.answer import Reached
+from experiments.plan.ask import make_plan
 from experiments.plan.doubt import Range
 from experiments.plan.goals import Goal
-from experiments.plan.make import make_plan
 from experiments.plan.question import FleetShape, Question
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT, Entrant, Trial, entrants_of, leader_of, try_out, unsettled

@@ -8,7 +8,7 @@ several seeds by replications (`combine`).
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -116,15 +116,11 @@ def _combined(metrics: Sequence[Metric]) -> Metric:
     times_longer = float(np.median([metric.times_longer for metric in metrics]))
     interval = student_t_interval(values) if times_longer == 1 else NO_INTERVAL
     drifting = sum(metric.drifting for metric in metrics) > len(metrics) / 2
-    unit = _unit(metric.unit for metric in metrics)
+    # A parameter after a unit's comma, such as the busiest station, may differ between runs.
+    unit = Counter(metric.unit for metric in metrics).most_common(1)[0][0]
     percentiles = combine([metric.percentiles for metric in metrics])
     mean = Metric(float(np.mean(values)), *interval, unit, times_longer, drifting)
     return msgspec.structs.replace(mean, **percentiles)
-
-
-def _unit(units: Iterable[str]) -> str:
-    """Most common unit: a parameter after the comma, such as the busiest station, may differ between runs."""
-    return Counter(units).most_common(1)[0][0]
 
 
 def window_of(findings: Findings) -> Window:
@@ -233,7 +229,7 @@ def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
 
 
 def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
-    """Time shares of a batch, and the share of rounds without realignment.
+    """Time shares of a batch, the share of rounds without realignment, and block efficiency (DSDE, table I).
 
     `realign_share` is the overhead of Batch Speculative Decoding Done Right, c_overhead(B) in its equation (1), as a
     share of all steps. `grouped_share`: rounds without realignment.
@@ -247,14 +243,9 @@ def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
         metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
     rounds, realigned = (window.sums(steps.time_s[steps.kind.among(kind)]) for kind in ("draft", "realign"))
     metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
-    metrics["block_efficiency"] = _committed_a_step(window, commits)
-    return metrics
-
-
-def _committed_a_step(window: Window, commits: Table) -> Metric:
-    """Block efficiency (DSDE, table I): tokens that a verification adds to a sequence."""
     verified = commits.where(commits.kind.among("verify"))
-    return window.mean(verified.time_s, verified.committed, "tokens/step")
+    metrics["block_efficiency"] = window.mean(verified.time_s, verified.committed, "tokens/step")
+    return metrics
 
 
 def _fair_goodput(window: Window, verified: Table) -> dict[str, Metric]:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import specfleet
-from experiments.plan.make import make_plan
+from experiments.plan.ask import make_plan
 from experiments.plan.question import share_of
 from fleet.errors import InputError
 from fleet.scenario.arrivals import Gamma, Poisson, Trace

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from experiments.plan.answer import Plan
+from experiments.plan.ask import make_plan
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
-from experiments.plan.make import make_plan
 from experiments.plan.question import DEPTH, PLAIN, PlannedPair, Question
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT

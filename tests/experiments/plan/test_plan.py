@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import specfleet
 from experiments.plan.answer import Plan
-from experiments.plan.make import make_plan
+from experiments.plan.ask import make_plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from experiments.plan.trials import try_out
