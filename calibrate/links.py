@@ -33,7 +33,7 @@ def measure_round_trips(fleet: Fleet, payloads_bytes: Sequence[int], repeats: in
     """Return round-trip times in seconds for each payload, each the same size both ways."""
     name, make = process_of_drafter(fleet, 0)
     drafter = NodeProcess(name, node_body, make, light=fleet.drafters.kind == "replayed")
-    port, _ = drafter.receive()
+    port = drafter.receive()
     client = NodeProcess("ping client", _ping_body, fleet, port, list(payloads_bytes), repeats)
     try:
         drafter.send(now_s())

@@ -182,7 +182,7 @@ class Bench:
         depth, new_tokens = self.scenario.drafters.depth, int(mean_tokens(self.scenario.workload.new_tokens))
         return [
             accepted_lengths(self.drafter, continuation, new_tokens, depth)
-            for continuation in continuations_of(self.fleet, prompts_of(self.fleet), self.folder)
+            for continuation in continuations_of(self.fleet, self.folder)
         ]
 
     def facts(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ MOST_KEPT_BYTES = 1 << 30  # beyond which all that is free at the end of the hea
 def keep_freed_memory() -> None:
     """Let this process keep the memory that it has freed; does nothing where the C library knows no such setting.
 
-    A simulation without records makes and frees some hundred megabytes in a quarter of a second.
+    A large simulation makes and frees some hundred megabytes.
     """
     with suppress(AttributeError, OSError, TypeError):
         c_library = ctypes.CDLL(None)

@@ -109,8 +109,8 @@ def run(
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
     a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
-    `result` is the run. `report` is called with lines on crowded cores, the memory that caches take, and power that
-    cannot be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
+    `result` is the run. `report` is called with lines on crowded cores, and on power that cannot be measured, before
+    the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})

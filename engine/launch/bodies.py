@@ -16,7 +16,7 @@ from engine.node.node import Node
 from engine.node.observer import Observed, Stations, observed
 from engine.node.power import Device, meter_of
 from engine.node.worker import Worker
-from engine.node.write_ahead_log import Recovered
+from engine.node.write_ahead_log import Served
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 
@@ -83,28 +83,33 @@ def run_body(
             pipe.send(("error", traceback.format_exc()))
 
 
-def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> Recovered:
+def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> Served:
     """Make a node and serve; return its log, and the new tokens of each request.
 
-    It sends (port, fleet) when it is connected, and receives the run's time zero. A node that serves others ends when
+    It sends its port when it is connected, and receives the run's time zero. A node that serves others ends when
     it receives anything more. A process that replaces a killed one does not wait for its drafters.
     """
     node = make()
     node.open()
     if not node.life.number:
         node.wait_for_welcomes(PATIENCE_S)
-    pipe.send(("ready", (node.port, node.fleet)))
+    pipe.send(("ready", node.port))
     zero_s = pipe.recv()
     if not node.ends:
         threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
     with reported(pipe, node.stations, zero_s, node.workers):
         log = node.serve(zero_s)
-    return Recovered(list(log), node.outputs)
+    return Served(list(log), node.outputs)
 
 
 def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
     """Serve all stations of a run in this process; return what `serve` returns."""
     return serve(partial(reported, pipe))
+
+
+def plain_body(_pipe: LauncherPipe, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Work in this process without reports; return what `work` returns."""
+    return work(*arguments)
 
 
 @contextmanager

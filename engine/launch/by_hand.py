@@ -25,10 +25,11 @@ from engine.node.capacity import largest_vocabulary, with_positions
 from engine.node.drafter import drafter_node
 from engine.node.node import Node, Site
 from engine.node.observer import observed
+from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
 from engine.node.write_ahead_log import Life
-from engine.replayed.continuations import texts_of
+from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
@@ -128,11 +129,12 @@ def serve_verifier(
     _prepare(out)
     compare_tokenizers(scenario)
     say = partial(_say_of, name)
-    texts, site = texts_of(fleet, Path("runs") / "continuations"), Site(keys=keys, say=say)
+    site = Site(keys=keys, say=say)
     if replayed:
+        texts = [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, Path("runs") / "continuations")
         node: AnyNode = ReplayedFleet(fleet, addresses, targets, texts, site)
     else:
-        node = verifier_node(fleet, targets[0], texts, addresses, site=site)
+        node = verifier_node(fleet, targets[0], prompts_of(fleet), addresses, site=site)
     begins = f"drafts come from {shown(list(addresses.values()))}" if addresses else ""
     _serve(node, scenario, begins, out, watch, say)
     return node.outputs

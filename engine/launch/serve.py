@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.bodies import node_body, whole_body
+from engine.launch.bodies import node_body, plain_body, whole_body
 from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
@@ -18,15 +18,16 @@ from engine.launch.supervisor import ProcessLives, Supervisor
 from engine.launch.watched import Watch, Watched
 from engine.net.clock import now_s
 from engine.node.batch import serve_batch
-from engine.node.capacity import account_line, accounts_of, check_room, largest_vocabulary, with_positions
+from engine.node.capacity import check_room, largest_vocabulary, with_positions
 from engine.node.colocated import serve_colocated
 from engine.node.drafter import drafter_node
-from engine.node.node import LOOPBACK, Node, Served, Site
+from engine.node.node import LOOPBACK, Node, Site
 from engine.node.observer import Observed, Report
+from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
-from engine.node.write_ahead_log import FIRST, Life
-from engine.replayed.continuations import texts_of
+from engine.node.write_ahead_log import FIRST, Life, Served
+from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.acceptance.token import Token
@@ -70,7 +71,7 @@ def serve(
     - `signals`: whether to record those of a batch's drafted tokens.
     - `watch`: is called with the counters of all nodes, twice a second and at the end.
     - `power`: whether to measure the clock, power and energy of the models' device.
-    - `report`: is called before the run with lines on crowded cores, memory of caches, and power without a meter.
+    - `report`: is called before the run with lines on crowded cores and on power without a meter.
 
     Raises InputError for a scenario that the engine cannot run, NodeError if a process fails, NodeDiedError if it is
     killed.
@@ -80,18 +81,14 @@ def serve(
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     fleet = with_positions(fleet)
-    accounts = accounts_of(fleet)
-    if fleet.batch is not None:
-        check_room(fleet, accounts, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     gpus = visible_gpus()
     crowded = crowding(fleet)
     if crowded:
         report(f"note: {crowded}")
-    for account in accounts:
-        report(f"cache of {account_line(account)}")
     device = measured_device(fleet, report) if power else ""
     gpu_of = gpus_of(fleet, gpus)
-    texts = texts_of(fleet, continuations_folder)
+    texts = _texts(fleet, continuations_folder)
     watched = None if watch is None else Watched(fleet, watch)
     launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
     shared = fleet.devices.get(fleet.verifiers.device)
@@ -103,11 +100,28 @@ def serve(
         served = launch.run()
     if watched is not None:
         watched.end()
-    run = make_run(scenario, "engine", served.log, served.fleet, len(gpus) if launch.places else 0)
+    run = make_run(scenario, "engine", served.log, fleet, len(gpus) if launch.places else 0)
     samples = tuple(sample for node in launch.nodes for sample in node.samples)
     if samples:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))
     return EngineRun(run, served.outputs, served.signals, samples)
+
+
+def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
+    """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters.
+
+    Continuations are decoded in a process of their own, so that their model leaves no memory of a device in use.
+    """
+    if fleet.verifiers.kind != "replayed":
+        return prompts_of(fleet)
+    if fleet.drafters.kind == "replayed":
+        return []
+    node = NodeProcess("continuations", plain_body, continuations_of, fleet, continuations_folder)
+    try:
+        continuations: Sequence[Any] = node.receive()
+    finally:
+        node.end()
+    return continuations
 
 
 def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None) -> tuple[str, Callable[..., Node]]:
@@ -139,7 +153,6 @@ class Planned(msgspec.Struct, frozen=True):
 class Launch:
     """The processes of a run on this host.
 
-    - `fleet`: with the admission of its first drafter, once that has started.
     - `texts`: the prompts of real targets, or the continuations of replayed ones.
     - `gpu_of`: the GPU of each station that has one of its own.
     - `watch`: is called with the reports of all nodes. `power`: the measured device.
@@ -180,10 +193,10 @@ class Launch:
                 for place in self.places:
                     place.node.send(zero_s)
                     place.state = "serving"
-                left = Supervisor(self.places, self.fleet.faults, zero_s).run()
+                served = Supervisor(self.places, self.fleet.faults, zero_s).run()
             finally:
                 end_all(self.nodes)
-        return Served(left.log, left.outputs, self.fleet)
+        return served
 
     def _waves(self) -> Iterator[list[Planned]]:
         """Yield the processes to start together, each time once all earlier ones are ready."""
@@ -242,12 +255,11 @@ class Launch:
 
     def _ready(self, place: ProcessLives) -> None:
         """Wait until a process is ready; keep the address of a server, which its later lives keep, too."""
-        port, fleet = place.node.receive([each.node for each in self.places])
+        port = place.node.receive([each.node for each in self.places])
         place.life = msgspec.structs.replace(place.life, port=port)
         if place.station == ROUTER:
             self.addresses = {0: f"{LOOPBACK}:{port}"}
         elif not place.ends:
-            self.fleet = fleet
             self.addresses[len(self.addresses)] = f"{LOOPBACK}:{port}"
 
     def _lock_file(self, device: str) -> Path | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
-from engine.node.write_ahead_log import Life, Recovered, read_log
+from engine.node.write_ahead_log import Life, Served, read_log
 from fleet.records.recorder import Origin
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, Fault, moments
@@ -38,7 +38,7 @@ class ProcessLives:
     life: Life
     node: NodeProcess
     state: State = "starting"
-    recovered: Recovered = field(default_factory=lambda: Recovered([], {}))
+    recovered: Served = field(default_factory=lambda: Served([], {}))
 
     @property
     def goes(self) -> bool:
@@ -54,7 +54,7 @@ class Supervisor:
         self.zero_s = zero_s
         self.script = moments(faults)
 
-    def run(self) -> Recovered:
+    def run(self) -> Served:
         """Wait until all requests are done; stop the others; return the rows and the texts of all lives."""
         while any(place.goes for place in self.places if place.ends):
             due_s = self.script[0].time_s + self.zero_s if self.script else None
@@ -65,7 +65,7 @@ class Supervisor:
                 self._wait(None if due_s is None else due_s - now_s())
         for place in reversed([place for place in self.places if not place.ends]):  # a router before its drafters
             self._stop(place)
-        whole = Recovered([], {})
+        whole = Served([], {})
         for place in self.places:
             whole.add(place.recovered)
         return whole
@@ -139,7 +139,7 @@ class Supervisor:
             place.node.send("stop")
             self._done(place, place.node.receive())
 
-    def _done(self, place: ProcessLives, result: Recovered) -> None:
+    def _done(self, place: ProcessLives, result: Served) -> None:
         """Keep the rows and the texts of a life that ended by itself."""
         place.recovered.add(result)
         place.state = "done"

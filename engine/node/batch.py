@@ -10,8 +10,9 @@ from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target, new_drafter, new_streams, new_target
-from engine.node.node import Node, Served
+from engine.node.node import Node
 from engine.node.observer import Observed, unobserved
+from engine.node.write_ahead_log import Served
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
@@ -27,7 +28,7 @@ def serve_batch(
     large = load_target(fleet)
     executor = executor_of(fleet, station, large, prompts, signals)
     log = drive(fleet, station, executor, large.device, watched)
-    return Served(log, executor.outputs, fleet, executor.recorded)
+    return Served(log, executor.outputs, executor.recorded)
 
 
 def drive(

@@ -1,7 +1,6 @@
 """Limits of the models and devices of this host: positions of models, memory of caches."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,36 +18,14 @@ from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
 
 
-class Account(msgspec.Struct, frozen=True):
-    """The cache of one station: `rows` of `row_tokens` tokens."""
-
-    station: str
-    token_bytes: int
-    row_tokens: int
-    rows: int
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.token_bytes * self.row_tokens
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of all rows."""
-        return self.row_bytes * self.rows
-
-
-def accounts_of(fleet: Fleet) -> list[Account]:
-    """Return the caches of a fleet's drafter and targets, each with its largest number of open rows."""
-    tokens, drafters, verifiers = fleet.room.longest_row, fleet.drafters, fleet.verifiers
-    rows = fleet.batch.rule.pool if fleet.batch is not None else max(fleet.streams, verifiers.count)
-    accounts = []
-    if drafters.count and drafters.kind != "replayed" and (token_bytes := draft_token_bytes(fleet)):
-        accounts.append(Account("drafter", token_bytes, tokens, rows))
-    if fleet.batch is not None or verifiers.kind == "real":
-        shape = shape_of(config_of(folder_of(verifiers.model, "target")))
-        accounts.append(Account("targets", bytes_per_token(shape, fleet.precision), tokens, rows))
-    return accounts
+def row_bytes_of(fleet: Fleet) -> dict[str, int]:
+    """Return the bytes of a cache's row at the drafter and at the targets, for stations that have one."""
+    target = shape_of(config_of(folder_of(fleet.verifiers.model, "target")))
+    token_bytes = {
+        "drafter": draft_token_bytes(fleet) if fleet.drafters.count else 0,
+        "targets": bytes_per_token(target, fleet.precision),
+    }
+    return {station: each * fleet.room.longest_row for station, each in token_bytes.items() if each}
 
 
 def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
@@ -89,24 +66,19 @@ def free_bytes(device: torch.device) -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_room(fleet: Fleet, accounts: Sequence[Account], device: torch.device) -> None:
+def check_room(fleet: Fleet, device: torch.device) -> None:
     """Raise InputError if the caches of a batch do not fit. Called before loading: all rows are allocated at once."""
-    free, asked = free_bytes(device), sum(account.bytes for account in accounts)
+    if fleet.batch is None:
+        return
+    rows, row_bytes, free = fleet.batch.rule.pool, row_bytes_of(fleet), free_bytes(device)
+    asked = rows * sum(row_bytes.values())
     if asked > free:
-        each = " and ".join(f"{account.row_bytes} a row, {account.station}" for account in accounts)
+        each = " and ".join(f"{size} a row, {station}" for station, size in row_bytes.items())
         raise InputError(
-            f"scenario {fleet.name!r}: {accounts[0].rows} rows of {accounts[0].row_tokens} tokens need {asked} "
+            f"scenario {fleet.name!r}: {rows} rows of {fleet.room.longest_row} tokens need {asked} "
             f"bytes of cache ({each}), and {device.type} has {free} free; lower batch.rule.size, or the lengths of "
             "[workload]"
         )
-
-
-def account_line(account: Account) -> str:
-    """Return an account as a line of text."""
-    return (
-        f"{account.station}: {account.token_bytes} bytes a token, {account.row_bytes / 1e6:.3g} MB a row of "
-        f"{account.row_tokens} tokens, {account.bytes / 1e6:.3g} MB for {account.rows}"
-    )
 
 
 def with_positions(fleet: Fleet) -> Fleet:

@@ -9,10 +9,10 @@ from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.executors import DraftExecutor, VerifyExecutor
-from engine.node.node import Served
 from engine.node.observer import Observed, unobserved
 from engine.node.pending import PendingDrafts
 from engine.node.worker import Worker
+from engine.node.write_ahead_log import Served
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
@@ -22,10 +22,7 @@ from fleet.stations.station import Station
 
 
 class Colocated:
-    """The workers of a fleet in one thread, around one target model and at most one drafter.
-
-    `fleet`: as resolved; once built, with the drafter's admission resolved too.
-    """
+    """The workers of a fleet in one thread, around one target model and at most one drafter."""
 
     def __init__(self, fleet: Fleet, prompts: Sequence[Sequence[int]]) -> None:
         model, room = load_target(fleet), (fleet.verifiers.count, fleet.room.longest_row)
@@ -88,4 +85,4 @@ def serve_colocated(fleet: Fleet, prompts: Sequence[Sequence[int]], watched: Obs
     """Serve the fleet in this process."""
     colocated = Colocated(fleet, prompts)
     log = colocated.serve(watched)
-    return Served(log, colocated.executor.outputs, colocated.fleet)
+    return Served(log, colocated.executor.outputs)

@@ -22,7 +22,6 @@ from engine.net.sockets import Sockets
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
 from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, recorded_station
-from fleet.acceptance.token import Token
 from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request
@@ -51,18 +50,6 @@ class Site(msgspec.Struct, frozen=True):
 
 
 HERE = Site()
-
-
-class Served(msgspec.Struct, frozen=True):
-    """What one process has served: its log, the new tokens of each request, and signals of drafted tokens.
-
-    `fleet`: as it was served, with the admission resolved.
-    """
-
-    log: Log
-    outputs: dict[int, list[int]]
-    fleet: Fleet
-    signals: dict[int, list[Token]] = {}
 
 
 class Node:

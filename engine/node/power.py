@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from engine.net.clock import now_s
 
@@ -26,13 +26,6 @@ class Reading(NamedTuple):
     energy_j: float = UNKNOWN
 
 
-class Meter(Protocol):
-    """Devices that can be read, from any thread."""
-
-    def read(self) -> list[Reading]:
-        """Return the current reading of each device."""
-
-
 class NvmlMeter:
     """The GPU that torch uses first, with its number if the environment chooses it.
 
@@ -51,7 +44,7 @@ class NvmlMeter:
         self.device = f"{_text(nvml.nvmlDeviceGetName(self.gpu))}{f' {chosen}' if chosen else ''} (NVML)"
 
     def read(self) -> list[Reading]:
-        """As `Meter.read`; the driver decides how long it takes."""
+        """Return its current reading, from any thread; the driver decides how long it takes."""
         nvml = self.nvml
         return [
             Reading(
@@ -81,7 +74,7 @@ class RaplMeter:
         self.zones = [Zone(path) for path in zones]
 
     def read(self) -> list[Reading]:
-        """As `Meter.read`."""
+        """Return the current reading of each package, from any thread."""
         with self.lock:
             return [zone.read() for zone in self.zones]
 
@@ -107,6 +100,9 @@ class Zone:
         return Reading(
             self.device, power_w=used_uj / 1e6 / seconds if seconds > 0 else UNKNOWN, energy_j=self.whole_uj / 1e6
         )
+
+
+Meter = NvmlMeter | RaplMeter
 
 
 def meter_of(device: Device, rapl: Path = RAPL, nvml: Any = None) -> tuple[Meter | None, str]:

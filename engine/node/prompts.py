@@ -41,12 +41,12 @@ def prompts_of(fleet: Fleet) -> list[list[int]]:
     prompt is long enough.
     """
     workload = fleet.workload
-    source, most = workload.prompts, _longest_prompt(fleet)
+    source, most, folder = workload.prompts, _longest_prompt(fleet), folder_of(fleet.verifiers.model, "target")
     if source in DEMO_PROMPTS:
         group: Literal["calibration", "evaluation"] = "calibration" if source.endswith("calibration") else "evaluation"
-        prompts = demo_prompts(group, folder_of(fleet.verifiers.model, "target"))
+        prompts = demo_prompts(group, folder)
     else:
-        prompts = _read_lines(Path(source), fleet.verifiers.model)
+        prompts = _read_lines(Path(source), folder, fleet.verifiers.model)
     long_enough = [prompt[:most] for prompt in prompts if len(prompt) >= most]
     if not long_enough:
         longest = max(map(len, prompts), default=0)
@@ -65,9 +65,9 @@ def _longest_prompt(fleet: Fleet) -> int:
     return wanted if isinstance(wanted, int) else wanted.high
 
 
-def _read_lines(path: Path, model: str) -> list[list[int]]:
-    folder, tokenizer = folder_of(model, "target"), None
-    vocabulary = read_config(folder).vocab_size
+def _read_lines(path: Path, folder: Path, model: str) -> list[list[int]]:
+    """Read a file of prompts for a model; `folder`: of that model."""
+    vocabulary, tokenizer = read_config(folder).vocab_size, None
     prompts = []
     for number, content in read_json_lines(path, "workload.prompts"):
         origin = f"workload.prompts {path}, line {number}"

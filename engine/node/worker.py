@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -42,16 +42,11 @@ READ_S = 0.05  # without an event for so long, the inbox counts as read
 TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
 
 
-@runtime_checkable
-class Following(Protocol):
-    """An executor with outcomes that depend on arrivals during the step."""
-
-    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
-        """Return the outcomes of a finished step, after all arrivals before its end."""
-
-
 class Executor(Protocol):
-    """Runs the steps of one station on its models, and keeps the content of its messages."""
+    """Runs the steps of one station on its models, and keeps the content of its messages.
+
+    If outcomes depend on arrivals during a step, its method `resolved(step, outcomes)` returns them at the end.
+    """
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Take the content of an event that the station accepted."""
@@ -106,7 +101,9 @@ class Worker:
         self.timed = timed
         self.lock = lock
         self.zero_s = zero_s
-        self.resolved = executor.resolved if isinstance(executor, Following) else _as_they_are
+        self.resolved: Callable[[Step, Outcomes], Outcomes] = getattr(
+            executor, "resolved", lambda _step, outcomes: outcomes
+        )
         self.later: list[tuple[float, int, Arrival]] = []  # a heap of events with a later delivery time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
@@ -254,7 +251,6 @@ class Worker:
 
 
 def _as_they_are(_step: Step, outcomes: Outcomes) -> Outcomes:
-    """The outcomes of executors without `resolved`."""
     return outcomes
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.net.clock import now_s
+from fleet.acceptance.token import Token
 from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.workload import Request
 from fleet.stations.station import Station
@@ -42,14 +43,18 @@ class Life(msgspec.Struct, frozen=True):
 FIRST = Life()
 
 
-class Recovered(msgspec.Struct):
-    """What is left of a process: rows, and the new tokens of each finished request (none without a model)."""
+class Served(msgspec.Struct):
+    """What a process has served: its rows, and of each finished request the new tokens, and signals of drafted ones.
+
+    There are no tokens without a model, and signals of batches only.
+    """
 
     log: Log
     outputs: dict[int, list[int]]
+    signals: dict[int, list[Token]] = {}
 
-    def add(self, later: "Recovered") -> None:
-        """Add what is left of a later life, or of another process."""
+    def add(self, later: "Served") -> None:
+        """Add what a later life, or another process, has served."""
         self.log += later.log
         self.outputs |= later.outputs
 
@@ -100,9 +105,9 @@ def unfinished(streams: Mapping[int, Sequence[Request]], life: Life) -> dict[int
     return {tag: own for tag, own in left.items() if own}
 
 
-def read_log(path: Path) -> Recovered:
+def read_log(path: Path) -> Served:
     """Read the log of a life; the last entry is dropped if it is incomplete."""
-    kept = Recovered([], {})
+    kept = Served([], {})
     content = path.read_bytes() if path.exists() else b""
     place = 0
     while place + _SIZE.size <= len(content):

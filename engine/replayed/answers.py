@@ -1,7 +1,6 @@
 """Outcomes of replayed targets: from recorded continuations of real text, or drawn as in the simulation."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -25,16 +24,6 @@ class Continuation(msgspec.Struct, frozen=True):
     prompt: list[int]
     tokens: list[int]
     hidden: np.ndarray | None = None
-
-
-class ReplayedOutcomes(Protocol):
-    """Outcomes of one target's steps, and the content of its requests."""
-
-    def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
-        """Return the outcome of each member of a finished step; `drafts`: their drafts."""
-
-    def content_of(self, request: DraftRequest) -> Content:
-        """Return the content of a request."""
 
 
 class Continued:
@@ -84,3 +73,7 @@ class Drawn:
     def content_of(self, request: DraftRequest) -> Content:
         """Return a prefix, or a token, of zeros."""
         return Content([0] * request.base) if request.opening else Content([0])
+
+
+ReplayedOutcomes = Continued | Drawn
+"""Returns the outcomes of one target's finished steps, one a member, and the content of its requests."""

@@ -5,7 +5,6 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,15 +23,7 @@ from fleet.scenario.resolved import Fleet
 BATCH = 16  # prompts decoded side by side
 
 
-def texts_of(fleet: Fleet, cache_folder: Path) -> Sequence[Any]:
-    """Return what targets decode: prompts of real ones, continuations of replayed ones beside real drafters."""
-    if fleet.drafters.kind == fleet.verifiers.kind == "replayed":
-        return []
-    prompts = prompts_of(fleet)
-    return continuations_of(fleet, prompts, cache_folder) if fleet.verifiers.kind == "replayed" else prompts
-
-
-def continuations_of(fleet: Fleet, prompts: Sequence[Sequence[int]], cache_folder: Path) -> list[Continuation]:
+def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
     """Return the greedy continuation of every request's prompt, long enough for the last round.
 
     They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. If the drafter reads
@@ -43,6 +34,7 @@ def continuations_of(fleet: Fleet, prompts: Sequence[Sequence[int]], cache_folde
             f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
             "target has one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
+    prompts = prompts_of(fleet)
     distinct = list({tuple(prompt): None for prompt in prompts})
     tokens = fleet.workload.new_tokens + fleet.drafters.depth + 1
     folder, taps = folder_of(fleet.verifiers.model, "target"), head_taps(fleet)

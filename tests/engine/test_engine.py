@@ -21,7 +21,7 @@ from engine.decoding.verify import Target
 from engine.launch.placement import crowding
 from engine.launch.processes import NodeProcess
 from engine.launch.serve import EngineRun, serve
-from engine.node.capacity import accounts_of
+from engine.node.capacity import row_bytes_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.records.replay import replay
@@ -253,17 +253,13 @@ def test_a_drafter_that_adapts_its_depth_is_lossless(tiny: Path) -> None:
     check_lossless(pair_scenario(tiny, drafters={"allocate": {"policy": "adaptive", "most": 6}}))
 
 
-def test_memory_is_accounted_by_token_row_and_station(tiny: Path) -> None:
+def test_rows_of_caches_are_counted_by_station(tiny: Path) -> None:
     for kind, layers in (("chain", 1), ("EAGLE", 1), ("EAGLE-3", 1), ("prompt lookup", 0)):
         drafters = {} if kind == "chain" else drafters_of(tiny, kind)
-        accounts = {
-            a.station: a for a in accounts_of(resolve(pair_scenario(tiny, drafters=drafters, verifiers={"count": 3})))
-        }
+        found = row_bytes_of(resolve(pair_scenario(tiny, drafters=drafters)))
         numbers = {"drafter": layers, "targets": 3}  # layers; one head of 16 numbers, keys and values, 8 bytes each
-        assert {name: a.token_bytes for name, a in accounts.items()} == {
-            name: layers * 2 * 16 * 8 for name, layers in numbers.items() if layers
-        }
-        assert all(a.bytes == 3 * a.row_bytes == 3 * a.token_bytes * (16 + 20 + 4 + 4 + 2) for a in accounts.values())
+        tokens = 16 + 20 + 4 + 4 + 2
+        assert found == {name: layers * 2 * 16 * 8 * tokens for name, layers in numbers.items() if layers}
 
 
 def out_of_memory(_pipe: object) -> None:

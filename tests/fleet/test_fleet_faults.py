@@ -18,10 +18,9 @@ from fleet.policies.outcome import Outcome
 from fleet.scenario.reading import change_scenario
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Instruction, Leave, Message, Refusal, StepDone
-from fleet.stations.station import Station
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.faulty import BUDGET, FLEETS, plain_fleet
-from tests.helpers.machines import StationsMachine, choices
+from tests.helpers.machines import StationsMachine, choices, snapshot
 
 NAMES = sorted(FLEETS.keys() - {"turns", "contended", "arrivals"})
 STRANGER, GUEST = 990, 900  # tags
@@ -29,12 +28,6 @@ STRANGE = {
     DrafterStation: (DraftRequest(STRANGER, 0, 2, 9), Leave(STRANGER, 0)),
     VerifierStation: (Draft(STRANGER, 0, 1, 5, 3), Refusal(STRANGER, 0, "full")),
 }
-
-
-def snapshot(station: Station) -> tuple[object, ...]:
-    """Return the whole state that decides the station's next step."""
-    cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
-    return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
 
 
 class FaultyFleet(StationsMachine):
@@ -71,12 +64,6 @@ class FaultyFleet(StationsMachine):
     def send(self, sender: str, name: str, message: Message) -> None:
         self.links.setdefault((sender, name), deque()).append(message)
 
-    def assert_harmless(self, station: Station, event: Any) -> None:
-        before = snapshot(station)
-        followed = station.handle(event, 0.0)
-        assert [type(instruction) for instruction in followed] == [Ignored], (event, followed)
-        assert snapshot(station) == before
-
     @property
     def busy_links(self) -> list[tuple[str, str]]:
         return sorted(link for link, messages in self.links.items() if messages)
@@ -100,17 +87,6 @@ class FaultyFleet(StationsMachine):
     def link_repeats(self, choice: int) -> None:
         name, message = self.delivered[choice % len(self.delivered)]
         self.assert_harmless(self.stations[name], message)
-
-    @precondition(lambda self: self.ready)
-    @rule(choice=choices)
-    def device_starts(self, choice: int) -> None:
-        self.start_one(choice)
-
-    @precondition(lambda self: self.running)
-    @rule(choice=choices, luck=choices)
-    def device_ends(self, choice: int, luck: int) -> None:
-        station, done = self.end_one(choice, luck)
-        self.assert_harmless(station, done)  # the same report again
 
     @rule()
     def strangers_write(self) -> None:
@@ -163,9 +139,9 @@ class FaultyFleet(StationsMachine):
             if self.busy_links:
                 self.link_delivers(0)
             elif self.running:
-                self.device_ends(0, 0)
+                self.a_step_ends(0, 0)
             elif self.ready:
-                self.device_starts(0)
+                self.a_step_starts(0)
             else:
                 break
         self.assert_complete()

@@ -66,16 +66,6 @@ class LossyFleet(StationsMachine):
     def a_message_arrives_again(self, choice: int) -> None:
         self.tell(*self.sent[choice % len(self.sent)])
 
-    @precondition(lambda self: self.ready)
-    @rule(choice=choices)
-    def a_step_starts(self, choice: int) -> None:
-        self.start_one(choice)
-
-    @precondition(lambda self: self.running)
-    @rule(choice=choices, luck=choices)
-    def a_step_ends(self, choice: int, luck: int) -> None:
-        self.end_one(choice, luck)
-
     @precondition(lambda self: max(self.deaths.values()) < 3)
     @rule(choice=choices)
     def a_process_dies_and_starts_again(self, choice: int) -> None:
@@ -105,9 +95,9 @@ class LossyFleet(StationsMachine):
             if self.under_way:
                 self.a_message_arrives(0)
             elif self.running:
-                self.end_one(0, 0)
+                self.a_step_ends(0, 0)
             elif self.ready:
-                self.start_one(0)
+                self.a_step_starts(0)
             elif (next_s := min(station.alarm_s() for station in self.stations.values())) < float("inf"):
                 self.now_s = next_s
                 self.tell_all_that_is_due()

@@ -1,9 +1,9 @@
-"""Common part of hypothesis state machines for a fleet's stations: the world around them, and two laws."""
+"""Common part of hypothesis state machines for a fleet's stations: the world around them, steps, and three laws."""
 
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fleet.policies.outcome import Outcome
 from fleet.scenario.names import ROUTER, verifier_name
@@ -11,10 +11,12 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import join_of, stations
+from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
     DraftRequest,
     Finished,
+    Ignored,
     Instruction,
     Leave,
     Message,
@@ -28,6 +30,12 @@ from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
 
 choices = st.integers(0, 1 << 16)
+
+
+def snapshot(station: Station) -> tuple[object, ...]:
+    """Return the whole state that decides the station's next step."""
+    cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
+    return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
 
 
 class StationsMachine(RuleBasedStateMachine):
@@ -92,13 +100,17 @@ class StationsMachine(RuleBasedStateMachine):
     def ready(self) -> list[str]:
         return [name for name, station in self.stations.items() if station.ready]
 
-    def start_one(self, choice: int) -> None:
+    @precondition(lambda self: self.ready)
+    @rule(choice=choices)
+    def a_step_starts(self, choice: int) -> None:
         plan = self.stations[self.ready[choice % len(self.ready)]].plan(self.now_s)
         assert isinstance(plan, Start)
         tags = [member.tag for member in plan.step.members]
         assert len(tags) == len(set(tags)) > 0
 
-    def end_one(self, choice: int, luck: int) -> tuple[Station, StepDone]:
+    @precondition(lambda self: self.running)
+    @rule(choice=choices, luck=choices)
+    def a_step_ends(self, choice: int, luck: int) -> None:
         name = self.running[choice % len(self.running)]
         station = self.stations[name]
         step = station.running
@@ -110,7 +122,14 @@ class StationsMachine(RuleBasedStateMachine):
                 self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, goal)
         done = StepDone(step.number, outcomes, 1.0)
         self.tell(name, done)
-        return station, done
+        self.assert_harmless(station, done)  # the same report again
+
+    def assert_harmless(self, station: Station, event: Any) -> None:
+        """A stale or repeated event is ignored, and changes nothing."""
+        before = snapshot(station)
+        followed = station.handle(event, self.now_s)
+        assert [type(instruction) for instruction in followed] == [Ignored], (event, followed)
+        assert snapshot(station) == before
 
     def assert_complete(self) -> None:
         """Every request has all its tokens, and no station has work."""

@@ -7,8 +7,8 @@ from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.node.capacity import with_positions
-from engine.node.node import Served
 from engine.node.prompts import prompts_of
+from engine.node.write_ahead_log import Served
 from fleet.records.run import Run, make_run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -51,4 +51,4 @@ def served_here(serve: Callable[..., Served], scenario: Scenario) -> tuple[Run, 
     """The run and the new tokens of a scenario that `serve` serves in this process."""
     fleet = with_positions(resolve(scenario))
     served = serve(fleet, prompts_of(fleet))
-    return make_run(scenario, "engine", served.log, served.fleet), served.outputs
+    return make_run(scenario, "engine", served.log, fleet), served.outputs

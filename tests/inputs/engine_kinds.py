@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from multiprocessing import Pipe
+from multiprocessing import Pipe, Process
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,12 @@ class InThisProcess:
             raise InputError(f"{name} would be one process of several")
         self.body, self.arguments = body, arguments
         self.samples: list[PowerSample] = []
+        self.process = Process()  # never started, so there is none to end
 
     def receive(self) -> Any:
         ours, theirs = Pipe()
         with ours, theirs:
             return self.body(LauncherPipe(theirs), *self.arguments)
-
-    def end(self) -> None:
-        pass
 
 
 def engine(**tables: Any) -> Callable[[Path], None]:

@@ -22,7 +22,7 @@ ROOM_BYTES = 4 << 30  # of address space beyond what this process has
 Verdict = Literal["refused", "right", "wrong"]
 
 
-REMARKS = re.compile(r"^(note: |cache of ).*\n", re.MULTILINE)  # of `run` about its host
+REMARKS = re.compile(r"^note: .*\n", re.MULTILINE)  # of `run` about its host
 
 
 class Outcome(NamedTuple):
