@@ -1,11 +1,23 @@
-"""Acceptance on calibration prompts: the real drafter against the target's own text."""
+"""Acceptance on calibration prompts: the real drafter against the target's own text, and fits of the lengths."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
 import torch
 
 from engine.decoding.draft import Drafter
 from engine.decoding.greedy import path_in_text
 from engine.node.packing import contents_of
 from engine.replayed.answers import Continuation
+from fleet.acceptance.fits import (
+    fit_beta_geometric,
+    fit_geometric,
+    likelihood_ratio_test,
+    mean_interval,
+    total_variation,
+)
 
 TAG = 0
 
@@ -27,3 +39,22 @@ def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: i
         lengths.append(len(path))
     drafter.release(TAG)
     return lengths
+
+
+def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[str, Any]:
+    """Fit one beta and the beta-geometric model to accepted lengths, and compare both with the measured distribution.
+
+    - `sessions[i]` (tokens): accepted lengths of the rounds of prompt i, at `depth`.
+    """
+    lengths = np.concatenate([np.array(session) for session in sessions])
+    one, many = fit_geometric(lengths, depth).model, fit_beta_geometric(lengths, depth).model
+    mean = mean_interval(sessions)
+    return {
+        "rounds": len(lengths),
+        "mean": mean.mean,
+        "low": mean.low,
+        "high": mean.high,
+        "geometric": msgspec.to_builtins(one) | {"total_variation": total_variation(one, lengths, depth)},
+        "beta_geometric": msgspec.to_builtins(many) | {"total_variation": total_variation(many, lengths, depth)},
+        "likelihood_ratio_p_value": likelihood_ratio_test(lengths, depth).p_value,
+    }

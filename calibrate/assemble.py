@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_link, fit_step, spread_of
 from calibrate.fleets import FleetSetup, drafts_in
@@ -97,6 +98,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         | {
             "idle": by_gap(drafts_of(measured.saturated), drafts_of(measured.idling)),
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(drafts.duration_s) for tokens, drafts in warmed],
+            "acceptance": describe_acceptance(measured.accepted, depth),
         },
     )
 

@@ -1,12 +1,43 @@
-"""The mean accepted length of measured rounds, with its interval."""
+"""Maximum-likelihood fits of acceptance models to measured lengths, and tests of the fit.
+
+In round r the target accepts `lengths[r]` of `depths[r]` draft tokens. Both have shape (rounds,); a scalar depth
+holds for all rounds. A round is a row of Bernoulli trials that ends with the first failure or with the draft. A
+length equal to its depth is censored: agreement might have continued.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
-from scipy import stats
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, stats
+from scipy.special import xlogy
 
+from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, pmf
 from fleet.errors import InputError
+
+Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LEAST_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
+
+
+class ModelFit(msgspec.Struct, frozen=True):
+    """A fitted model, the natural logarithm of its likelihood, and the number of rounds behind it."""
+
+    model: Geometric | BetaGeometric
+    log_likelihood: float
+    rounds: int
+
+
+class LikelihoodRatio(msgspec.Struct, frozen=True):
+    """Outcome of `likelihood_ratio_test`; `statistic` is twice the gain in log-likelihood, never negative."""
+
+    statistic: float
+    p_value: float
+    one_beta: ModelFit
+    many_betas: ModelFit
 
 
 class MeanLength(NamedTuple):
@@ -15,6 +46,81 @@ class MeanLength(NamedTuple):
     mean: float
     low: float
     high: float
+
+
+def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
+    """Fit one beta: accepted tokens over verified tokens, the first mismatch included.
+
+    Raises InputError where lengths and depths do not match, or contain no draft token.
+    """
+    wins, losses = _trials(lengths, depths)
+    won, lost = int(wins.sum()), int(losses.sum())
+    beta = won / (won + lost)
+    return ModelFit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
+
+
+def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
+    """Fit Beta(a, b), from which each round draws its beta.
+
+    If lengths spread no more than one beta explains, the likelihood grows towards a + b = infinity; the function then
+    returns that limit, a `Geometric`. If each round accepts all or nothing, it grows towards a + b = 0; the fit stops
+    at 1e-9. Raises as `fit_geometric` does.
+    """
+    one_beta = fit_geometric(lengths, depths)
+    assert isinstance(one_beta.model, Geometric)
+    mean = one_beta.model.beta
+    if mean in {0.0, 1.0}:
+        return one_beta
+    wins, losses = _trials(lengths, depths)
+    urn = _exceeding(wins), _exceeding(losses), _exceeding(wins + losses)
+    trials = float(urn[2].sum())
+
+    def cost(point: Floats) -> tuple[float, Floats]:
+        log_likelihood, slope = _polya_log_likelihood(point[0], point[1], *urn)
+        return -log_likelihood / trials, -slope / trials
+
+    # Start from one beta: for a fixed mean, the likelihood has one peak in the spread (Levin and Reeds 1977). TNC
+    # calls no linear algebra, whose threads are slow on a busy machine.
+    inside = (LEAST_SPREAD, 1 - LEAST_SPREAD)
+    best = optimize.minimize(
+        cost,
+        x0=(mean, 0.0),
+        jac=True,
+        method="TNC",
+        bounds=(inside, (0.0, inside[1])),
+        options={"ftol": 1e-15, "xtol": 1e-12, "gtol": 1e-9, "maxfun": 1000},
+    )
+    mean, spread = best.x.tolist()
+    if spread < LEAST_SPREAD:
+        return one_beta
+    total = (1 - spread) / spread
+    model = BetaGeometric(mean * total, (1 - mean) * total)
+    return ModelFit(model, -float(best.fun) * trials, one_beta.rounds)
+
+
+def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike) -> LikelihoodRatio:
+    """Test whether beta varies between rounds against one beta for all.
+
+    One beta is on the boundary of the beta-geometric family, since its spread is 0. With many rounds the statistic is
+    then 0 in half of the cases, and chi-square with one degree of freedom in the other half (Self and Liang 1987).
+    The p-value is therefore half of chi-square's tail, or 1 at a statistic of 0. Rounds of depth 1 contain no
+    information about the spread; the statistic is 0. Raises as `fit_geometric` does.
+    """
+    one_beta = fit_geometric(lengths, depths)
+    many_betas = fit_beta_geometric(lengths, depths)
+    statistic = max(0.0, 2 * (many_betas.log_likelihood - one_beta.log_likelihood))
+    p_value = stats.chi2.sf(statistic, 1) / 2 if statistic else 1.0
+    return LikelihoodRatio(statistic, float(p_value), one_beta, many_betas)
+
+
+def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:
+    """Total variation distance between a model and the measured distribution at one `depth`.
+
+    It is 0 for equal and 1 for disjoint distributions. Raises InputError for lengths beyond the depth, or no lengths.
+    """
+    wins, _ = _trials(lengths, depth)
+    measured = np.bincount(wins, minlength=depth + 1) / len(wins)
+    return float(np.abs(pmf(model, depth) - measured).sum() / 2)
 
 
 def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
@@ -35,3 +141,46 @@ def mean_interval(sessions: Sequence[Sequence[int]]) -> MeanLength:
     error = np.sqrt(residuals.var(ddof=1) * len(rounds)) / rounds.sum()
     half_width = stats.t.ppf(0.975, len(rounds) - 1) * error
     return MeanLength(float(mean), float(mean - half_width), float(mean + half_width))
+
+
+def _trials(lengths: ArrayLike, depths: ArrayLike) -> tuple[Counts, Counts]:
+    """Return successes and failures (0 or 1) of each round's trials; both have shape (rounds,)."""
+    accepted = np.atleast_1d(np.asarray(lengths, dtype=np.int64))
+    try:
+        drafted = np.broadcast_to(np.asarray(depths, dtype=np.int64), accepted.shape)
+    except ValueError as error:
+        given = np.size(depths)
+        raise InputError(f"depths has {given} values; allowed: 1, or {accepted.size} as lengths has") from error
+    for r in np.flatnonzero((accepted < 0) | (accepted > drafted)):
+        raise InputError(f"lengths[{r}] = {accepted[r]}; allowed: 0 to depths[{r}] = {drafted[r]}")
+    if not drafted.any():
+        raise InputError(f"depths of {accepted.size} rounds hold no draft token; allowed: one or more")
+    return accepted, (accepted < drafted).astype(np.int64)
+
+
+def _exceeding(counts: Counts) -> Counts:
+    """Return how many counts are larger than i, for i = 0 .. max(counts) - 1."""
+    return np.bincount(counts)[::-1].cumsum()[::-1][1:]
+
+
+def _polya_log_likelihood(mean: float, spread: float, won: Counts, lost: Counts, tried: Counts) -> tuple[float, Floats]:
+    """Log-likelihood of groups of trials, each with its own beta, and its slope in (mean, spread).
+
+    w successes and f failures have probability E[beta^w (1 - beta)^f] = a (a+1) .. (a+w-1) times b .. (b+f-1) over
+    (a+b) .. (a+b+w+f-1): Polya's urn. With mean = a / (a+b) and spread = 1 / (a+b+1), the factors stay finite at
+    spread = 0, which is one beta for all. The sum over groups needs only the number of groups with more than i
+    successes, failures and trials, for every i.
+    """
+    up = _log_rising(mean, spread, won)
+    down = _log_rising(1 - mean, spread, lost)
+    total = _log_rising(1.0, spread, tried)
+    value, _, by_spread = up + down - total
+    return float(value), np.array([up[1] - down[1], by_spread])
+
+
+def _log_rising(first: float, spread: float, exceeding: Counts) -> Floats:
+    """Sum over i of exceeding[i] log(first (1 - spread) + i spread); its slopes in first and in spread."""
+    i = np.arange(len(exceeding))
+    factors = first * (1 - spread) + i * spread
+    weights = exceeding / factors
+    return np.array([exceeding @ np.log(factors), (1 - spread) * weights.sum(), weights @ (i - first)])

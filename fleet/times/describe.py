@@ -74,7 +74,19 @@ def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
         (f"contention, {k} step{'s' * (k > 1)} at once", f"x {factor:.3f}", "")
         for k, factor in enumerate(profile.contention, start=1)
     ]
-    return rows
+    return rows + list(_acceptance(profile.measured.get("acceptance")))
+
+
+def _acceptance(fits: dict[str, Any] | None) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for the mean accepted length and one for each fitted model, with its distance from the rounds."""
+    if fits is None:
+        return
+    mean = f"{fits['mean']:.3g} ({fits['low']:.3g} to {fits['high']:.3g}) draft tokens a round"
+    yield f"acceptance, mean of {fits['rounds']} rounds", mean, ""
+    for name in ("geometric", "beta_geometric"):
+        parameters = [f"{key} = {fits[name][key]:.3g}" for key in ("beta", "a", "b") if key in fits[name]]
+        distance = f"total variation {fits[name]['total_variation']:.1%}"
+        yield f"acceptance, {name.replace('_', '-')}", ", ".join(parameters), distance
 
 
 def _overheads(overheads: Overheads) -> Iterator[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.acceptance import describe_acceptance
 from calibrate.assemble import in_service
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
@@ -15,7 +16,9 @@ from calibrate.fleets import FleetSetup, drafts_in, sharing_fleet
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
+from fleet.times.describe import describe
 from fleet.times.effects import NEVER_IDLE, IdleEffect
+from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 from sim.run import simulate
 from tests.helpers.quickly import simulated
@@ -125,3 +128,16 @@ def test_a_fit_finds_the_terms_that_made_the_times() -> None:
     )
     assert any(fitted.held_out for fitted in fits)
     assert [fitted.fitted_s for fitted in fits] == pytest.approx([point.median_s for point in points], rel=1e-9)
+
+
+def test_fits_of_acceptance_are_shown() -> None:
+    rng = np.random.default_rng(3)
+    betas = rng.beta(2.0, 1.0, size=(40, 50))
+    lengths = np.minimum(rng.geometric(1 - betas) - 1, 5)
+    fits = {"acceptance": describe_acceptance(lengths.tolist(), 5)}
+    profile = HardwareProfile(name="own", draft=StepTime(), verify=StepTime(), measured=fits)
+    shown = {quantity: (value, distance) for quantity, value, distance in describe(profile)}
+    parameters, distance = shown["acceptance, beta-geometric"]
+    a, b = (float(part.split(" = ")[1]) for part in parameters.split(", "))
+    assert a / (a + b) == pytest.approx(2 / 3, rel=0.05)
+    assert float(distance.split()[-1].rstrip("%")) < float(shown["acceptance, geometric"][1].split()[-1].rstrip("%"))
