@@ -22,7 +22,7 @@ def test_buffer_counts_the_work_of_each_session(asked: list[tuple[str, int]]) ->
     buffer, plain = Buffer(), list[Work]()
     for change, number in asked:
         if change == "append":
-            work = Work("draft", number, target=len(plain))
+            work = Work("draft", number, priority=len(plain))
             buffer.append(work)
             plain.append(work)
         elif change == "take" and plain:
