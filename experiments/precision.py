@@ -16,7 +16,7 @@ from fleet.scenario.names import SimPath
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
-from sim.run import simulate
+from sim.run import observe, simulate
 
 Precision = Mapping[str, float]
 """The largest half width of a metric's 95 % interval, as a share of its value, by the metric's name."""
@@ -27,9 +27,9 @@ SPARE = 1.2  # more than was estimated: half of all estimates are too low
 
 
 class Precise(NamedTuple):
-    """The last run, its metrics and verdict; `unmet`: what was not reached, a line each metric."""
+    """The last run, if it was wanted, its metrics and verdict; `unmet`: what was not reached, a line each metric."""
 
-    run: Run
+    run: Run | None
     metrics: dict[str, Metric]
     overload: Overload | None
     unmet: tuple[str, ...]
@@ -82,19 +82,20 @@ def simulate_to(
     precision: Precision,
     report: Callable[[str], None] = lambda _line: None,
     path: SimPath = "auto",
+    records: bool = True,
 ) -> Precise:
     """Simulate the scenario, with more and more requests, until every named metric is precise enough.
 
     The runs have one seed, so each begins like the one before it. It ends at MOST_TIMES the scenario's requests, where
     a trace or a file of conversations has no more, or where more is offered than is carried. `report` is called before
-    each longer run. `path`: how to simulate.
+    each longer run. `path`: how to simulate. `records`: whether the last run is wanted, beside its metrics.
     """
     requests = scenario.workload.requests
     while True:
         workload = msgspec.structs.replace(scenario.workload, requests=requests)
         longer = msgspec.structs.replace(scenario, workload=workload)
-        run = simulate(longer, path=path)
-        metrics, overload = assess(run)
+        run = simulate(longer, path=path) if records else None
+        metrics, overload = assess(run or observe(longer, path))
         found = with_percentiles(metrics)
         never = {name: reason for name in precision if (reason := _why_never(found, name))}
         factors = {name: times_longer(found[name], precision[name]) for name in precision if name not in never}

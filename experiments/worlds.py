@@ -2,6 +2,7 @@
 
 import msgspec
 
+from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.run import Run
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
@@ -19,6 +20,15 @@ def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
     from engine.launch.serve import serve
 
     return serve(scenario).run
+
+
+def observe_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Findings:
+    """Run the scenario as `run_in` does, for its metrics alone: simulated without records where that is possible."""
+    if world == "sim":
+        from sim.run import observe
+
+        return observe(scenario, path=path)
+    return findings_of(run_in(world, scenario, path))
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:

@@ -3,6 +3,7 @@
 import msgspec
 from simpy import Environment
 
+from fleet.records.metrics.findings import Findings, findings_of, needs_rows
 from fleet.records.playback import Playback
 from fleet.records.run import Run, make_header, make_run
 from fleet.scenario.names import SimPath
@@ -43,6 +44,20 @@ def simulate(
     if playback is not None:
         header = msgspec.structs.replace(header, played_of=playback.run_digest, played=playback.parts)
     return msgspec.structs.replace(run, header=header)
+
+
+def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
+    """Simulate a scenario and return the tables that metrics are computed from.
+
+    The compiled loop skips the records if no metric needs them (`needs_rows`); the metrics are the same. Arguments and
+    errors are those of `simulate`.
+    """
+    fleet = resolve(scenario)
+    if needs_rows(fleet) or choose_path(fleet, path) != "fast":
+        return findings_of(simulate(scenario, path=path))
+    from sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
+
+    return simulate_findings(fleet)
 
 
 def _compiled(scenario: Scenario, fleet: Fleet) -> Run:

@@ -65,6 +65,7 @@ def simulate(
     aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
     if aims:
         simulated, _, _, unmet = simulate_to(chosen, aims, report, path)
+        assert simulated is not None
     else:
         simulated, unmet = simulate_scenario(chosen, path=path), ()
     return Result(simulated, unmet)

@@ -21,7 +21,7 @@ from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths
-from sim.run import simulate
+from sim.run import observe
 
 KEPT = (
     "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",
@@ -60,7 +60,7 @@ def try_out(question: Question, shape: FleetShape, seed: int, scenario: Scenario
     """Simulate a fleet once; `scenario`: in its place, of changed step times for example."""
     simulated = question.scenario(shape) if scenario is None else scenario
     try:
-        metrics, overload = assess(simulate(with_seed(simulated, simulated.seed + seed)))
+        metrics, overload = assess(observe(with_seed(simulated, simulated.seed + seed)))
     except InputError as error:
         raise InputError(f"{shape.title}: {error}") from error
     named = with_percentiles(metrics)

@@ -12,7 +12,7 @@ import msgspec
 
 from experiments.precision import Precision, simulate_to
 from experiments.sweep.resume import resume_digest
-from experiments.worlds import run_in, with_seed
+from experiments.worlds import observe_in, with_seed
 from fleet.errors import InputError
 from fleet.records.metrics.measure import assess, combine
 from fleet.records.metrics.window import Metric, without_intervals
@@ -61,11 +61,11 @@ def run_cell(
     digest, aims = resume_digest(scenario), dict(precision or {})
     try:
         if aims:
-            precise = simulate_to(scenario, aims, path=path)
+            precise = simulate_to(scenario, aims, path=path, records=False)
             assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
         else:
             reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
-            assessed, unmet = [assess(run_in(world, one, path)) for one in reseeded], ()
+            assessed, unmet = [assess(observe_in(world, one, path)) for one in reseeded], ()
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)

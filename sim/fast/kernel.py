@@ -9,7 +9,7 @@
 4. The heap orders events by time, then by the order of scheduling. Times round as in SimPy.
 5. Python draws random numbers in blocks. Before an event changes any state, the loop checks the blocks it needs. If one
    is empty, the loop returns and continues at the next call. Draws keep their order.
-6. The loop writes an event table, a row per event.
+6. The loop writes an event table (a row per event), or a step log (a row per step with the times of its round).
 
 `arrays.py` fills the arrays of the records of `layout.py`.
 
@@ -44,6 +44,13 @@ STATION, SEQ, EVENT, STEP, KIND, TAG, NUMBER, EPOCH, BASE, TOKENS, GOAL, ACCEPTE
 TIMES = ("time_s", "duration_s", "idle_gap_s")
 TIME_S, DURATION_S, IDLE_GAP_S = range(3)
 
+# columns of the step log: of drafts, and of targets' steps (the first three times, the first two integers, and others)
+# integers have 32 bits; bytes may exceed them and are among the times. GROUP_BEGUN_S: start of service of the stream
+ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, REQUESTED_S, GAP_S, ARRIVED_S, REQUEST_BYTES = range(8)  # times
+OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED = range(4)
+OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets
+DRAFT_COLUMNS, COMMIT_COLUMNS = (8, 4), (3, 5)  # times, and integers
+
 
 class Means(NamedTuple):
     """Mean times and sizes. Bases count from `least_base` on."""
@@ -69,6 +76,20 @@ class Idleness(NamedTuple):
 
     gaps_s: Array
     slowdowns: Array
+
+
+class StepLog(NamedTuple):
+    """Times and integers of drafts and of targets' steps, by column and row.
+
+    `prefills` are the times of drafters' prefills. `prefilled` are their requests, and the number of earlier drafts.
+    """
+
+    draft_times: Array
+    drafts: Array
+    commit_times: Array
+    commits: Array
+    prefills: Array
+    prefilled: Array
 
 
 class Numbers(NamedTuple):
@@ -224,16 +245,58 @@ def write(times: Array, rows: Array, clock: Record, here: int, station: Record, 
 
 
 @compiled
+def log_draft(log: StepLog, clock: Record, station: Record, one: Record, kind: int) -> None:
+    """Log a step of a drafter that ends now."""
+    if kind == PREFILL:
+        prefill = clock.prefills
+        clock.prefills += 1
+        log.prefills[ENDED_S, prefill], log.prefills[BEGUN_S, prefill] = clock.now_s, station.begun_s
+        log.prefilled[0, prefill], log.prefilled[1, prefill] = one.request, clock.drafts
+        return
+    row = clock.drafts
+    clock.drafts += 1
+    times, numbers = log.draft_times, log.drafts
+    times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
+    times[LASTED_S, row], times[GROUP_BEGUN_S, row] = station.duration_s - station.ending_s, station.group_begun_s
+    times[REQUESTED_S, row], times[REQUEST_BYTES, row] = one.requested_s, one.request_bytes
+    times[GAP_S, row] = station.idle_gap_s
+    numbers[OF_REQUEST, row], numbers[OF_TOKENS, row], numbers[NEXT_DRAFT, row] = one.request, station.tokens, -1
+    if one.epoch > 1:  # not the first of its request
+        numbers[NEXT_DRAFT, one.draft] = row
+    one.draft = row
+
+
+@compiled
+def log_commit(
+    log: StepLog, clock: Record, station: Record, one: Record, request: Record, kind: int, accepted: int
+) -> None:
+    """Log a step of a target that ends now, before it commits."""
+    row = clock.commits
+    clock.commits += 1
+    times, numbers = log.commit_times, log.commits
+    times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
+    times[LASTED_S, row] = station.duration_s - station.ending_s
+    numbers[OF_REQUEST, row], numbers[OF_KIND, row], numbers[OF_TOKENS, row] = one.request, kind, station.tokens
+    numbers[WAS_ACCEPTED, row], numbers[AT_BASE, row] = accepted, 0 if kind == PREFILL else one.committed
+    if kind == PREFILL:
+        request.first_s = clock.now_s
+    elif kind == VERIFY:
+        log.drafts[VERIFIED, one.draft] = row
+
+
+@compiled
 def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
     requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, idleness: Idleness, numbers: Numbers,
-    heap: Array, clocks: Array, times: Array, rows: Array,
+    heap: Array, clocks: Array, times: Array, rows: Array, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until rows or random numbers are missing. Return the reason and its subject.
 
-    `times` and `rows` are the event table by column (TIMES, COLUMNS) and row, zero at first.
+    `times` and `rows` are the event table by column (TIMES, COLUMNS) and row, zero at first. If they are empty, the
+    loop fills `log` instead.
     """
-    clock, ways = clocks[0], wires.ways
-    room = times.shape[1] - 2  # no event writes more than two rows
+    clock, ways, recorded = clocks[0], wires.ways, times.shape[1] > 0
+    room = times.shape[1] - 2 if recorded else 0  # no event writes more than two rows
+    draft_room, commit_room = (0, 0) if recorded else (log.drafts.shape[1] - 1, log.commits.shape[1] - 1)
     if clock.scheduled == 0:
         for stream in range(len(streams)):
             next_request(streams, requests, heap, clock, stream)
@@ -247,7 +310,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
             need, subject = lacks(event, here, requests, streams, stations, ways, numbers)
             if need != OVER:
                 return need, subject
-            if clock.rows > room:
+            if clock.rows > room or clock.drafts > draft_room or clock.commits > commit_room:
                 return ROWS, 0
             clock.now_s = heap[0].time_s
             pop(heap, clock)
@@ -280,7 +343,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
             if station.program >= 0:
                 station.program = -1
             else:
-                station.idle_gap_s = now_s - station.ended_s
+                station.idle_gap_s, station.group_begun_s = now_s - station.ended_s, now_s
                 station.first = one.behind
                 if station.is_drafter and kind == PREFILL:
                     station.program = stream
@@ -304,10 +367,12 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
             duration_s += station.ending_s
             station.steps_started += 1
             station.running, station.stream, station.tokens, station.duration_s = kind, stream, tokens, duration_s
-            row = write(times, rows, clock, here, station, START)
-            rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
-            rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
-            rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
+            station.begun_s = now_s
+            if recorded:
+                row = write(times, rows, clock, here, station, START)
+                rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
+                rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
+                rows[BASE, row], rows[TOKENS, row], times[IDLE_GAP_S, row] = base, tokens, station.idle_gap_s
             push(heap, clock, now_s + duration_s, STEP_ENDS, here)
 
         elif event == STEP_ENDS:
@@ -321,11 +386,16 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
             if kind == VERIFY:
                 accepted = min(numbers.lengths[one.length], tokens)
                 one.length += 1
-            row = write(times, rows, clock, here, station, DONE)
-            rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
-            rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
-            rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
-            rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
+            if recorded:
+                row = write(times, rows, clock, here, station, DONE)
+                rows[STEP, row], rows[KIND, row], rows[TAG, row] = station.steps_started, kind, one.tag
+                rows[NUMBER, row], rows[EPOCH, row] = request.number, one.epoch
+                rows[BASE, row], rows[TOKENS, row] = 0 if kind == PREFILL else one.committed, tokens
+                rows[ACCEPTED, row], times[DURATION_S, row] = accepted, station.duration_s - station.ending_s
+            elif station.is_drafter:
+                log_draft(log, clock, station, one, kind)
+            else:
+                log_commit(log, clock, station, one, request, kind, accepted)
 
             if kind == DRAFTING:
                 one.drafted, one.drafted_at = tokens, one.committed
@@ -336,6 +406,8 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 one.committed = min(one.committed + accepted + 1, request.goal)
                 one.epoch += 1
                 finished = one.committed >= request.goal
+                if finished:
+                    request.last_s = now_s
                 if finished and kind == VERIFY:
                     send(wires, numbers, heap, clock, one.up, LEAVE, stream, place, request.leave_bytes)
                 elif not finished and one.drafter >= 0:
@@ -368,19 +440,27 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 kind, stream, place, size = message.kind, message.stream, message.request, message.bytes
                 here, one, request = way.station, streams[stream], requests[place]
             station = stations[here]
-            row = write(times, rows, clock, here, station, kind)
-            rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
+            if recorded:
+                row = write(times, rows, clock, here, station, kind)
+                rows[TAG, row], rows[NUMBER, row], rows[BYTES, row] = one.tag, request.number, size
+                if kind == JOIN:
+                    rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
+                elif kind == REQUEST:
+                    rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, -1
+                    rows[PRIORITY, row], rows[FLAG, row] = one.priority, one.epoch == 1
+                elif kind == DRAFT:
+                    rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, one.drafted
             if kind == JOIN:
-                rows[TOKENS, row], rows[GOAL, row], rows[PRIORITY, row] = request.prompt, request.goal, one.priority
+                request.joined_s = now_s
                 wait(stations, streams, here, stream, PREFILL)
             elif kind == REQUEST:
-                rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, -1
-                rows[PRIORITY, row], rows[FLAG, row] = one.priority, one.epoch == 1
+                one.requested_s, one.request_bytes = now_s, size
                 if one.epoch == 1:  # the first of its request
                     one.cold, one.drafted = True, 0
                 wait(stations, streams, here, stream, DRAFTING)
             elif kind == DRAFT:
-                rows[EPOCH, row], rows[BASE, row], rows[TOKENS, row] = one.epoch, one.committed, one.drafted
+                if not recorded:
+                    log.draft_times[ARRIVED_S, one.draft] = now_s
                 wait(stations, streams, here, stream, VERIFY)
             if is_ready(station) and not station.pausing:
                 clock.begins = here

@@ -9,6 +9,9 @@ WHOLE, SMALL, REAL, TRUTH = np.int64, np.int32, np.float64, np.bool_  # small ty
 
 A_REQUEST = np.dtype([  # in the order of streams
     ("goal", WHOLE),
+    ("last_s", REAL),  # time of the last commit, of the first one, and of arrival
+    ("first_s", REAL),
+    ("joined_s", REAL),
     ("opens_s", REAL),
     ("number", WHOLE),
     ("prompt", WHOLE),
@@ -37,6 +40,9 @@ A_STREAM = np.dtype([  # in the order of their first requests
     ("behind", SMALL),  # next stream in the queue, -1 for none
     ("length", SMALL),  # place of its next acceptance length
     ("lengths_to", SMALL),
+    ("requested_s", REAL),  # arrival of its last draft request
+    ("request_bytes", WHOLE),  # size of that request
+    ("draft", SMALL),  # row of its last draft in the step log
     ("cold", TRUTH),  # whether its drafter needs a prefill
 ], align=True)  # fmt: skip
 
@@ -60,8 +66,10 @@ A_STATION = np.dtype([  # targets, then drafters; hot fields first
     ("after_s", REAL),
     ("duration_s", REAL),  # of the running step, the delay after it included
     ("ending_s", REAL),  # that delay
+    ("begun_s", REAL),  # start of the running step
     ("ended_s", REAL),  # end of the last step
     ("idle_gap_s", REAL),  # idle time before the current stream
+    ("group_begun_s", REAL),  # start of service of that stream
     ("queued_ratios", SMALL),  # sources of the ratios of its delays
     ("woken_ratios", SMALL),
     ("after_ratios", SMALL),
@@ -96,4 +104,7 @@ A_CLOCK = np.dtype([  # state of the loop; one record
     ("events", WHOLE),  # in the heap
     ("scheduled", WHOLE),  # events up to now
     ("rows", WHOLE),  # since the last batch
+    ("drafts", WHOLE),  # rows of the step log
+    ("commits", WHOLE),
+    ("prefills", WHOLE),
 ])  # fmt: skip

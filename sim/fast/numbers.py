@@ -95,7 +95,7 @@ class DrawnLengths:
     """
 
     def __init__(self, sampler: Sampler, numbers: Sequence[int], rounds: Sequence[float]) -> None:
-        self.sampler = sampler
+        self.sampler, self.rounds = sampler, sum(rounds)
         self.continued: dict[int, Iterator[Array]] = {}  # further blocks, by request
         parts: list[Array] = []
         ends: list[int] = []

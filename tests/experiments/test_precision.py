@@ -37,6 +37,7 @@ def half_width(metric: Metric) -> float:
 def test_a_run_extends_its_beginning_until_metrics_are_precise() -> None:
     reports: list[str] = []
     short = simulate_to(open_star(0.3), {})
+    assert simulate_to(open_star(0.3), {}, records=False)[:2] == (None, short.metrics)
     precise = simulate_to(open_star(0.3), {"throughput": 0.05, "wait_s": 0.3}, report=reports.append)
     assert precise.unmet == ()
     assert reports

@@ -1,4 +1,7 @@
-"""The input of metrics: a few tables, from a run's rows."""
+"""The input of metrics: a few tables, from a run's rows or directly from the compiled loop.
+
+The loop's tables equal those of its rows, value for value (`tests/sim/test_findings.py`).
+"""
 
 import msgspec
 import numpy as np
@@ -20,10 +23,10 @@ class Findings(msgspec.Struct, frozen=True):
     - `draft_steps`: the drafts, and all steps of stations that only draft; `other_steps`: the rest; see `steps_of`.
     - `drafters`: number of drafting stations.
     - `energy`: measured energy of devices.
+    - `rows`: the run's rows; None if there are none and no metric needs them (`needs_rows`).
     """
 
     fleet: Fleet
-    rows: Table
     commits: Table
     requests: Table
     draft_steps: Table
@@ -32,6 +35,7 @@ class Findings(msgspec.Struct, frozen=True):
     rounds: Table | None = None
     verified: Table | None = None
     energy: tuple[EnergyCurve, ...] = ()
+    rows: Table | None = None
 
 
 def findings_of(run: Run) -> Findings:
@@ -41,13 +45,13 @@ def findings_of(run: Run) -> Findings:
     drafting = at_drafter(rows) | rows.kind.among("draft")
     findings = Findings(
         fleet=fleet,
-        rows=rows,
         commits=commits,
         requests=requests_table(fleet, rows, commits),
         draft_steps=steps_of(rows.where(drafting)),
         other_steps=steps_of(rows.where(~drafting)),
         drafters=len(rows.station[drafting].present()),
         energy=run.header.energy,
+        rows=rows,
     )
     if not fleet.drafters.count:
         return findings
@@ -55,6 +59,16 @@ def findings_of(run: Run) -> Findings:
     if not fleet.in_turn:  # a draft that goes on ends with its verification
         rounds = rounds.plus(drafted_s=rounds.verified_s)
     return msgspec.structs.replace(findings, rounds=rounds, verified=verifications_of(rows))
+
+
+def needs_rows(fleet: Fleet) -> bool:
+    """Whether metrics of this fleet need its rows: for open arrivals, batches, drafting ahead and lost drafters."""
+    return (
+        fleet.workload.arrivals is not None
+        or fleet.batch is not None
+        or fleet.verifiers.patience.patience_s > 0
+        or not fleet.in_turn
+    )
 
 
 def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:

@@ -32,17 +32,17 @@ from fleet.scenario.resolved import Fleet
 BATCHES = 10  # equal batches of the window; their means give the 95 % intervals
 
 
-def measure(run: Run) -> dict[str, Metric]:
-    """Return all metrics of a run by name, from its records; metrics without data are left out.
+def measure(run: Run | Findings) -> dict[str, Metric]:
+    """Return all metrics of a run by name, from its records or findings; metrics without data are left out.
 
     Raises InputError if the window has no committed token.
     """
     return assess(run)[0]
 
 
-def assess(run: Run) -> tuple[dict[str, Metric], Overload | None]:
+def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     """Return the metrics of a run, as `measure`, and the overload verdict if arrivals exceed its capacity."""
-    findings = findings_of(run)
+    findings = findings_of(run) if isinstance(run, Run) else run
     metrics, overload = _metrics(findings), overload_of(findings)
     return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
@@ -65,9 +65,9 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics["load"] = window.rate(working_s, "share of time")
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
-    if fleet.batch is not None:
+    if fleet.batch is not None and rows is not None:
         metrics |= _batching(window, rows, commits)
-    if fleet.verifiers.patience.patience_s:
+    if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits)
     tokens = window.sums(commits.time_s, commits.committed)
     metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
@@ -216,9 +216,9 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     return metrics | goodput(window, fleet.slo, ended_s, times_s)
 
 
-def _offered(fleet: Fleet, rows: Table) -> dict[str, Metric]:
+def _offered(fleet: Fleet, rows: Table | None) -> dict[str, Metric]:
     """Arrival rate of requests in an open loop."""
-    if fleet.workload.arrivals is None:
+    if fleet.workload.arrivals is None or rows is None:
         return {}
     joins = rows.where(rows.event.among("join"))
     opened = Groups(joins.tag).first

@@ -29,7 +29,7 @@ def relaxation_s(findings: Findings, window: Window) -> float:
     requests in the system over time instead. In a closed loop it is half a round of a stream.
     """
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
-    if fleet.workload.arrivals is None:
+    if fleet.workload.arrivals is None or rows is None:
         return window.length_s * places_of(fleet) / float(window.sums(commits.time_s).sum()) / 2
     work = _work_s(fleet, rows)
     if work is None:

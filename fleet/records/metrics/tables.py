@@ -96,10 +96,15 @@ def rounds_of(rows: Table) -> Table:
         acceptance_length=at(rows.accepted, verified[of]),
         returned_s=returned_s[of],
     )
-    return table.plus(
-        wait_s=table.begun_s - table.asked_s,
-        return_s=table.returned_s - table.drafted_s,
-        at_target_s=table.verified_s - table.arrived_s,
+    return with_differences(table)
+
+
+def with_differences(rounds: Table) -> Table:
+    """Return rounds with the differences of times: wait_s, return_s, at_target_s."""
+    return rounds.plus(
+        wait_s=rounds.begun_s - rounds.asked_s,
+        return_s=rounds.returned_s - rounds.drafted_s,
+        at_target_s=rounds.verified_s - rounds.arrived_s,
     )
 
 

@@ -1,0 +1,182 @@
+"""The tables of metrics, from the step log of the compiled loop."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fleet.records.columns import Column, Integers, Table, Words
+from fleet.records.metrics.findings import Findings
+from fleet.records.metrics.tables import with_differences
+from fleet.scenario.resolved import Fleet
+from sim.fast.arrays import StarArrays
+from sim.fast.kernel import (
+    ARRIVED_S,
+    AT_BASE,
+    BEGUN_S,
+    COMMIT_COLUMNS,
+    DRAFT_COLUMNS,
+    DRAFTING,
+    ENDED_S,
+    GAP_S,
+    GROUP_BEGUN_S,
+    LASTED_S,
+    NEXT_DRAFT,
+    OF_KIND,
+    OF_REQUEST,
+    OF_TOKENS,
+    PREFILL,
+    REQUEST_BYTES,
+    REQUESTED_S,
+    VERIFIED,
+    VERIFY,
+    WAS_ACCEPTED,
+    Array,
+    StepLog,
+)
+from sim.fast.table import KINDS, station_names
+
+
+def allocate_log(rounds: int, requests: int) -> StepLog:
+    """Allocate a step log for about so many rounds of so many requests."""
+    steps = rounds + requests
+    return StepLog(
+        np.empty((DRAFT_COLUMNS[0], rounds)),
+        np.empty((DRAFT_COLUMNS[1], rounds), dtype=np.int32),
+        np.empty((COMMIT_COLUMNS[0], steps)),
+        np.empty((COMMIT_COLUMNS[1], steps), dtype=np.int32),
+        np.empty((2, requests)),
+        np.empty((2, requests), dtype=np.int64),
+    )
+
+
+def with_double_capacity(log: StepLog) -> StepLog:
+    """Return the same log with twice the capacity."""
+    names = ("draft_times", "drafts", "commit_times", "commits")
+    doubled = {name: np.concatenate([old, np.empty_like(old)], axis=1) for name, old in zip(names, log, strict=False)}
+    return log._replace(**doubled)
+
+
+def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
+    """Return the tables of a finished simulation."""
+    clock, speculates = star.clocks[0], fleet.drafters.count > 0
+    log = StepLog(
+        log.draft_times[:, : clock["drafts"]],
+        log.drafts[:, : clock["drafts"]],
+        log.commit_times[:, : clock["commits"]],
+        log.commits[:, : clock["commits"]],
+        log.prefills[:, : clock["prefills"]],
+        log.prefilled[:, : clock["prefills"]],
+    )
+    drafters, targets, tags = (
+        np.repeat(star.streams[name], np.diff(star.streams["last"], prepend=-1))
+        for name in ("drafter", "target", "tag")
+    )  # of each request
+    return Findings(
+        fleet=fleet,
+        commits=_commits(star, tags, log),
+        requests=_requests(fleet, star, tags),
+        rounds=_rounds(star, tags, log) if speculates else None,
+        verified=_verified(log) if speculates else None,
+        draft_steps=_draft_steps(fleet, drafters, log),
+        other_steps=_other_steps(fleet, targets, log),
+        drafters=len(np.unique(drafters[log.prefilled[0]])),
+    )
+
+
+def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
+    request = log.commits[OF_REQUEST]
+    left = star.requests["goal"][request] - log.commits[AT_BASE]
+    return Table.of(
+        time_s=log.commit_times[ENDED_S],
+        tag=tags[request],
+        duration_s=log.commit_times[LASTED_S],
+        committed=np.minimum(log.commits[WAS_ACCEPTED] + 1, left),
+        from_draft=np.minimum(log.commits[WAS_ACCEPTED], left),
+    )
+
+
+def _requests(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
+    requests = star.requests
+    last = np.zeros(len(requests), dtype=bool)
+    last[star.streams["last"]] = fleet.streams > 0
+    return Table.of(
+        tag=tags,
+        request=requests["number"],
+        joined_s=requests["joined_s"],
+        first_s=requests["first_s"],
+        last_s=requests["last_s"],
+        prompt_tokens=requests["prompt"].astype(np.float64),
+        tokens=(requests["goal"] - requests["prompt"]).astype(np.float64),
+        finished=np.ones(len(requests), dtype=bool),
+        refused=np.zeros(len(requests), dtype=bool),
+        last=last,
+    ).where(np.lexsort((requests["number"], tags)))
+
+
+def _rounds(star: StarArrays, tags: Integers, log: StepLog) -> Table:
+    """Return the rounds. Columns are computed at first use."""
+    times, numbers, ends = log.draft_times, log.drafts, log.commit_times
+    following = numbers[NEXT_DRAFT]
+    made: dict[str, Callable[[], Column]] = {
+        "tag": lambda: tags[numbers[OF_REQUEST]],
+        "drafted_s": lambda: times[ENDED_S],
+        "service_s": lambda: times[LASTED_S],
+        "draft_tokens": lambda: numbers[OF_TOKENS],
+        "asked_s": lambda: times[REQUESTED_S],
+        "request_bytes": lambda: times[REQUEST_BYTES],
+        "begun_s": lambda: times[GROUP_BEGUN_S],
+        "idle_gap_s": lambda: times[GAP_S],
+        "arrived_s": lambda: times[ARRIVED_S],
+        "draft_bytes": lambda: star.means.draft_bytes[numbers[OF_TOKENS]],
+        "verified_s": lambda: ends[ENDED_S][numbers[VERIFIED]],
+        "verify_s": lambda: ends[LASTED_S][numbers[VERIFIED]],
+        "returned_s": lambda: np.where(following >= 0, times[REQUESTED_S][following], np.nan),
+    }
+    return with_differences(Table(len(following), list(made), lambda name: made[name]()))
+
+
+def _verified(log: StepLog) -> Table:
+    verified = np.flatnonzero(log.commits[OF_KIND] == VERIFY)
+    return Table.of(
+        verified_s=log.commit_times[ENDED_S][verified],
+        draft_tokens=log.commits[OF_TOKENS][verified],
+        acceptance_length=log.commits[WAS_ACCEPTED][verified],
+    )
+
+
+def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
+    """Return the steps of drafters: drafts and prefills, in the order of their ends."""
+    (of, places), times, count = log.prefilled, log.prefills, log.drafts.shape[1]
+
+    def merged(of_drafts: Array, of_prefills: Array) -> Array:
+        return np.insert(of_drafts, places, of_prefills)
+
+    def words(of_drafts: Words, of_prefills: Words) -> Words:
+        return Words(merged(of_drafts.codes, of_prefills.codes), of_drafts.words)
+
+    stations = _words(drafters, station_names(fleet))
+    drafts, prefills = (_words(np.full(rows, kind), KINDS) for rows, kind in ((count, DRAFTING), (len(of), PREFILL)))
+    made: dict[str, Callable[[], Column]] = {
+        "station": lambda: words(stations[log.drafts[OF_REQUEST]], stations[of]),
+        "kind": lambda: words(drafts, prefills),
+        "begun_s": lambda: merged(log.draft_times[BEGUN_S], times[BEGUN_S]),
+        "ended_s": lambda: merged(log.draft_times[ENDED_S], times[ENDED_S]),
+    }
+    return Table(count + len(of), list(made), lambda name: made[name]())
+
+
+def _other_steps(fleet: Fleet, targets: Integers, log: StepLog) -> Table:
+    """Return the steps of targets."""
+    return Table.of(
+        station=_words(targets, station_names(fleet))[log.commits[OF_REQUEST]],
+        kind=_words(log.commits[OF_KIND], KINDS),
+        begun_s=log.commit_times[BEGUN_S],
+        ended_s=log.commit_times[ENDED_S],
+    )
+
+
+def _words(numbers: Integers, names: Sequence[str]) -> Words:
+    """Return a column of words from their places among `names`."""
+    alphabetical = sorted(names)
+    place = {word: number for number, word in enumerate(alphabetical)}
+    return Words(np.array([place[name] for name in names], dtype=np.int32)[numbers], alphabetical)

@@ -1,0 +1,97 @@
+"""The compiled loop gives the same tables and metrics with and without its rows."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
+
+from experiments.sweep.cell import run_cell
+from fleet.errors import InputError
+from fleet.records.columns import Table, Words
+from fleet.records.metrics.findings import Findings, findings_of, needs_rows
+from fleet.records.metrics.measure import measure
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from sim.fast import run
+from sim.fast.findings import allocate_log
+from sim.fast.kernel import run_star
+from sim.fast.run import simulate_findings
+from sim.run import observe, simulate
+from tests.helpers.marks import slow
+from tests.helpers.stars import repeatable, star
+from tests.sim.test_fast import plain_stars
+from tests.sim.test_keys import CORNERS, corner
+
+
+def measured(found: Findings) -> str:
+    """All metrics, or the error, as text, so that NaN equals NaN."""
+    try:
+        return str(measure(found))
+    except InputError as error:
+        return str(error)
+
+
+def in_words(column: Any) -> list[Any]:
+    return column.to_numpy().tolist() if isinstance(column, Words) else np.asarray(column, dtype=float).tolist()
+
+
+def check_tables(table: Table | None, expected: Table | None) -> None:
+    """Columns of the table are equal, bit for bit."""
+    assert (table is None) == (expected is None)
+    if table is not None and expected is not None:
+        assert len(table) == len(expected)
+        for name in table.names:
+            assert str(in_words(getattr(table, name))) == str(in_words(getattr(expected, name))), name
+
+
+def check(scenario: Scenario) -> None:
+    fleet = resolve(scenario)
+    recorded = simulate(scenario, path="fast")
+    expected, findings = findings_of(recorded), simulate_findings(fleet)
+    for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
+        check_tables(getattr(findings, table), getattr(expected, table))
+    assert findings.drafters == expected.drafters
+    if not needs_rows(fleet):
+        assert measured(findings) == measured(expected)
+
+
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(scenario=plain_stars())
+def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
+    check(scenario)
+
+
+@pytest.mark.parametrize("name", ["star", *(slow(name) for name in CORNERS if name != "star")])
+def test_observed_metrics_equal_those_of_the_run(name: str) -> None:
+    """Rows are used only if they are needed."""
+    scenario = corner(name)
+    found = findings_of(simulate(scenario))
+    assert measured(observe(scenario)) == measured(found)
+    if not needs_rows(resolve(scenario)):
+        assert measured(msgspec.structs.replace(found, rows=None)) == measured(found)
+
+
+def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = measured(simulate_findings(resolve(star())))
+    monkeypatch.setattr(run, "allocate_log", lambda _rounds, requests: allocate_log(1, requests))
+    assert measured(simulate_findings(resolve(star()))) == expected
+
+
+def test_the_loop_is_compiled_for_one_set_of_types() -> None:
+    """Types are checked before the first call only."""
+    simulate_findings(resolve(star()))
+    simulate(star(drafters={"count": 0}), path="fast")
+    assert len(run_star.overloads) == 1  # type: ignore[attr-defined]
+
+
+def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recorded(_fleet: object) -> None:
+        raise AssertionError("it recorded")
+
+    by_simpy = run_cell({}, star(), "sim", 2, path="simpy")
+    monkeypatch.setattr(run, "simulate_records", recorded)
+    assert str(run_cell({}, star(), "sim", 2, path="fast")) == str(by_simpy)
