@@ -37,7 +37,7 @@ METRICS = {  # name in the digests: name today; percentiles are flattened
     "ttft_mean_s": "ttft_s", "tpot_mean_s": "tpot_s", "latency_mean_s": "latency_s",
 }  # fmt: skip
 GONE = {  # metrics in the digests that were removed
-    "in_time", "draft_cache_peak_bytes", "fairness", "accepted_throughput", "rounds", "iteration_s", "iteration_idle_s",
+    "in_time", "draft_cache_peak_bytes", "fairness", "rounds",
     "energy_kwh_per_million_tokens", "alone_token_share", "blocked_share", "rows_per_step", "utility_gap",
 }  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scenarios

@@ -56,13 +56,12 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     metrics = _throughput(window, commits, targets)
     if findings.rounds is not None and findings.verified is not None:
         rounds, verified = findings.rounds, findings.verified
-        metrics |= _rounds(window, rounds, targets)
+        metrics |= _rounds(window, commits, rounds, targets)
         metrics |= _acceptance(window, verified)
         if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-        working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
-        metrics["load"] = window.rate(working_s, "share of time")
+        metrics |= _load(window, findings, rounds, targets)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
     if fleet.batch is not None and rows is not None:
@@ -152,11 +151,23 @@ def _throughput(window: Window, commits: Table, targets: int) -> dict[str, Metri
     }
 
 
-def _rounds(window: Window, rounds: Table, targets: int) -> dict[str, Metric]:
-    """The round rates R_q and R_p (appendix C.1)."""
+def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict[str, Metric]:
+    """O without the bonus tokens, equation (11), and the round rates R_q and R_p (appendix C.1)."""
     return {
+        "accepted_throughput": window.rate(window.sums(commits.time_s, commits.from_draft), "tokens/s"),
         "rounds_per_s": window.rate(window.sums(rounds.drafted_s), "rounds/s"),
         "rounds_per_s_per_target": window.rate(window.sums(rounds.verified_s) / targets, "rounds/s"),
+    }
+
+
+def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
+    """Load of the drafters, the time T_gamma of an iteration (8), and the idle time T_idle in it (9)."""
+    working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
+    iterations = window.sums(rounds.drafted_s) / targets
+    return {
+        "load": window.rate(working_s, "share of time"),
+        "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
+        "iteration_s": window.ratio(np.full_like(working_s, window.batch_s), iterations, "s"),
     }
 
 

@@ -22,7 +22,8 @@ def requests_of(rows: Table) -> Groups:
 def commits_of(rows: Table) -> Table:
     """Return the finished verifier steps with `committed`, the tokens that each added to its stream.
 
-    Tokens beyond a request's goal are not committed, nor are those of a request whose target's process died.
+    `from_draft`: how many of them were drafted. Tokens beyond a request's goal are not committed, nor are those of a
+    request whose target's process died.
     """
     done = rows.where(rows.event.among("done") & rows.kind.among(*COMMITTING) & ~at_drafter(rows))
     started = done.epoch // INCARNATION
@@ -31,7 +32,8 @@ def commits_of(rows: Table) -> Table:
         done = done.where(started == requests.largest(started)[requests.of])
     joins = rows.where(rows.event.among("join"))
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
-    return done.plus(committed=np.minimum(done.accepted + 1, goal - done.base))
+    room = goal - done.base
+    return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
