@@ -105,7 +105,7 @@ def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
         "it cannot be told the positions of its tokens": "position_ids"
         not in inspect.signature(network.forward).parameters,
     }
-    unproved = "nobody has proved yet that the engine computes what transformers computes"
+    unproved = "no test shows yet that the engine computes what transformers computes"
     return next((reason for reason, holds in marks.items() if holds), unproved)
 
 

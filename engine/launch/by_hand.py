@@ -245,7 +245,7 @@ def _clients(host: str, keys: Keys | None) -> str:
     if keys is None:
         return "this host alone, without keys"
     assert keys.allowed is not None
-    return f"whoever has one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}, at {host}"
+    return f"clients with one of {len(allowed_keys(keys.allowed))} keys in {keys.allowed}, at {host}"
 
 
 def _say_of(name: str, line: str) -> None:

@@ -36,13 +36,13 @@ ServerKey = Annotated[
     str | None,
     typer.Option(
         metavar="FILE,...",
-        help="Public key (NAME.public) of whom it connects to: one for all addresses, or one for each in their order.",
+        help="Public key (NAME.public) of the other end: one for all addresses, or one for each in their order.",
     ),
 ]
 
 
 def keys(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose pair it is; logs name whoever connects by it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the node; logs of others show it.")],
     out: Annotated[Path, folder_option("-o", "--out", help="Write the two files here.")] = Path("keys"),
 ) -> None:
     """Make a pair of keys for a node of a fleet over several hosts.
@@ -81,7 +81,9 @@ def drafter(
     from specfleet.cli.watching import watched
 
     if (key is None) != (allowed is None):
-        raise InputError("--key and --allowed belong together: this node's secret key, and whose keys it lets in")
+        raise InputError(
+            "--key and --allowed belong together: this node's secret key, and the folder of allowed public keys"
+        )
     own = None if key is None or allowed is None else read_keys(key, allowed=allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
@@ -120,8 +122,8 @@ def router(
 
     if len({key is None, allowed is None, server_key is None}) > 1:
         raise InputError(
-            "--key, --allowed and --server-key belong together: this node's secret key, whose keys it lets in, and the "
-            "drafters' public ones"
+            "--key, --allowed and --server-key belong together: this node's secret key, the folder of allowed keys, "
+            "and the drafters' public keys"
         )
     addresses = addresses_of("--drafters", drafters)
     own = None

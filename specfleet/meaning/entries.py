@@ -41,7 +41,7 @@ WORDS = {
     types.LiteralType: "text", types.AnyType: "anything", types.DataclassType: "table with `kind`, or a name",
 }  # fmt: skip
 BY_NAME = "table by name"
-UNLISTED = Roofline  # models and devices give it; files have it, and nobody writes it
+UNLISTED = Roofline  # files have it; users give models and devices instead
 NEAREST = 5
 
 

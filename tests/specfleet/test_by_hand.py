@@ -116,7 +116,7 @@ def test_nodes_by_hand_decode_as_plain_decoding(
         if route != "affinity":
             servers.append(node("router", 3, "router", "--drafters", drafters, "--server-key", both))
             assert servers[0].stderr is not None
-            assert "router: routes to 2 drafters, for whoever has one of 2 keys" in servers[0].stderr.readline()
+            assert "router: routes to 2 drafters, for clients with one of 2 keys" in servers[0].stderr.readline()
             assert servers[0].stderr.readline() == f"router: waits for {awaited}\n"
         servers += [node(f"drafter-{number}", number, "drafter", "--number", str(number)) for number in (2, 1)]
         outputs: dict[int, list[int]] = {}

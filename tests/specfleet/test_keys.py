@@ -60,7 +60,7 @@ def test_a_star_with_keys_logs_admitted_and_refused_clients(tmp_path: Path) -> N
     drafter = specfleet("drafter", "star", "--port", "0", *own, *few)
     assert drafter.stderr is not None
     said = drafter.stderr.readline()
-    assert "for whoever has one of 1 keys in" in said
+    assert "for clients with one of 1 keys in" in said
     port = said.split()[-1]
     stranger, target = (
         specfleet("verifier", "star", "--connect", f"{here}:{port}", *few,

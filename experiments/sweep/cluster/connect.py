@@ -36,7 +36,7 @@ def connected(address: str) -> Iterator[Any]:
                 connect = partial(client_of, address, timeout=CONNECT_S, set_as_default=False, name="specfleet")
                 client = _within(2 * CONNECT_S, connect)
         except Exception as error:  # of many kinds
-            raise _nobody(address, error) from error
+            raise _no_scheduler(address, error) from error
         # asyncio would report dask's tasks of a lost scheduler much later, when they are collected.
         client.loop.asyncio_loop.set_exception_handler(lambda _loop, _context: None)
         try:
@@ -76,10 +76,10 @@ def _speaks(address: str) -> None:
             if scheme != "tls" and int.from_bytes(there.recv(8), "little") not in range(1, MOST_PARTS):
                 raise OSError("who listens is none")
     except (OSError, OverflowError, UnicodeError) as error:
-        raise _nobody(address, error) from error
+        raise _no_scheduler(address, error) from error
 
 
-def _nobody(address: str, error: Exception) -> InputError:
+def _no_scheduler(address: str, error: Exception) -> InputError:
     said = " ".join(str(error).split()) or type(error).__name__
     return InputError(f"--cluster {address}: no dask scheduler answers there ({said}); {START}")
 
