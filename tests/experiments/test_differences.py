@@ -145,10 +145,6 @@ def test_a_busy_host_is_named() -> None:
             {"provenance": PROFILE.provenance | {"prompts_file": "demo/evaluation"}},
             "prompts: calibrated was calibrated on those of the run, demo/evaluation: it has seen them",
         ),
-        (  # as profiles said it before
-            {"provenance": {"drafter": "model small", "target": "large", "prompts": "demo/evaluation, the first 48"}},
-            "prompts: calibrated was calibrated on those of the run, demo/evaluation: it has seen them",
-        ),
     ],
 )
 def test_a_profile_with_other_models_or_equal_prompts_is_named(profile: dict[str, Any], said: str) -> None:
