@@ -44,8 +44,9 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
         for axes in panels.flat:
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=min(len(handles), 3), fontsize=8
-        )
+            handles.values(), handles.keys(), loc="outside upper center", ncols=2 if len(cases) == 1 else 3, fontsize=8,
+            handlelength=1.6, columnspacing=1.0,
+        )  # fmt: skip
     return figure
 
 

@@ -66,6 +66,15 @@ def test_axes_have_names_and_units_and_the_file_is_written(name: str, tmp_path: 
     assert any("What was measured" in text.get_text() for text in figure.texts)
 
 
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_legend_lies_within_its_figure(name: str) -> None:
+    figure = DRAWN[name][0]()
+    figure.canvas.draw()
+    for legend in figure.legends:
+        assert figure.bbox.containsx(legend.get_window_extent().x0)
+        assert figure.bbox.containsx(legend.get_window_extent().x1)
+
+
 def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
     figure = throughput_figure()
     (legend,) = figure.legends
