@@ -1,4 +1,4 @@
-"""README's own journey, line by line, with two models in folders: calibrate, run, simulate, compare, figure.
+"""README's own journey, line by line, with two models in folders: calibrate, simulate, run, compare, figure.
 
 The test is strict about what both worlds must share, and about the run with its steps played back. It allows a wide
 band for times from the profile alone, because tests share their host with others.
@@ -67,7 +67,7 @@ def journey(home: Path) -> dict[str, Said]:
     """What each of README's commands said; the calibration is a quick one."""
     said = {}
     for line in readme_lines():
-        _, command, *words = shlex.split(line)
+        _, command, *words = shlex.split(line, comments=True)
         said[command] = say(home, command, *words, *(["--quick"] if command == "calibrate" else []))
     return said
 
@@ -78,7 +78,7 @@ def mine(home: Path, journey: dict[str, Said]) -> Path:  # noqa: ARG001  (its fi
 
 
 def test_every_command_of_the_journey_runs_without_a_note(journey: dict[str, Said]) -> None:
-    assert list(journey) == ["calibrate", "run", "simulate", "compare"]
+    assert list(journey) == ["calibrate", "simulate", "run", "compare"]
     for command, said in journey.items():
         assert said.status in ((0, 1) if command == "compare" else (0,)), said.err  # 1: beyond its tolerance
         assert "note:" not in said.err
