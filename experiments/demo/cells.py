@@ -147,7 +147,7 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
 
 def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
     """Yield the cells with targets that run the model here; all stations share this host."""
-    name = "real targets, by turns"
+    name = "real time-sliced targets"
     for count in effort.real_counts:
         scenario = demo_scenario(
             profile, name, effort.requests,

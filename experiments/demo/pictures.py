@@ -36,7 +36,7 @@ def draw_demo(folder: Path, profile: HardwareProfile, of_all: Sequence[DemoCell]
         "Committed tokens a second (bonus tokens included) of the demo pair at depth "
         f"{cells[0].scenario.drafters.depth}, greedy, on held-out prompts. Engine: processes over ZeroMQ; replayed "
         "targets compare the real draft with a continuation decoded beforehand and wait for a stated verification time "
-        f"t_v; real targets take turns on one host. Points: median of {len(cells[0].runs)} runs in random order over "
+        f"t_v; real targets are time-sliced. Points: median of {len(cells[0].runs)} runs in random order over "
         "the whole demo; bars: from the least to the largest of them; hollow: unsteady host, the runs are further off "
         f"each other than off the prediction. Simulation: mean of {SIM_SEEDS} seeds, from a profile that was "
         "calibrated before these runs on other prompts; squares: the runs with their steps and acceptance "
