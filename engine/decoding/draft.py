@@ -76,15 +76,16 @@ class Drafter:
             self.cache.close(tag)
 
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Compute the cache of all committed tokens but the last, which the draft step feeds.
+        """Compute the cache anew, of all committed tokens but the last, which the draft step feeds.
 
         `committed`: the committed tokens now, if they are more than the first prefix.
         """
         stream = self.streams[tag]
         if committed:
             stream.committed = list(committed)
-        committed = stream.committed
-        self.model.prefill(self.cache, tag, self._known(committed[self.cache.lengths[tag] : -1]))
+        stream.drafts = None
+        self.cache.roll_back(tag, 0)
+        self.model.prefill(self.cache, tag, self._known(stream.committed[:-1]))
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, as far as the drafter knows."""
@@ -113,11 +114,6 @@ class Drafter:
         del stream.committed[length:]
         stream.drafts = None
         self.cache.roll_back(tag, length)
-
-    def empty(self, tag: int) -> None:
-        """Empty the cache of a stream; its next step is a prefill."""
-        self.streams[tag].drafts = None
-        self.cache.roll_back(tag, 0)
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep the cache of an accepted path."""

@@ -196,6 +196,7 @@ class EagleDrafter(Drafter):
             stream.committed = list(committed)
         if hidden is None:
             raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
+        self.cache.roll_back(tag, 0)
         features = self._features_of(hidden)
         tokens = placed(stream.committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):

@@ -34,7 +34,6 @@ class DraftExecutor:
         self.drafts: dict[int, Content] = {}
         self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
-        self.prefilled: set[int] = set()
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
@@ -68,17 +67,10 @@ class DraftExecutor:
                     self.drafter.advance(tag, [1], list(content.tokens))
         for member in step.members:
             if step.kind == "prefill":
-                self._prefill(member.tag)
+                self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag, None))
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
-
-    def _prefill(self, tag: int) -> None:
-        """Prefill a prefix; from its beginning if the station has evicted it."""
-        if tag in self.prefilled:
-            self.drafter.empty(tag)
-        self.prefilled.add(tag)
-        self.drafter.prefill(tag, hidden=self.prefix_hidden.pop(tag, None))
 
     def _hidden(self, content: Content) -> torch.Tensor | None:
         """The target's hidden states in the message, in the drafter's precision: (tokens, hidden)."""
@@ -103,7 +95,6 @@ class DraftExecutor:
     def release(self, tag: int) -> None:
         """Free the cache of `tag`."""
         self.drafter.release(tag)
-        self.prefilled.discard(tag)
         for kept in (self.drafts, self.sent, self.prefix_hidden):
             kept.pop(tag, None)
 
