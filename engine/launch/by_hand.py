@@ -125,7 +125,7 @@ def serve_verifier(
     replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
     if len(targets) > 1 and not replayed:
         raise InputError(f"--target {name[8:]}: a real target has a process of its own; start one for each")
-    addresses = called_by_targets(fleet, "--connect", connect, targets)
+    addresses = called_by_targets(fleet, "--connect", connect)
     _prepare(out)
     compare_tokenizers(scenario)
     say = partial(_say_of, name)
