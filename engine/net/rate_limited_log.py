@@ -27,16 +27,16 @@ class RateLimitedLog:
         self.logged: dict[str, Logged] = {}
         self.dropped = 0
 
-    def log(self, line: str, now_s: float, times: int = 1) -> None:
+    def log(self, line: str, now_s: float) -> None:
         """Log a line, with a repeat count; drop it if it is repeated or the rate is exceeded."""
         before = self.logged.get(line)
         if before is not None and now_s - before.at_s < REPEAT_S:
-            before.repeats += times
+            before.repeats += 1
             return
         if not self.bucket.spend(now_s):
-            self.dropped += times
+            self.dropped += 1
             return
-        self._log(line, times + (0 if before is None else before.repeats), now_s)
+        self._log(line, 1 + (0 if before is None else before.repeats), now_s)
 
     def tick(self, now_s: float) -> None:
         """Log the lines that were repeated since REPEAT_S; forget the others."""
