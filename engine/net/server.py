@@ -28,9 +28,8 @@ from engine.net.handshake import (
     seat_of,
     terms_of,
 )
-from engine.net.limits import bounds_of
-from engine.net.sessions import Sessions
-from engine.net.token_bucket import TokenBucket, TokenBuckets, full
+from engine.net.limits import Sessions, bounds_of
+from engine.net.rates import TokenBucket, TokenBuckets, full
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 

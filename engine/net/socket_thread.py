@@ -13,7 +13,7 @@ from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable, Posted
 from engine.net.content import Content
 from engine.net.links import LossyLinks
-from engine.net.rate_limited_log import RateLimitedLog
+from engine.net.rates import RateLimitedLog
 from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.net.rate_limited_log import BURST, LINES_PER_S, MAX_LINES, REPEAT_S, RateLimitedLog
+from engine.net.rates import BURST, LINES_PER_S, MAX_LINES, REPEAT_S, RateLimitedLog
 from tests.helpers.stars import repeatable
 
 
