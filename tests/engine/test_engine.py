@@ -100,14 +100,6 @@ def test_without_a_drafter_targets_decode_plainly(tiny: Path) -> None:
     assert DRAFTER not in set(served.run.frame().station)
 
 
-@pytest.mark.slow
-def test_a_refused_target_decodes_alone_and_loses_nothing(tiny: Path) -> None:
-    served = check_lossless(pair_scenario(tiny, drafters={"admit": {"policy": "at-most", "sessions": 1}}))
-    refusals = served.run.frame().query("event == 'refusal'")
-    assert len(refusals) > 0
-    assert refusals.note.str.contains("N_max = 1").all()
-
-
 @pytest.mark.parametrize("kind", ["chain", slow("tree"), slow("EAGLE"), slow("EAGLE tree"), slow("EAGLE-3")])
 def test_replayed_targets_accept_and_send_as_real_ones(tiny: Path, kind: str) -> None:
     quick = {"base_s": 0.001}
