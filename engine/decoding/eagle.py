@@ -160,6 +160,7 @@ class EagleDrafter(Drafter):
     """
 
     reads_hidden = True
+    uncached = 1  # the first token has no feature before it
 
     def __init__(
         self,
@@ -216,10 +217,6 @@ class EagleDrafter(Drafter):
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep nothing of a draft: its pairs have estimated features."""
-
-    def _missing(self, tags: Sequence[int]) -> list[list[int]]:
-        """Return the tokens of the pairs that each cache lacks, at least the newest one."""
-        return self._lacking(tags, [len(self.streams[tag].committed) - 1 for tag in tags])
 
     @torch.inference_mode()
     def _features_of(self, hidden: torch.Tensor) -> torch.Tensor:
