@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -188,11 +189,7 @@ def test_a_target_refuses_drafts_that_were_drawn_for_another_rule(tiny: Path, te
     other = Content([1], rule="without-replacement", distributions=np.ones((1, TINY), np.float16))
     if temperature:
         with pytest.raises(InputError, match="rejection and without-replacement"):
-            drafts_of([replace_rule(content), other], HOST)
-
-
-def replace_rule(content: Content) -> Content:
-    return Content(content.tokens, content.nodes, content.distributions, content.hidden, "rejection")
+            drafts_of([msgspec.structs.replace(content, rule="rejection"), other], HOST)
 
 
 class Broken:
