@@ -1,7 +1,7 @@
 """Proof of model types: a tiny random model of each, compared with transformers' own computation.
 
 Of every type that the engine admits, next-token probabilities are those of transformers however the text is fed, and
-greedy texts are those of its `generate` in every mode. All other types are refused with a reason.
+greedy texts are those of its `generate` in every mode. All other types are refused.
 """
 
 import argparse
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from transformers import CONFIG_MAPPING, LlamaConfig, PreTrainedModel, __version__
+from transformers import LlamaConfig, PreTrainedModel, __version__
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from bench.batch_rules import rule_of
 from bench.harness import Aim, Case, Report, Row, first_rows
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
-from engine.decoding.admitted import ADMITTED, KNOWN, reason_of
+from engine.decoding.admitted import ADMITTED
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
@@ -75,7 +75,7 @@ def study(options: argparse.Namespace) -> Report:
     rows = first_rows(Case(name, partial(tried, name)) for name in admitted)
     tables = {
         f"admitted, held against transformers {__version__}": rows,
-        "refused": [{"type": name, "because of": refused(name)} for name in names if name not in admitted],
+        "refused": [{"type": name} for name in names if name not in admitted],
     }
     return Report(
         tables,
@@ -100,11 +100,6 @@ def tried(name: str) -> Row:
     equal = modes_equal(network, VARIANT_MODES if name in VARIANTS else MODES)
     wrong = ", ".join(mode for mode, is_equal in equal.items() if not is_equal)
     return {"type": name, "difference": largest_difference(network), "modes": len(equal), "other texts": wrong}
-
-
-def refused(kind: str) -> str:
-    """Return why a type is refused."""
-    return reason_of(kind, None if kind in KNOWN else CONFIG_MAPPING[kind]())
 
 
 class InFloat64(TorchFunctionMode):

@@ -1,15 +1,12 @@
-"""The model types that the engine runs, and why it refuses the others.
+"""The model types that the engine runs. It refuses all others.
 
 `python -m bench zoo` proves the list: a tiny random model of every type computes what transformers computes, and
-decodes the same text with every drafter. Other types are refused, with the reason if one is known. So a new type of
-transformers is refused until the zoo proves it.
+decodes the same text with every drafter. So a new type of transformers is refused until the zoo proves it.
 """
 
-import inspect
 from pathlib import Path
 
 from transformers import PretrainedConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from engine.decoding.folders import read_config
 from fleet.errors import InputError
@@ -30,24 +27,6 @@ LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a 
 NO_WINDOW = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
 ROPE_BY_LENGTH = {"dynamic", "longrope"}  # frequencies that depend on it, beyond the original training length
-
-REASONS = {
-    "multi-head latent attention (MLA), whose cache holds no plain keys and values": """
-        axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note dots3_note_text glm4_moe_lite
-        glm_moe_dsa hy_v4 kimi_linear longcat_flash minicpm3 youtu""",
-    "a recurrent or convolutional state beside its attention, which cannot be rolled back": """
-        inkling2_text inkling_text lfm2 lfm2_moe lfm3 minimax zaya""",
-    "layers whose keys and values differ in size, or are shared between layers": """
-        gemma3n_text gemma4_text gemma4_unified_text mimo_v2_flash""",
-    "an encoder, which counts positions from its padding token or looks ahead": """
-        big_bird camembert data2vec-text megatron-bert rembert roberta roberta-prelayernorm roc_bert roformer
-        xlm-roberta xlm-roberta-xl xmod""",
-    "attention over chunks of the text": "llama4_text",
-    "an attention mask of its own, computed from the values": "doge",
-    "images or sounds beside text, with positions for these": "cohere_compass_text git moshi trocr",
-    "a drafter that reads the cache of its own target": "gemma4_assistant gemma4_unified_assistant",
-}
-KNOWN = {kind: reason for reason, kinds in REASONS.items() for kind in kinds.split()}
 
 
 def config_of(folder: Path) -> PretrainedConfig:
@@ -75,7 +54,7 @@ def refusal(config: PretrainedConfig) -> str:
     """Return why the engine does not run models of this configuration, in one line; empty if it does."""
     kind = config.model_type
     if kind not in ADMITTED:
-        return reason_of(kind, config)
+        return "no test shows that its text stays the same; docs/models.md lists what runs, and why others do not"
     if others := set(getattr(config, "layer_types", None) or ()) - LAYERS:
         return f"it has layers of kind {', '.join(sorted(others))}; the engine runs {' and '.join(sorted(LAYERS))}"
     if kind in ENCODERS and not config.is_decoder:
@@ -86,27 +65,6 @@ def refusal(config: PretrainedConfig) -> str:
     if unknown := {str(rope.get("rope_type")) for rope in ropes(config)} - supported:
         return f"rotary embedding of type {', '.join(sorted(unknown))}; the engine knows {', '.join(sorted(supported))}"
     return ""
-
-
-def reason_of(kind: str, config: PretrainedConfig | None = None) -> str:
-    """Return why a type is refused, as far as its name and its class show."""
-    if kind in KNOWN:
-        return KNOWN[kind]
-    network = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None) if config is not None else None
-    if network is None:
-        return "transformers knows no causal language model of this type"
-    marks = {
-        "the decoder of an encoder-decoder model": getattr(config, "is_encoder_decoder", False),
-        "a recurrent or convolutional state, which cannot be rolled back": getattr(network, "_is_stateful", False),
-        "attention of its own, which does not go through transformers' attention interface": not getattr(
-            network, "_supports_attention_backend", False
-        ),
-        "images or sounds beside text; save its language model by itself": getattr(config, "sub_configs", None),
-        "it cannot be told the positions of its tokens": "position_ids"
-        not in inspect.signature(network.forward).parameters,
-    }
-    unproved = "no test shows yet that the engine computes what transformers computes"
-    return next((reason for reason, holds in marks.items() if holds), unproved)
 
 
 def ropes(config: PretrainedConfig) -> list[dict[str, object]]:

@@ -13,7 +13,6 @@ import torch
 
 from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
-from engine.decoding.telemetry import timed
 
 HEADROOM = 64  # minimum of free tokens after a copy
 WASTE = 4  # a block may use memory of at most so many times its size
@@ -52,13 +51,6 @@ class AlignedCache(RowCache):
         self.batch: list[int] = []  # tags of the rows of `storage`
         self.spare: list[torch.Tensor] = []  # unused memory, each (numbers,), smallest first
         self.numbers = torch.arange(0, device=self.device)
-        self.assembling_s = 0.0  # spent on assembling rows, for any reason
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of all blocks, spare ones included."""
-        memory = [*(block.memory for block in self._held()), *self.spare]
-        return sum(numbers.numel() * numbers.element_size() for numbers in memory)
 
     def open(self, tag: int, tokens: int = 0) -> None:
         """Begin an empty row in a block of its own; `tokens`: how many its prompt has. ValueError if it is open."""
@@ -103,12 +95,9 @@ class AlignedCache(RowCache):
         row = self.rows[tag]
         return row.index * row.block.places.shape[3] + row.padding + self.lengths[tag]
 
+    @torch.inference_mode()
     def _assemble(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
         """Copy rows into a new block, each after its new padding."""
-        self.assembling_s += timed(lambda: self._copy(tags, paddings, width), self.device)[1]
-
-    @torch.inference_mode()
-    def _copy(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
         block = self._block(len(tags), width)
         left = [self.rows[tag].block for tag in tags]
         for index, (tag, padding) in enumerate(zip(tags, paddings, strict=True)):
@@ -135,11 +124,8 @@ class AlignedCache(RowCache):
             memory = self.spare.pop(fitting)
         return _Block(memory[:numbers].view(self.dimensions(rows, places)), memory)
 
-    def _held(self) -> set[_Block]:
-        """Blocks with rows."""
-        return {row.block for row in self.rows.values()}
-
     def _spare(self, blocks: Iterable[_Block]) -> None:
         """Keep the memory of blocks without rows, the largest few."""
-        freed = [block.memory for block in set(blocks) - self._held()]
+        held = {row.block for row in self.rows.values()}
+        freed = [block.memory for block in set(blocks) - held]
         self.spare = sorted([*self.spare, *freed], key=torch.Tensor.numel)[-SPARES:]

@@ -58,11 +58,6 @@ class RowCache(Cache):
         self.lengths: dict[int, int] = {}
         self.feed: Feed | None = None
 
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of one token of one row."""
-        return self.shape.numbers * self.dtype.itemsize
-
     def check_free(self, tag: int) -> None:
         """Raise ValueError if a row is open already."""
         if tag in self.lengths:

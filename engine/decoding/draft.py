@@ -42,10 +42,11 @@ class Drafter:
 
     - `reads_hidden`: whether it needs the target's hidden states.
     - `state_numbers`: numbers of a token's hidden states.
+    - `uncached`: tokens of a text that have no place in the cache.
     """
 
     reads_hidden = False
-    state_numbers = 0
+    state_numbers = uncached = 0
 
     def __init__(
         self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
@@ -76,15 +77,16 @@ class Drafter:
             self.cache.close(tag)
 
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Compute the cache of all committed tokens but the last, which the draft step feeds.
+        """Compute the cache anew, of all committed tokens but the last, which the draft step feeds.
 
         `committed`: the committed tokens now, if they are more than the first prefix.
         """
         stream = self.streams[tag]
         if committed:
             stream.committed = list(committed)
-        committed = stream.committed
-        self.model.prefill(self.cache, tag, self._known(committed[self.cache.lengths[tag] : -1]))
+        stream.drafts = None
+        self.cache.roll_back(tag, 0)
+        self.model.prefill(self.cache, tag, self._known(stream.committed[:-1]))
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, as far as the drafter knows."""
@@ -113,11 +115,6 @@ class Drafter:
         del stream.committed[length:]
         stream.drafts = None
         self.cache.roll_back(tag, length)
-
-    def empty(self, tag: int) -> None:
-        """Empty the cache of a stream; its next step is a prefill."""
-        self.streams[tag].drafts = None
-        self.cache.roll_back(tag, 0)
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep the cache of an accepted path."""
@@ -173,10 +170,7 @@ class Drafter:
 
         If rows must be fed alike, or better are, each feeds as many tokens as the row that lacks most.
         """
-        return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
-
-    def _lacking(self, tags: Sequence[int], ends: Sequence[int]) -> list[list[int]]:
-        """Roll caches back so that each lacks some of its tokens up to `ends`; return these."""
+        ends = [len(self.streams[tag].committed) - self.uncached for tag in tags]
         for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]

@@ -55,9 +55,6 @@ class LookupDrafter:
         """Drop all but the first `length` tokens of a stream."""
         del self.texts[tag][length:]
 
-    def empty(self, tag: int) -> None:
-        """Do nothing: there is no cache."""
-
     def realign(self, tags: Sequence[int]) -> None:
         """Do nothing: there is no cache."""
 

@@ -73,15 +73,9 @@ class CausalLM:
         """Its name in errors: its folder, or its type without a folder."""
         return str(getattr(self.config, "_name_or_path", "")) or f"model of type {self.config.model_type}"
 
-    def new_cache(
-        self, rows: int = ROWS, tokens: int = TOKENS, limit_bytes: int = 0, shape: CacheShape | None = None
-    ) -> SlotCache:
+    def new_cache(self, rows: int = ROWS, tokens: int = TOKENS, shape: CacheShape | None = None) -> SlotCache:
         """Return an empty cache for `rows` of `tokens` tokens; `shape`: of a head instead of the model."""
-        return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens, limit_bytes)
-
-    def row_bytes(self, tokens: int) -> int:
-        """Return the bytes of a cache row of so many tokens."""
-        return self.shape.numbers * self.dtype.itemsize * tokens
+        return SlotCache(shape or self.shape, self.dtype, self.device, rows, tokens)
 
     def aligned_cache(self, shape: CacheShape | None = None) -> AlignedCache:
         """Return an empty cache of rows with a common end, for the batch rules that need that."""

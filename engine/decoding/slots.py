@@ -9,7 +9,6 @@ import torch
 
 from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.feed import Feed, Nodes, feed_of
-from fleet.errors import InputError
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 
@@ -19,21 +18,13 @@ class SlotCache(RowCache):
 
     A finished row leaves a hole for the next one; rows move into holes only for a pass of several rows.
 
-    Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that; old and
-    new storage together never exceed `limit_bytes` (0: no limit).
+    Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that.
     """
 
     def __init__(
-        self,
-        shape: CacheShape,
-        dtype: torch.dtype,
-        device: torch.device,
-        rows: int = ROWS,
-        tokens: int = TOKENS,
-        limit_bytes: int = 0,
+        self, shape: CacheShape, dtype: torch.dtype, device: torch.device, rows: int = ROWS, tokens: int = TOKENS
     ) -> None:
         super().__init__(shape, dtype, device)
-        self.limit_bytes = limit_bytes
         self.tags: list[int | None] = []  # by row; None for a hole
         self.holes: list[int] = []
         self.rows: dict[int, int] = {}  # by tag
@@ -41,13 +32,8 @@ class SlotCache(RowCache):
         self.rows_allocated = self.tokens_allocated = 0
         self._allocate(rows, tokens)
 
-    @property
-    def allocated_bytes(self) -> int:
-        """Bytes of the storage."""
-        return self.bytes_per_token * self.rows_allocated * self.tokens_allocated
-
     def open(self, tag: int, tokens: int = 0) -> None:
-        """Begin an empty row that may need `tokens` tokens; ValueError if it is open, InputError if it has no room."""
+        """Begin an empty row that may need `tokens` tokens; ValueError if it is open."""
         self.check_free(tag)
         row = self.holes[-1] if self.holes else len(self.tags)
         if row == self.rows_allocated or tokens > self.tokens_allocated:
@@ -113,13 +99,6 @@ class SlotCache(RowCache):
     @torch.inference_mode()
     def _allocate(self, rows: int, tokens: int) -> None:
         """Allocate `rows` of `tokens`, and copy the current rows."""
-        needed = self.bytes_per_token * rows * tokens
-        copied = self.allocated_bytes if self.rows else 0  # lives beside the new storage until the copy
-        if 0 < self.limit_bytes < needed + copied:
-            raise InputError(
-                f"the cache cannot grow to {rows} rows of {tokens} tokens: {needed} bytes beside the {copied} that it "
-                f"holds, its limit is {self.limit_bytes}"
-            )
         if not self.rows:  # the old storage is freed before the allocation
             self.adopt(self._zeros(0, 0))
         storage = self._zeros(rows, tokens)

@@ -17,7 +17,7 @@ from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import THREADS
 from engine.launch.runnable import check_by_hand
-from engine.launch.watched import StatusCache, Watch, Watched
+from engine.launch.watched import Watch, Watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
@@ -125,7 +125,7 @@ def serve_verifier(
     replayed, name = fleet.verifiers.kind == "replayed", _named(targets)
     if len(targets) > 1 and not replayed:
         raise InputError(f"--target {name[8:]}: a real target has a process of its own; start one for each")
-    addresses = called_by_targets(fleet, "--connect", connect, targets)
+    addresses = called_by_targets(fleet, "--connect", connect)
     _prepare(out)
     compare_tokenizers(scenario)
     say = partial(_say_of, name)
@@ -174,9 +174,6 @@ def _serve(
 def _shown(node: AnyNode, zero_s: float, watch: Watch | None) -> Iterator[None]:
     """Show a node while it serves."""
     watched = Watched(node.fleet, watch)
-    if node.server is not None:
-        name = "".join(worker.recorded.station.name for worker in node.workers)
-        node.server.status = StatusCache(watched.counters, name).page
     with observed(node.stations, zero_s, watched.take):
         yield
     watched.end()

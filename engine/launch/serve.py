@@ -216,8 +216,9 @@ class Launch:
         hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
         every = range(verifiers.count)
         alone = [target for target in every if real or verifier_name(target) in hit]
-        if fleet.routed and alone:
-            yield [Planned(ROUTER, "router", partial(router_node, fleet, self.addresses, largest_vocabulary(fleet)))]
+        if fleet.routed:
+            make = partial(router_node, fleet, self.addresses, largest_vocabulary(fleet))
+            yield [Planned(ROUTER, "router", make, light=not real and drafters.kind == "replayed")]
         others = [] if real else [target for target in every if target not in alone]
         yield [self._targets(numbers) for numbers in [*([target] for target in alone), *([others] if others else [])]]
 

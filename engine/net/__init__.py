@@ -6,5 +6,5 @@
 - `access.py`, `keys.py`: which keys may connect. `limits.py`, `token_bucket.py`: what a peer may send, and how often.
 - `sockets.py`, `socket_thread.py`: ZeroMQ, and the thread that owns it. `addresses.py`: addresses as users write them.
 - `links.py`: times and faults of links that a scenario describes. `clock.py`: the clock, and exact waits.
-- `status.py`, `asking.py`: the status of a node, and its client. `rate_limited_log.py`: log lines, rate-limited.
+- `rate_limited_log.py`: log lines, rate-limited.
 """

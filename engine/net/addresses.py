@@ -42,24 +42,21 @@ def drafters_at(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int
     return dict(enumerate(addresses))
 
 
-def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str], targets: Sequence[int]) -> dict[int, str]:
-    """Return the addresses that a process of these targets calls: of its drafters by number, or of the router as 0.
+def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str]) -> dict[int, str]:
+    """Return the addresses that targets call: of the drafters by number, or of the router as 0.
 
-    A process of all replayed targets may call the drafters of a routed fleet: then it has the router's station.
     InputError for another number of addresses.
     """
     if not fleet.drafters.count:
         return {}
     if not fleet.routed:
         return drafters_at(fleet, option, addresses)
-    if len(addresses) == 1:
-        return {0: addresses[0]}
-    if len(targets) < fleet.verifiers.count or fleet.verifiers.kind != "replayed":
+    if len(addresses) > 1:
         raise InputError(
             f"{option}: {_counted(len(addresses))}, and with drafters.route targets call the router alone; start "
             "`specfleet router` and name it"
         )
-    return drafters_at(fleet, option, addresses)
+    return {0: addresses[0]}
 
 
 def targets_of(option: str, text: str, count: int) -> list[int]:

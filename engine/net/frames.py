@@ -13,7 +13,6 @@ import numpy as np
 
 from engine.net.content import DRAWN, NOTHING, Content
 from engine.net.handshake import Alive, Bye, Control, Denied, Hello, Ping, Unknown, Welcome
-from engine.net.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
@@ -26,7 +25,7 @@ HEADER = struct.Struct("<2sBBBBHIIIIIId")
 DUE = struct.Struct("<d")
 MAX_ENVELOPE_BYTES = 8192  # a Hello with its terms is by far the largest
 
-WireMessage = Message | Control | Ask | Status
+WireMessage = Message | Control
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[WireMessage] = msgspec.msgpack.Decoder(WireMessage)
@@ -139,6 +138,5 @@ def _largest(kind: type, name: str) -> int:
 _NUMBERS: dict[type, tuple[tuple[str, int], ...]] = {
     kind: tuple((name, _largest(kind, name)) for name in kind.__struct_fields__ if name in (
         "tag", "request", "epoch", "base", "tokens", "priority", "waiting", "number"))
-    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping,
-                 Ask, Status)
+    for kind in (DraftRequest, Draft, Refusal, Leave, View, Hello, Welcome, Denied, Unknown, Alive, Bye, Ping)
 }  # fmt: skip

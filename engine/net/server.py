@@ -5,8 +5,8 @@ Malformed and misplaced messages are counted and dropped. A peer that sends many
 The seats of the fleet bound the memory for peers, and tables of fixed size that for strangers.
 """
 
-from collections import ChainMap, Counter
-from collections.abc import Callable, Container
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -30,7 +30,6 @@ from engine.net.handshake import (
 )
 from engine.net.limits import bounds_of
 from engine.net.sessions import Sessions
-from engine.net.status import Ask, Status
 from engine.net.token_bucket import TokenBucket, TokenBuckets, full
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
@@ -39,7 +38,6 @@ MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
 JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is assigned
 STRANGERS = 256  # strangers with counted useless frames
-MAX_WATCHERS = 8  # peers that ask for the status at a time
 MAX_LINES = 16  # log lines that wait to be fetched; more are dropped
 
 
@@ -77,7 +75,6 @@ class ServerEnd:
     - `counts`: what was refused, dropped and cut, by reason.
     - `log_lines`: peers that joined, left or were refused; the reader empties it.
     - `address_of`: returns HOST:PORT of a peer.
-    - `status`: returns the node's status from a target on; None if it is not published.
     """
 
     def __init__(
@@ -103,10 +100,6 @@ class ServerEnd:
         self.counts: Counter[str] = Counter()
         self.log_lines: list[str] = []
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
-        self.status: Callable[[int], Status] | None = None
-        self.watchers: dict[bytes, float] = {}  # last request of each for the status
-        self.accepted: Container[bytes] = ChainMap(self.peers, self.watchers)  # type: ignore[arg-type]
-        self.bytes: dict[tuple[Role, int], list[int]] = {}  # of frames from and to each seat
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
         """Take a frame. `peer`: routing id of its connection; `user`: name of its key, if it has one."""
@@ -124,15 +117,12 @@ class ServerEnd:
             return [*_answer_to(peer, error), *self._bad(peer, sender, "malformed")]
         if sender is not None and type(message) is not Hello:
             sender.received_s = now_s
-            self.bytes[sender.place][0] += len(frame)
             return self._take_message(peer, sender, message, content, frame)
         idle = self.strangers.of(peer, now_s) if sender is None else sender.idle
         if not idle.spend(now_s):
             return self._too_much(peer)
         if type(message) is Hello:
             return self._hello(peer, message, now_s, user)
-        if type(message) is Ask and self.status is not None:
-            return self._asked(peer, self.status(message.first), now_s)
         self.counts["of strangers"] += 1
         return [] if type(message) is Bye else [Send(SERVER_PORT, peer, pack(Unknown()))]
 
@@ -160,9 +150,7 @@ class ServerEnd:
         sender.sessions.sent(message, content)
         local = sender.seat.local(message.tag)
         sent: WireMessage = msgspec.structs.replace(message, tag=local)
-        frame = pack(sent, content)
-        self.bytes[sender.place][1] += len(frame)
-        return [Send(SERVER_PORT, peer, frame)]
+        return [Send(SERVER_PORT, peer, pack(sent, content))]
 
     def lost(self, peer: bytes, why: str = "it cannot be reached") -> list[Action]:
         """Forget a peer; its sessions leave."""
@@ -176,8 +164,6 @@ class ServerEnd:
 
     def tick(self, now_s: float) -> list[Action]:
         """Forget peers that have sent nothing for LEASE_S; to be called now and then."""
-        for peer in [peer for peer, asked_s in self.watchers.items() if now_s - asked_s > LEASE_S]:
-            del self.watchers[peer]
         silent = [peer for peer, sender in self.peers.items() if now_s - sender.received_s > LEASE_S]
         self.counts["silent"] += len(silent)
         return [action for peer in silent for action in self.lost(peer, f"it has said nothing for {LEASE_S:.0f} s")]
@@ -222,30 +208,11 @@ class ServerEnd:
         self.counts["cut"] += 1
         self.were_cut.of(peer, 0.0)
         self.strangers.drop(peer)
-        self.watchers.pop(peer, None)
         return [*self.lost(peer, why), Cut(peer)]
 
     def _log(self, line: str) -> None:
         if len(self.log_lines) < MAX_LINES:
             self.log_lines.append(line)
-
-    def _asked(self, peer: bytes, status: Status, now_s: float) -> list[Action]:
-        """Answer with the node's status, and what its connections add to it."""
-        if peer not in self.watchers and len(self.watchers) >= MAX_WATCHERS:
-            return [Send(SERVER_PORT, peer, pack(Denied(0, f"{MAX_WATCHERS} others watch already", later=True)))]
-        self.watchers[peer] = now_s
-        rows = tuple(
-            msgspec.structs.replace(
-                row,
-                received_bytes=received,
-                sent_bytes=sent,
-                heard_s=None if holder is None else now_s - holder.received_s,
-            )
-            for row in status.rows
-            for received, sent in [self.bytes.get(("verifier", row.target), (0, 0))]
-            for holder in [self.peers.get(self.seated.get(("verifier", row.target), b""))]
-        )
-        return [Send(SERVER_PORT, peer, pack(msgspec.structs.replace(status, rows=rows)))]
 
     def _hello(self, peer: bytes, hello: Hello, now_s: float, user: str) -> list[Action]:
         """Give a peer its seat, or deny it."""
@@ -268,8 +235,6 @@ class ServerEnd:
         self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
         self.strangers.drop(peer)
-        self.watchers.pop(peer, None)
-        self.bytes.setdefault(joined.place, [0, 0])
         self._log(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]
 

@@ -132,7 +132,7 @@ class SocketThread(threading.Thread):
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.sockets.gone()
-            for line, times in self.sockets.tidy(() if server is None else server.accepted).items():
+            for line, times in self.sockets.tidy(() if server is None else server.peers).items():
                 self.log.log(line, time_s, times)
             if server is not None and server.log_lines:
                 lines, server.log_lines = server.log_lines, []

@@ -34,7 +34,6 @@ class DraftExecutor:
         self.drafts: dict[int, Content] = {}
         self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
-        self.prefilled: set[int] = set()
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Open a stream with its prefix, or append the target's own token to it."""
@@ -68,17 +67,10 @@ class DraftExecutor:
                     self.drafter.advance(tag, [1], list(content.tokens))
         for member in step.members:
             if step.kind == "prefill":
-                self._prefill(member.tag)
+                self.drafter.prefill(member.tag, hidden=self.prefix_hidden.pop(member.tag, None))
             elif step.kind == "warm_up":
                 self.drafter.warm_up(member.tokens)
         return (Outcome(),) * len(step.members)
-
-    def _prefill(self, tag: int) -> None:
-        """Prefill a prefix; from its beginning if the station has evicted it."""
-        if tag in self.prefilled:
-            self.drafter.empty(tag)
-        self.prefilled.add(tag)
-        self.drafter.prefill(tag, hidden=self.prefix_hidden.pop(tag, None))
 
     def _hidden(self, content: Content) -> torch.Tensor | None:
         """The target's hidden states in the message, in the drafter's precision: (tokens, hidden)."""
@@ -103,7 +95,6 @@ class DraftExecutor:
     def release(self, tag: int) -> None:
         """Free the cache of `tag`."""
         self.drafter.release(tag)
-        self.prefilled.discard(tag)
         for kept in (self.drafts, self.sent, self.prefix_hidden):
             kept.pop(tag, None)
 
@@ -157,7 +148,7 @@ class VerifyExecutor:
             for tag, verdict in zip(tags, verdicts, strict=True):
                 whole = tag not in self.states  # a prefill has those of the prompt
                 self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
-        return tuple([self._outcome(tag) for tag in tags])
+        return tuple([with_means(Outcome(verdict.accepted), verdict.signals) for verdict in verdicts])
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Mark outcomes after which the drafter has already continued with the target's own token."""
@@ -169,11 +160,6 @@ class VerifyExecutor:
                 for member, outcome in zip(step.members, outcomes, strict=True)
             ]
         )
-
-    def _outcome(self, tag: int) -> Outcome:
-        verdict = self.verdicts[tag]
-        outcome = Outcome(verdict.accepted)
-        return with_means(outcome, verdict.signals) if verdict.signals else outcome
 
     def content_of(self, message: Message) -> Content:
         """Return the content of a request: the prefix if it opens, else the new token and the accepted nodes."""

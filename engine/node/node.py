@@ -121,11 +121,6 @@ class Node:
         return self.worker.recorded.log
 
     @property
-    def server(self) -> ServerEnd | None:
-        """Its server, if it has one."""
-        return None if self.socket_thread is None else self.socket_thread.connections.server
-
-    @property
     def workers(self) -> list[Worker]:
         """Its workers."""
         return [self.worker]

@@ -1,10 +1,7 @@
-"""The router: it sends each round of a session to one of several drafters.
-
-It is a node of its own (`router_node`), or part of the process of all replayed targets (`InnerRouter`).
-"""
+"""The router: a node that sends each round of a session to one of several drafters."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,11 +14,10 @@ from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.node import HERE, Node, Site
 from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log, RecordedStation
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.stations.build import router_station
-from fleet.stations.messages import Draft, DraftRequest, Instruction, Leave, Message, Routed, StationEvent, StepDone
-from fleet.stations.station import Start
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, StationEvent
 from fleet.times.step import Step
 
 
@@ -97,29 +93,3 @@ def router_node(fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0,
         Sockets(f"{site.address}:{site.life.port}", addresses, max_bytes(fleet, vocabulary), site.keys),
         site=site,
     )
-
-
-class InnerRouter:
-    """A router's station in the process of all targets, called without messages; its steps take no time.
-
-    `route(routed, time_s)` sends a request to its drafter.
-    """
-
-    def __init__(self, fleet: Fleet, route: Callable[[Routed, float], None], zero_s: float, log: Log) -> None:
-        self.recorded = RecordedStation(router_station(fleet), "real", log)
-        self.route = route
-        self.zero_s = zero_s
-
-    def deliver(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> None:
-        """Take a request of a target or the load of a drafter, and send the requests that can be routed."""
-        run_s = time_s - self.zero_s
-        self._obey(self.recorded.handle(event, run_s, payload_bytes), time_s)
-        while self.recorded.station.ready:
-            plan = self.recorded.plan(run_s)
-            assert isinstance(plan, Start)
-            self._obey(self.recorded.handle(StepDone(plan.step.number, (Outcome(),), 0.0), run_s), time_s)
-
-    def _obey(self, instructions: list[Instruction], time_s: float) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, Routed):
-                self.route(instruction, time_s)

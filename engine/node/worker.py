@@ -110,43 +110,39 @@ class Worker:
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.waiter = Waiter()
         self.event_s = 0.0  # of the last event
+        self.stopping = False
 
     def run(self) -> None:
         """Serve until a Stop has arrived and all work is done."""
-        stopping = False
         while True:
             wait_s = None
             if self.station.ready:
-                stop, wait_s = self.step()
-                stopping |= stop
+                wait_s = self.step()
                 if wait_s is None:
-                    stopping |= self._ring(self.event_s)
+                    self._ring(self.event_s)
                     continue
-            elif stopping:
+            elif self.stopping:
                 return
-            stopping |= self._take_next(wait_s)
+            self._take_next(wait_s)
 
-    def step(self) -> tuple[bool, float | None]:
-        """Run the next step of the station.
-
-        Returns whether the inbox had a Stop, and how long the station wants to wait if it starts no step.
-        """
+    def step(self) -> float | None:
+        """Run the next step of the station; return how long the station wants to wait if it starts no step."""
         with self.lock():
-            stop = self._drain()  # events during the wait for the device still count for the step
+            self._drain()  # events during the wait for the device still count for the step
             asked_s = now_s()
             plan = self.recorded.plan(asked_s - self.zero_s)
             if not isinstance(plan, Start):
-                return stop, _pause_s(plan, asked_s - self.zero_s)
+                return _pause_s(plan, asked_s - self.zero_s)
             self.before(plan.step)
             outcomes, duration_s = self.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
-            stop |= self._drain(by_s=ended_s)  # arrivals during the step precede its end, later ones follow it
+            self._drain(by_s=ended_s)  # arrivals during the step precede its end, later ones follow it
             outcomes = self.resolved(plan.step, outcomes)
             # Results leave before the device is released: its next user may take the core of the sending thread.
             self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:
                 self._take_due()
-        return stop, None
+        return None
 
     def handle(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Apply an event to the station; the executor takes its content if the station accepts it."""
@@ -173,85 +169,72 @@ class Worker:
 
         Else they would wait for the end of the step.
         """
-        stop = False
         while (left_s := due_s - MAX_MARGIN_S - now_s()) > 0:
-            stop |= self._take_next(left_s)
-        if stop:
-            self.inbox.put(Stop())
+            self._take_next(left_s)
         self.waiter.until(due_s)
 
-    def _take_next(self, wait_s: float | None) -> bool:
-        """Apply the next event, or none within `wait_s`; return whether it is a Stop."""
+    def _take_next(self, wait_s: float | None) -> None:
+        """Apply the next event, or none within `wait_s`."""
         time_s = now_s()
         if self.later and self.later[0][0] <= time_s:
-            stop = self._drain()
-            return self._ring(now_s()) or stop
+            self._drain()
+            self._ring(now_s())
+            return
         due_s = min(self.later[0][0] if self.later else math.inf, self._alarm_s())
         if due_s < math.inf:
             left_s = max(due_s - time_s, 0.0)
             wait_s = left_s if wait_s is None else min(wait_s, left_s)
-        stop = False
         try:
-            stop = self._take(self.inbox.get(timeout=wait_s))
+            self._take(self.inbox.get(timeout=wait_s))
         except queue.Empty:
             if wait_s is not None and now_s() - time_s - wait_s > STILL_S:
-                stop = self._read_all()
+                self._read_all()
         self._take_due()
-        return self._ring(now_s()) or stop
+        self._ring(now_s())
 
-    def _drain(self, by_s: float = math.inf) -> bool:
-        """Apply all events up to `by_s`, and keep later ones; return whether one is a Stop."""
-        stop, inbox = False, self.inbox
-        while not inbox.empty():
-            stop |= self._take(inbox.get(), by_s)
+    def _drain(self, by_s: float = math.inf) -> None:
+        """Apply all events up to `by_s`, and keep later ones."""
+        while not self.inbox.empty():
+            self._take(self.inbox.get(), by_s)
         if self.later:
             self._take_due(by_s)
-        return stop
 
-    def _read_all(self) -> bool:
-        """Apply events until none arrives for READ_S; return as `_drain`."""
-        stop = False
+    def _read_all(self) -> None:
+        """Apply events until none arrives for READ_S."""
         with contextlib.suppress(queue.Empty):
             while True:
-                stop |= self._take(self.inbox.get(timeout=READ_S))
-        return stop
+                self._take(self.inbox.get(timeout=READ_S))
 
     def _alarm_s(self) -> float:
         """Return the time of the station's next timeout."""
         return self.station.alarm_s() + self.zero_s
 
-    def _ring(self, by_s: float) -> bool:
-        """Apply the station's timeout if it is due by then, after all events; return as `_drain`."""
+    def _ring(self, by_s: float) -> None:
+        """Apply the station's timeout if it is due by then, after all events."""
         if self._alarm_s() > by_s:
-            return False
-        stop = self._drain()
+            return
+        self._drain()
         time_s = now_s()
         for event in self.station.due(time_s - self.zero_s):
             self.handle(event, NOTHING, time_s)
-        return stop
 
     def _take_due(self, by_s: float = math.inf) -> None:
         """Apply events with a delivery time that has come."""
         while self.later and self.later[0][0] <= min(by_s, now_s()):
             self._hand_over(heapq.heappop(self.later)[2])
 
-    def _take(self, item: Item, by_s: float = math.inf) -> bool:
+    def _take(self, item: Item, by_s: float = math.inf) -> None:
         if isinstance(item, Stop):
-            return True
-        if isinstance(item.event, Ping):
+            self.stopping = True
+        elif isinstance(item.event, Ping):
             self.post(item.event, item.content)  # so that its round trip takes the path of a real message
         elif not self.later and self.inbox.empty() and item.time_s <= min(by_s, now_s()):
             self._hand_over(item)
         else:  # delayed events of an earlier time come first
             heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
-        return False
 
     def _hand_over(self, arrival: Arrival) -> None:
         self.handle(arrival.event, arrival.content, arrival.time_s, arrival.payload_bytes)
-
-
-def _as_they_are(_step: Step, outcomes: Outcomes) -> Outcomes:
-    return outcomes
 
 
 def _pause_s(wait: Wait, time_s: float) -> float | None:

@@ -16,14 +16,13 @@ from engine.net.actions import HELLO_S, Action, Deliver, Rejected
 from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.clock import Margin, now_s
 from engine.net.connections import ConnectionTable
-from engine.net.content import NOTHING, Content
-from engine.net.handshake import Ping, Role
+from engine.net.content import Content
+from engine.net.handshake import Ping
 from engine.net.limits import max_bytes
 from engine.net.links import stated_links
 from engine.net.socket_thread import TICK_S, wait_for_welcomes
 from engine.net.sockets import Sockets
 from engine.node.node import HERE, Site
-from engine.node.router import InnerRouter
 from engine.node.worker import READ_S, STILL_S, Worker
 from engine.node.write_ahead_log import open_log
 from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
@@ -32,14 +31,7 @@ from fleet.errors import InputError
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.messages import (
-    DraftRequest,
-    Join,
-    Leave,
-    Message,
-    Routed,
-    View,
-)
+from fleet.stations.messages import Join, Message
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
 
@@ -47,10 +39,9 @@ from fleet.stations.station import Station
 class ReplayedFleet:
     """Replayed targets of a fleet (all, or the given numbers) in one thread, with clients of their own.
 
-    An event loop over their sockets and the ends of their steps. With several addresses of a routed fleet, the router's
-    station is among them, and has a client of each drafter.
+    An event loop over their sockets and the ends of their steps.
 
-    - `addresses`: of the drafters, tcp://HOST:PORT by number; or of the router's process alone.
+    - `addresses`: of the drafters, tcp://HOST:PORT by number; with a router, of the router alone.
     - `continuations`: of all requests, for real drafters.
     """
 
@@ -76,13 +67,10 @@ class ReplayedFleet:
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         born, goes_on = time.time_ns(), life.number > 0
-        self.routes = fleet.routed and len(addresses) > 1
-        role: Role = "router" if self.routes else "verifier"
-        pairs = [(0, drafter) for drafter in addresses] if self.routes else _pairs(fleet, self.numbers)
-        ports = {pair: pair[1] if self.routes else port for port, pair in enumerate(pairs)}
+        ports = {pair: port for port, pair in enumerate(_pairs(fleet, self.numbers))}
         connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
         clients = {
-            port: ClientEnd(fleet, number, born, role, drafter, port, connect[port], goes_on=goes_on)
+            port: ClientEnd(fleet, number, born, "verifier", drafter, port, connect[port], goes_on=goes_on)
             for (number, drafter), port in ports.items()
         }
         asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
@@ -91,7 +79,6 @@ class ReplayedFleet:
             client_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
             links=stated_links(fleet),
         )
-        self.router: InnerRouter | None = None
         self.sockets = Sockets(
             connect=connect,
             max_bytes=max_bytes(fleet, fleet.vocabulary),
@@ -133,8 +120,6 @@ class ReplayedFleet:
             )
             for number in self.numbers
         }
-        if self.routes:
-            self.router = InnerRouter(self.fleet, self._route, zero_s, self.log)
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
@@ -150,23 +135,11 @@ class ReplayedFleet:
 
     def stations(self) -> list[RecordedStation]:
         """Return the stations of this process, which share a log; from any thread."""
-        router = [] if self.router is None else [self.router.recorded]
-        return [target.recorded for target in list(self.targets.values())] + router
+        return [target.recorded for target in list(self.targets.values())]
 
     def _post(self, message: Message, content: Content, left_s: float) -> None:
         time_s = now_s()
-        if self.router is not None and isinstance(message, DraftRequest | Leave):
-            self.router.deliver(message, left_s)
-        else:
-            self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
-
-    def _route(self, routed: Routed, left_s: float) -> None:
-        """Send a routed request, with its current content: the whole prefix if it opens its session."""
-        message, content = routed.message, NOTHING
-        if isinstance(message, DraftRequest):
-            content = self.targets[self.fleet.target_of(routed.tag)].content_of(message)
-        time_s = now_s()
-        self._carry_out(self.connections.post(routed, content, time_s, left_s), time_s)
+        self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
     def _finish_due(self) -> None:
         time_s = now_s()
@@ -199,11 +172,8 @@ class ReplayedFleet:
                 action, time_s = self.inbox.popleft()
             else:
                 time_s, _, action = heapq.heappop(self.later)
-            if not isinstance(action.event, View):
-                target = self.targets[self.fleet.target_of(action.event.tag)]
-                target.deliver(action.event, action.content, time_s, action.payload_bytes)
-            elif self.router is not None:
-                self.router.deliver(action.event, time_s, action.payload_bytes)
+            target = self.targets[self.fleet.target_of(action.event.tag)]
+            target.deliver(action.event, action.content, time_s, action.payload_bytes)
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):
@@ -211,7 +181,7 @@ class ReplayedFleet:
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):
                 continue
-            if action.after_s or isinstance(action.event, View):
+            if action.after_s:
                 self._later(action, time_s + action.after_s)
             else:  # not at once: a target may be posting now
                 self.inbox.append((action, time_s))

@@ -1,6 +1,5 @@
 """Status of a fleet while it works.
 
 line.py    one line that lives on a terminal, or a line a minute where there is none
-top.py     a drafter and its targets, as `specfleet top` shows them
 page.py    the same counters as Prometheus reads them, on a port
 """

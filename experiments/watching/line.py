@@ -32,7 +32,7 @@ def parts_of(counters: Counters, tokens: int = 0) -> list[str]:
     estimates.
     """
     rounds, committed, texts = counters.rounds, counters.committed, counters.texts().values()
-    (recent,) = counters.recent_metrics()
+    recent = counters.recent_metrics()
     per_s, load, acceptance = recent["throughput"], recent["load"], recent["acceptance_rate"]
     if rounds:
         whole = f" of ~{round(rounds * tokens / committed)}" if tokens and committed else ""

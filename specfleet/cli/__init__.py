@@ -9,7 +9,7 @@
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
     nodes.py      drafter, verifier, router, keys: nodes of a fleet over several hosts, and their keys
-    watching.py   top: a drafter and its targets, while they work
+    watching.py   what is shown while a run or a node works
     meaning.py    explain, profiles, scenarios, init: what things mean, what ships, a scenario to begin with
 
 Commands parse, call what `import specfleet` offers, and print. They import what they need when they run, so that

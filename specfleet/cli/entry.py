@@ -14,7 +14,6 @@ from specfleet.cli.plan import plan
 from specfleet.cli.profile import devices, estimate, models
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
-from specfleet.cli.watching import top
 
 # No rich markup: importing rich takes longer than all the rest of `specfleet --help`.
 app = typer.Typer(
@@ -25,7 +24,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure, report,
-    drafter, verifier, router, top, keys, explain, profiles, scenarios, init,
+    drafter, verifier, router, keys, explain, profiles, scenarios, init,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python

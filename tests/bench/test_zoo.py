@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
 from bench.tiny_models import POSITIONS, VARIANTS, WINDOW, network_of, tiny_config
-from bench.zoo import DEPTH, TOLERANCE, largest_difference, modes_equal, names_of, refused, tried
+from bench.zoo import DEPTH, TOLERANCE, largest_difference, modes_equal, names_of, tried
 from engine.decoding import models
-from engine.decoding.admitted import ADMITTED, KNOWN, NAMES, config_of, longest_row, refusal
+from engine.decoding.admitted import ADMITTED, NAMES, config_of, longest_row, refusal
 from engine.decoding.draft import Drafter
 from engine.decoding.feed import Feed
 from engine.decoding.models import CausalLM, load_model
@@ -90,43 +90,16 @@ def test_a_wrong_cache_of_a_drafter_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert modes_equal(network, ["own drafts accepted"]) == {"own drafts accepted": False}
 
 
-def test_every_known_type_is_admitted_or_refused_with_a_reason() -> None:
-    types = set(names_of()) - set(VARIANTS)
-    assert types >= ADMITTED
-    for kind in types - ADMITTED:
-        reason = refused(kind)
-        assert reason
-        assert "\n" not in reason
-        if transformers.__version__.startswith("5.23."):  # later ones may know types that were not tried
-            assert "no test shows" not in reason, kind
-    assert not ADMITTED & KNOWN.keys()
+def test_every_admitted_type_is_known_to_transformers() -> None:
+    assert set(names_of()) - set(VARIANTS) >= ADMITTED
     assert len(ADMITTED) == len(NAMES.split())
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("deepseek_v2", "MLA"),
-        ("deepseek_v3", "MLA"),
-        ("mamba", "rolled back"),
-        ("qwen3_next", "rolled back"),
-        ("bart", "encoder-decoder"),
-        ("gptj", "attention interface"),
-        ("codegen", "attention interface"),
-        ("gpt_neo", "attention interface"),
-        ("falcon", "attention interface"),
-        ("bloom", "attention interface"),
-        ("mpt", "attention interface"),
-        ("roberta", "positions"),
-        ("llava", "no causal language model"),
-    ],
-)
-def test_a_refused_folder_is_one_line_with_its_reason(kind: str, reason: str, tmp_path: Path) -> None:
-    config = CONFIG_MAPPING[kind]()
-    config.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=reason) as refusal_:
+@pytest.mark.parametrize("kind", ["deepseek_v2", "mamba", "bart", "falcon", "roberta", "llava"])
+def test_a_folder_of_another_type_is_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    CONFIG_MAPPING[kind]().save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=f"model type '{kind}' is refused: no test shows") as refusal_:
         load_model(str(tmp_path), "target")
-    assert f"model type '{kind}' is refused" in str(refusal_.value)
     assert "\n" not in str(refusal_.value)
 
 

@@ -9,8 +9,8 @@ from fleet.scenario.resolved import Fleet
 from tests.helpers.stars import star
 
 
-def fleet_of(drafters: int, targets: int, route: str = "affinity", kind: str = "real") -> Fleet:
-    return resolve(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets, "kind": kind}))
+def fleet_of(drafters: int, targets: int, route: str = "affinity") -> Fleet:
+    return resolve(star(drafters={"count": drafters, "route": route}, verifiers={"count": targets}))
 
 
 def test_addresses_are_read_in_their_order() -> None:
@@ -55,11 +55,8 @@ def test_each_drafter_has_one_address() -> None:
 
 def test_addresses_of_targets_follow_from_the_scenario() -> None:
     routed, dealt = fleet_of(2, 3, "round-robin"), fleet_of(2, 3)
-    assert called_by_targets(dealt, "--connect", ["a", "b"], [0]) == {0: "a", 1: "b"}
-    assert called_by_targets(routed, "--connect", ["router"], [0]) == {0: "router"}
-    replayed = fleet_of(2, 3, "round-robin", "replayed")
-    assert called_by_targets(replayed, "--connect", ["a", "b"], [0, 1, 2]) == {0: "a", 1: "b"}
-    assert called_by_targets(fleet_of(0, 1), "--connect", ["a"], [0]) == {}
-    for fleet, targets in ((replayed, [0, 1]), (fleet_of(2, 1, "round-robin"), [0])):
-        with pytest.raises(InputError, match=r"2 addresses, and with drafters\.route targets call the router alone"):
-            called_by_targets(fleet, "--connect", ["a", "b"], targets)
+    assert called_by_targets(dealt, "--connect", ["a", "b"]) == {0: "a", 1: "b"}
+    assert called_by_targets(routed, "--connect", ["router"]) == {0: "router"}
+    assert called_by_targets(fleet_of(0, 1), "--connect", ["a"]) == {}
+    with pytest.raises(InputError, match=r"2 addresses, and with drafters\.route targets call the router alone"):
+        called_by_targets(routed, "--connect", ["a", "b"])

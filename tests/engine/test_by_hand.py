@@ -91,17 +91,15 @@ def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("shares", [[[0, 1, 2]], [[0, 1], [2]]])
-def test_replayed_targets_route_by_themselves_or_call_a_router(shares: list[list[int]]) -> None:
-    """All in one process, with the router's station among them; in two, through the router's process."""
+def test_replayed_targets_call_a_router(shares: list[list[int]]) -> None:
+    """All in one process, or in two."""
     kinds = {"drafters": {"kind": "replayed", "count": 2, "route": "round-robin"}, "verifiers": {"kind": "replayed"}}
     times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
     scenario = star(profile=times, workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20}, **kinds)
     fleet = resolve(scenario)
     servers: list[Node] = [replayed_drafter_node(fleet, number) for number in range(2)]
-    called = addresses(servers)
-    if len(shares) > 1:
-        servers.append(router := router_node(fleet, called))
-        called = {0: f"{LOOPBACK}:{router.port}"}
+    servers.append(router := router_node(fleet, addresses(servers)))
+    called = {0: f"{LOOPBACK}:{router.port}"}
     targets = [ReplayedFleet(fleet, called, numbers) for numbers in shares]
 
     def decode(several: ReplayedFleet) -> Log:

@@ -67,8 +67,9 @@ def strike(port: int, attacker: Attacker, messages: int) -> int:
 def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
     """Attackers share this process with their targets, so its speed means little here."""
     drafter = toy_drafter(FLEET, FuzzedDrafter())
-    assert drafter.server is not None
-    counts = drafter.server.counts
+    assert drafter.socket_thread is not None
+    assert drafter.socket_thread.connections.server is not None
+    counts = drafter.socket_thread.connections.server.counts
     targets = [toy_target(FLEET, number, drafter.port) for number in range(HONEST)]
     with Threads() as threads:
         drafter.open()

@@ -50,10 +50,10 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
     class Interrupted(Worker):
         """A message arrives between the end of its first step and the reading of arrivals."""
 
-        def _drain(self, by_s: float = math.inf) -> bool:
+        def _drain(self, by_s: float = math.inf) -> None:
             if is_late and held_back and by_s < math.inf:
                 self.inbox.put(Arrival(held_back.pop(), NOTHING, now_s()))
-            return super()._drain(by_s)
+            super()._drain(by_s)
 
     node = Interrupted(EventRecorder(verifier_station(fleet, 0), "replayed"), LateReader(), post, zero_s=now_s())
     node.inbox.put(Arrival(Join(0, 0, 8, TOKENS), NOTHING, now_s()))

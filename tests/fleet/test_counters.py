@@ -132,7 +132,7 @@ def test_pieces_of_a_log_count_like_the_whole(pieces: list[int]) -> None:
         place += piece * WIDTH
     for name in ("drafting", "verifying", "stations", "waits", "first", "latency"):
         assert getattr(growing, name) == getattr(whole, name)
-    assert growing.recent_metrics([0]) == whole.recent_metrics([0])
+    assert growing.recent_metrics() == whole.recent_metrics()
 
 
 SCENARIO = star(workload=SHORT)
@@ -166,12 +166,8 @@ def test_recent_metrics_of_a_short_run_are_its_metrics(side: str) -> None:
         log = [value for row in log_rows(log) if row[1] == "drafter" for value in row]
     counters, measured = Counters(resolve(scenario)), measure(run)
     counters.take(ReportedRows(end_s, log))
-    (recent,) = counters.recent_metrics()
+    recent = counters.recent_metrics()
     assert recent["load"] == pytest.approx(measured["load"].value)
-    assert recent["service_s"] == pytest.approx(measured["service_s"].value)
-    median = measured["wait_s"].p50
-    assert median is not None
-    assert recent["wait_p50_s"] == pytest.approx(median.value)
     if side == "targets":
         assert recent["throughput"] == pytest.approx(measured["throughput"].value)
         assert recent["acceptance_rate"] == pytest.approx(measured["acceptance_rate"].value)
@@ -186,38 +182,28 @@ def log_rows(log: Log) -> list[Log]:
 def test_recent_metrics_forget_what_is_older_than_a_minute() -> None:
     counters = Counters(FLEET)
     for time_s, tokens in ((100.0, 60), (200.0, 30), (230.0, 12)):
-        counters.recent.rounds.append((time_s, 0, tokens, 2 * tokens, tokens // 2))
-    counters.recent.waits.append((150.0, 0, 7.0))
+        counters.recent.rounds.append((time_s, tokens, 2 * tokens, tokens // 2))
     counters.time_s = 240.0
-    of_all, own = counters.recent_metrics([0])
-    assert of_all["throughput"] == pytest.approx(42 / SPAN_S)
-    assert of_all["acceptance_rate"] == own["acceptance_rate"] == pytest.approx(0.25)
-    assert math.isnan(own["wait_p50_s"])
+    recent = counters.recent_metrics()
+    assert recent["throughput"] == pytest.approx(42 / SPAN_S)
+    assert recent["acceptance_rate"] == pytest.approx(0.25)
 
 
 def test_a_full_ring_shortens_the_time_that_metrics_cover() -> None:
     counters = Counters(FLEET)
     counters.time_s = 0.001 * 2 * MAX_EVENTS
     for number in range(2 * MAX_EVENTS):
-        counters.recent.rounds.append((0.001 * (number + 1), 0, 3, 4, 2))
-    (recent,) = counters.recent_metrics()
+        counters.recent.rounds.append((0.001 * (number + 1), 3, 4, 2))
+    recent = counters.recent_metrics()
     assert recent["throughput"] == pytest.approx(3000.0, rel=0.01)
-
-
-def test_recent_metrics_of_targets_add_up_to_those_of_all() -> None:
-    counters = counted(SCENARIO, RUN)
-    counters.time_s = float(RUN.frame().time_s.max())
-    of_all, *own = counters.recent_metrics(range(FLEET.verifiers.count))
-    assert of_all["throughput"] > 0
-    assert sum(one["throughput"] for one in own) == pytest.approx(of_all["throughput"])
 
 
 def test_without_events_rates_are_zero_and_shares_unknown() -> None:
     counters = Counters(FLEET)
     counters.time_s = 5.0
-    (recent,) = counters.recent_metrics()
+    recent = counters.recent_metrics()
     assert recent["throughput"] == 0.0
-    assert all(math.isnan(recent[name]) for name in ("acceptance_rate", "load", "service_s", "wait_p50_s"))
+    assert all(math.isnan(recent[name]) for name in ("acceptance_rate", "load"))
 
 
 def test_a_killed_station_has_nothing_open_and_counts_on() -> None:

@@ -4,13 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.launch.watched import StatusCache
 from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
 from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.server import STRANGERS, ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.metrics.counters import Counters
 from fleet.records.recorder import Log, RecordedStation
 from fleet.records.replay import replay
 from fleet.records.run import make_run
@@ -157,7 +155,6 @@ class FuzzedStar(ToyStar):
         recorded = RecordedStation(drafter_station(FLEET), "replayed")
         self.logs.append(("drafter", recorded.log))
         self.server, self.drafter = ServerEnd(FLEET, 1), FuzzedDrafter()
-        self.server.status = StatusCache(Counters(FLEET), "drafter").page
         self.node = FuzzedNode(
             self.network, "drafter", recorded, self.drafter, ConnectionTable(self.server), seconds_of
         )

@@ -8,7 +8,6 @@ import numpy as np
 from engine.net.content import NOTHING, Content
 from engine.net.frames import HEADER, MAGIC, VERSION, pack
 from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
-from engine.net.status import Ask, Status
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 
 EXTREMES = (-1, 0, 1, 2, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, -(2**31))
@@ -88,8 +87,8 @@ def out_of_place(rng: Random, hello: Hello) -> bytes:
         Unknown(), Alive(), Bye(), Leave(number, 3), Ping(number, 1), DraftRequest(number, 0, 1, 9, opening=True),
         DraftRequest(number, 0, 5, 12), msgspec.structs.replace(hello, number=number),
         msgspec.structs.replace(hello, attempt=int(rng.integers(100))), msgspec.structs.replace(hello, role="router"),
-        msgspec.structs.replace(hello, terms={"a" * 150: "b" * 150, "\x1b[31m": "\n"}), Ask(abs(number) * 10**9),
-        Ask(abs(number)), Status("drafter", "x", 0.0, 1),
+        msgspec.structs.replace(hello, terms={"a" * 150: "b" * 150, "\x1b[31m": "\n"}),
+        Welcome(1, abs(number)), Draft(number, 1, 2, 12, 3), View(number, 1, 0, 0.0),
     )  # fmt: skip
     message = said[rng.integers(len(said))]
     return pack(message, Content([1] * 9) if isinstance(message, DraftRequest) else NOTHING)

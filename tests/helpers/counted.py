@@ -12,7 +12,7 @@ DRAFTED, ACCEPTED, COMMITTED = 5, 3, 4  # tokens of each round
 def counters_of_drafter(fleet: Fleet, time_s: float, rounds: int, target: int = 0, load: float = 0.7) -> Counters:
     """Return a drafter's counters after so many rounds of one target, evenly spread over its time.
 
-    Two sessions of that target are open, one of them waits; the waits of requests were 1, 2, ... 10 ms.
+    Two sessions of that target are open, one of them waits.
     """
     counters = Counters(fleet)
     counters.time_s = time_s
@@ -24,8 +24,6 @@ def counters_of_drafter(fleet: Fleet, time_s: float, rounds: int, target: int = 
     drafter.texts.update({tag: OpenText(1, 0.0, waits) for tag, waits in zip(tags, (math.nan, time_s), strict=True)})
     for number in range(1, rounds + 1):
         end_s, service_s = time_s * number / rounds, load * time_s / rounds
-        counters.recent.learned.append((end_s, target, COMMITTED, DRAFTED, ACCEPTED))
-        counters.recent.steps.append((end_s, end_s - service_s, service_s))
-    for wait in range(1, 11):
-        counters.recent.waits.append((time_s, target, 0.001 * wait))
+        counters.recent.learned.append((end_s, COMMITTED, DRAFTED, ACCEPTED))
+        counters.recent.steps.append((end_s, end_s - service_s))
     return counters

@@ -4,7 +4,6 @@ import math
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fleet.records.metrics.recent import Recent
@@ -171,11 +170,11 @@ class Counters:
             self.time_s = max(self.time_s, report.time_s)
             self.devices |= {sample.device: sample for sample in report.devices}
 
-    def recent_metrics(self, targets: Iterable[int] = ()) -> list[dict[str, float]]:
-        """Return the metrics of the last minute: of all targets, then of each; see `Recent.metrics`."""
+    def recent_metrics(self) -> dict[str, float]:
+        """Return the metrics of the last minute; see `Recent.metrics`."""
         drafters = self.drafters.values()
         running_since_s = [station.since_s for station in drafters if station.step >= 0]
-        return self.recent.metrics(self.time_s, len(drafters), running_since_s, targets)
+        return self.recent.metrics(self.time_s, len(drafters), running_since_s)
 
     def _row(self, row: Row) -> None:
         station = self.stations[row.station]
@@ -203,17 +202,15 @@ class Counters:
         station.busy_s += row.time_s - station.since_s
         station.step = -1
         if row.station.startswith(DRAFTER):
-            draft_s = row.duration_s if row.kind == "draft" else math.nan
-            self.recent.steps.append((row.time_s, station.since_s, draft_s))
+            self.recent.steps.append((row.time_s, station.since_s))
 
     def _at_drafter(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
         target = self.fleet.target_of(row.tag)
         if row.event == "draft-request":
             self._asked(row, station, text, target)
         elif row.event == "start" and text is not None and text.waits:
-            wait_s, text.waits_since_s = row.time_s - text.waits_since_s, math.nan
-            self.waits.add(wait_s)
-            self.recent.waits.append((row.time_s, target, wait_s))
+            self.waits.add(row.time_s - text.waits_since_s)
+            text.waits_since_s = math.nan
         elif row.event == "done" and row.kind == "draft" and text is not None and text.epoch == row.epoch:
             text.tail += row.tokens
         elif row.event == "leave":
@@ -237,7 +234,7 @@ class Counters:
         drafted, accepted = (text.tail, committed - 1) if self.fleet.in_turn else (0, 0)
         counters.verified(drafted, accepted)
         counters.committed += committed
-        self.recent.learned.append((row.time_s, target, committed, drafted, accepted))
+        self.recent.learned.append((row.time_s, committed, drafted, accepted))
         text.epoch, text.base, text.tail, text.waits_since_s = row.epoch, row.base, 0, row.time_s
 
     def _at_target(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
@@ -266,8 +263,7 @@ class Counters:
         before = row.tokens if row.kind == "prefill" else row.base
         committed = min(row.accepted + 1, text.goal - before)
         counters.committed += committed
-        target = self.fleet.target_of(row.tag)
-        self.recent.rounds.append((row.time_s, target, committed, drafted, accepted))
+        self.recent.rounds.append((row.time_s, committed, drafted, accepted))
         if row.kind == "prefill":
             self.first.add(row.time_s - text.opened_s)
         if before + committed >= text.goal:
