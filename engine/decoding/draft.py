@@ -42,10 +42,11 @@ class Drafter:
 
     - `reads_hidden`: whether it needs the target's hidden states.
     - `state_numbers`: numbers of a token's hidden states.
+    - `uncached`: tokens of a text that have no place in the cache.
     """
 
     reads_hidden = False
-    state_numbers = 0
+    state_numbers = uncached = 0
 
     def __init__(
         self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
@@ -169,10 +170,7 @@ class Drafter:
 
         If rows must be fed alike, or better are, each feeds as many tokens as the row that lacks most.
         """
-        return self._lacking(tags, [len(self.streams[tag].committed) for tag in tags])
-
-    def _lacking(self, tags: Sequence[int], ends: Sequence[int]) -> list[list[int]]:
-        """Roll caches back so that each lacks some of its tokens up to `ends`; return these."""
+        ends = [len(self.streams[tag].committed) - self.uncached for tag in tags]
         for tag, length in zip(tags, ends, strict=True):
             self.cache.roll_back(tag, length - 1)
         lacking = [length - self.cache.lengths[tag] for tag, length in zip(tags, ends, strict=True)]

@@ -39,6 +39,8 @@ from fleet.policies.shapes import CHAIN, Shape
 class _Head(nn.Module):
     """Common part of both heads: a config, an embedding of its own or the target's, and rotary positions."""
 
+    layer_name: str  # of its decoder layer
+
     def __init__(self, config: LlamaConfig, embedding: nn.Module | None, owns_lm_head: bool) -> None:
         super().__init__()
         self.config = config
@@ -47,6 +49,11 @@ class _Head(nn.Module):
         self.owns_embedding, self.owns_lm_head = embedding is None, owns_lm_head
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size) if embedding is None else embedding
         self.rotary_emb = LlamaRotaryEmbedding(config=config)
+
+    @property
+    def decoder_layer(self) -> nn.Module:
+        """Its decoder layer."""
+        return self.get_submodule(self.layer_name)
 
 
 class EagleHead(_Head):
@@ -58,6 +65,7 @@ class EagleHead(_Head):
     Submodules are named as in published checkpoints.
     """
 
+    layer_name = "layers.0"
     taps: tuple[int, ...] = ()  # layers of the target that it reads the inputs of; none: it reads the last hidden state
 
     def __init__(self, config: LlamaConfig, embedding: nn.Module | None = None, owns_lm_head: bool = False) -> None:
@@ -67,11 +75,6 @@ class EagleHead(_Head):
         self.layers = nn.ModuleList([LlamaDecoderLayer(config, layer_idx=0)])
         self.layers[0].input_layernorm = nn.Identity()  # attention reads the joined input without a norm
         self.lm_head = nn.Linear(width, config.vocab_size, bias=False) if owns_lm_head else None
-
-    @property
-    def decoder_layer(self) -> nn.Module:
-        """Its decoder layer."""
-        return self.layers[0]
 
     def read(self, states: torch.Tensor) -> torch.Tensor:
         """Return the features (..., hidden) of the target's states: the states themselves."""
@@ -99,6 +102,8 @@ class Eagle3Head(_Head):
     Submodules are named as in published checkpoints.
     """
 
+    layer_name = "midlayer"
+
     def __init__(
         self, config: LlamaConfig, taps: Sequence[int], width: int, draft_vocabulary: int,
         embedding: nn.Module | None = None,
@@ -115,11 +120,6 @@ class Eagle3Head(_Head):
         self.norm = LlamaRMSNorm(hidden, eps=epsilon)
         self.lm_head = nn.Linear(hidden, draft_vocabulary, bias=False) if draft_vocabulary else None
         self.token_ids: torch.Tensor | None = None  # the target's ids of the draft vocabulary; None if they are equal
-
-    @property
-    def decoder_layer(self) -> nn.Module:
-        """Its decoder layer."""
-        return self.midlayer
 
     def read(self, states: torch.Tensor) -> torch.Tensor:
         """Return the features (..., hidden) of the target's states (..., taps x width)."""
@@ -160,6 +160,7 @@ class EagleDrafter(Drafter):
     """
 
     reads_hidden = True
+    uncached = 1  # the first token has no feature before it
 
     def __init__(
         self,
@@ -216,10 +217,6 @@ class EagleDrafter(Drafter):
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep nothing of a draft: its pairs have estimated features."""
-
-    def _missing(self, tags: Sequence[int]) -> list[list[int]]:
-        """Return the tokens of the pairs that each cache lacks, at least the newest one."""
-        return self._lacking(tags, [len(self.streams[tag].committed) - 1 for tag in tags])
 
     @torch.inference_mode()
     def _features_of(self, hidden: torch.Tensor) -> torch.Tensor:

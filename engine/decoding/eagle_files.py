@@ -5,7 +5,7 @@ in shards, and some heads have biases where their target has them. Present tenso
 promises must be present, and an unused tensor is an error.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -22,7 +22,6 @@ from fleet.inputs.text import read_json, shortened
 
 Tensors = Mapping[str, torch.Tensor]
 Content = Mapping[str, object]  # of a config.json
-Placed = Callable[[torch.Tensor], torch.Tensor]  # puts a weight onto the head's device, in its precision
 
 LAYERS_KEY = "eagle_aux_hidden_state_layer_ids"
 MIN_LAYERS = 7  # of a target with three different default layers
@@ -34,9 +33,25 @@ NEEDED_KEYS = ("intermediate_size", "num_attention_heads")  # transformers would
 def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch.device | str) -> AnyHead:
     """Load a published checkpoint for `target`, a causal language model; InputError if it does not fit."""
     content = read_head_config(folder)
-    tensors = _named_plainly(folder, read_tensors(folder))
-    load = _eagle3 if is_eagle3(content) else _eagle
-    head = load(folder, content, tensors, target, lambda tensor: tensor.to(device, dtype))
+    tensors, maps, make = _named_plainly(folder, read_tensors(folder)), {}, _empty_eagle
+    if is_eagle3(content):
+        maps = {name: tensors.pop(name) for name in (DRAFT_IDS, IS_DRAFTED) if name in tensors}
+        tensors = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in tensors.items()}
+        make = _empty_eagle3
+    with torch.device("meta"):  # weights come from the checkpoint only
+        head = make(folder, content, tensors, target)
+    _set_biases(head, tensors)
+    _check(folder, tensors, own_tensors(head))
+    # strict would require the target's tensors
+    head.load_state_dict(
+        {name: tensor.to(device, dtype) for name, tensor in tensors.items()}, strict=False, assign=True
+    )
+    if isinstance(head, Eagle3Head):
+        if head.lm_head is None:
+            tied = head.config.tie_word_embeddings
+            head.lm_head = _tied(head.embed_tokens) if tied else target.get_output_embeddings()
+        ids = _token_ids(folder, maps, head.lm_head.weight.shape[0], head.config.vocab_size)
+        head.token_ids = None if ids is None else ids.to(device)
     # Computed, not loaded, and never in half precision.
     head.rotary_emb = LlamaRotaryEmbedding(config=head.config).to(device)
     return head.eval()
@@ -88,7 +103,7 @@ def _named_plainly(folder: Path, tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def _config_of(folder: Path, content: Content, vocabulary: int, width: object) -> LlamaConfig:
-    """Return the head's config with the target's vocabulary and this width; `_fill` then checks the tensors."""
+    """Return the head's config with the target's vocabulary and this width; the tensors are checked later."""
     sizes = {"vocab_size": vocabulary, "num_hidden_layers": 1, "hidden_size": width}
     with explained(folder / "config.json", "not that of a Llama-type draft head"):
         config = LlamaConfig.from_dict({**content, **sizes})
@@ -101,30 +116,13 @@ def _config_of(folder: Path, content: Content, vocabulary: int, width: object) -
     return config
 
 
-def _eagle(folder: Path, content: Content, tensors: Tensors, target: nn.Module, placed: Placed) -> EagleHead:
+def _empty_eagle(folder: Path, content: Content, tensors: Tensors, target: nn.Module) -> AnyHead:
     embedding = target.get_input_embeddings()
     config = _config_of(folder, content, *embedding.weight.shape)
-    with torch.device("meta"):  # weights come from the checkpoint only
-        head = EagleHead(config, None if EMBEDDING in tensors else embedding, LM_HEAD in tensors)
-    _fill(folder, head, tensors, placed)
-    return head
+    return EagleHead(config, None if EMBEDDING in tensors else embedding, LM_HEAD in tensors)
 
 
-def _eagle3(folder: Path, content: Content, tensors: Tensors, target: nn.Module, placed: Placed) -> Eagle3Head:
-    maps = {name: tensor for name, tensor in tensors.items() if name in (DRAFT_IDS, IS_DRAFTED)}
-    weights = {name.replace("layers.0.", "midlayer.", 1): tensors[name] for name in tensors if name not in maps}
-    with torch.device("meta"):  # weights come from the checkpoint only
-        head = _empty_eagle3(folder, content, weights, target)
-    _fill(folder, head, weights, placed)
-    if head.lm_head is None:
-        tied = head.config.tie_word_embeddings
-        head.lm_head = _tied(head.embed_tokens) if tied else target.get_output_embeddings()
-    ids = _token_ids(folder, maps, head.lm_head.weight.shape[0], head.config.vocab_size)
-    head.token_ids = None if ids is None else ids.to(head.fc.weight.device)
-    return head
-
-
-def _empty_eagle3(folder: Path, content: Content, weights: Tensors, target: nn.Module) -> Eagle3Head:
+def _empty_eagle3(folder: Path, content: Content, weights: Tensors, target: nn.Module) -> AnyHead:
     """Return a head with the sizes of config.json, which may be narrower or wider than the target."""
     embedding, path = target.get_input_embeddings(), folder / "config.json"
     vocabulary, width = embedding.weight.shape
@@ -144,14 +142,6 @@ def _empty_eagle3(folder: Path, content: Content, weights: Tensors, target: nn.M
     )
 
 
-def _fill(folder: Path, head: AnyHead, weights: Tensors, placed: Placed) -> None:
-    """Give a head the weights of its checkpoint; InputError if they do not fit."""
-    _set_biases(head, head.config, weights)
-    _check(folder, weights, own_tensors(head))
-    # strict would require the target's tensors
-    head.load_state_dict({name: placed(tensor) for name, tensor in weights.items()}, strict=False, assign=True)
-
-
 def _tied(embedding: nn.Module) -> nn.Linear:
     """Return an LM head that shares the weights of an embedding."""
     head = nn.Linear(1, 1, bias=False, device="meta")
@@ -159,15 +149,15 @@ def _tied(embedding: nn.Module) -> nn.Linear:
     return head
 
 
-def _set_biases(head: AnyHead, config: LlamaConfig, tensors: Tensors) -> None:
+def _set_biases(head: AnyHead, tensors: Tensors) -> None:
     """Give projections a bias if config.json promises one or the checkpoint has one.
 
     Heads of Qwen2 have biases at queries, keys and values only, which no key of a Llama-type config says.
     """
-    attention, prefix = head.decoder_layer.self_attn, "midlayer" if isinstance(head, Eagle3Head) else "layers.0"
+    attention, config = head.decoder_layer.self_attn, head.config
     inner = ("q_proj", "k_proj", "v_proj")
     promised = bool(getattr(config, "qkv_bias", config.attention_bias))
-    there = {name: f"{prefix}.self_attn.{name}.bias" in tensors for name in (*inner, "o_proj")}
+    there = {name: f"{head.layer_name}.self_attn.{name}.bias" in tensors for name in (*inner, "o_proj")}
     wanted = dict.fromkeys(inner, promised or any(there[name] for name in inner))
     wanted["o_proj"] = there["o_proj"] or (config.attention_bias and not hasattr(config, "qkv_bias"))
     projections = {getattr(attention, name): biased for name, biased in wanted.items()}

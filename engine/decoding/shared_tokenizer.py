@@ -20,22 +20,18 @@ STEPS = ("normalizer", "pre_tokenizer")
 
 
 def check_shared_tokenizer(drafter: str, target: str) -> None:
-    """Raise InputError if the two models do not share a tokenizer, or the files of one cannot be read."""
-    with explained(folder_of(target, "target"), f"its tokenizer cannot be held against that of {drafter!r}"):
-        _check_shared(drafter, target)
-
-
-def _check_shared(drafter: str, target: str) -> None:
-    """Raise InputError unless both models read the same token ids.
+    """Raise InputError unless both models read the same token ids, or if the files of one cannot be read.
 
     Two folders without a tokenizer pass if their vocabularies have the same length: their prompts are ids.
     """
     names = f"drafters.model = {drafter!r} and verifiers.model = {target!r}"
     folders = folder_of(drafter, "drafter"), folder_of(target, "target")
-    sizes = [_vocabulary(folder) for folder in folders]
+    sizes = [int(read_config(folder).get_text_config().vocab_size) for folder in folders]
     there = [has_tokenizer(folder) for folder in folders]
     if all(there):
-        if difference := difference_of(*(tokenizer_of(folder) for folder in folders)):
+        with explained(folders[1], f"its tokenizer cannot be held against that of {drafter!r}"):
+            difference = difference_of(*(tokenizer_of(folder) for folder in folders))
+        if difference:
             raise InputError(f"{names} do not share a tokenizer: {difference}")
     elif any(there):
         having, lacking = (folders[there.index(has)] for has in (True, False))
@@ -102,7 +98,3 @@ def _specials_of(content: dict[str, Any]) -> set[int]:
 def _merges_of(model: dict[str, Any]) -> list[list[str]]:
     """Return the merges in order: files of different age write each as a string or as a pair."""
     return [merge.split(" ") if isinstance(merge, str) else list(merge) for merge in model.get("merges") or ()]
-
-
-def _vocabulary(folder: Path) -> int:
-    return int(read_config(folder).get_text_config().vocab_size)

@@ -21,9 +21,13 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     logit of minus infinity counts as the least probability of the number format. One host copy. The drafter's logits
     are not sent between nodes; without them there is only the acceptance probability.
     """
-    if drafts.logits is None:
-        return _ratios_of(drafts, logits, rows)
     n = drafts.tree.nodes
+    if not n:
+        return [[] for _ in drafts.counts]
+    if drafts.logits is None:
+        q = None if drafts.q is None else normalised(drafts.q.double())
+        numbers = ratios(drafts, distributions(logits[:, :n].double(), rows), q)[:, :, None].tolist()
+        return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]
     V = max(logits.shape[-1], drafts.logits.shape[-1])
     of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))
     log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
@@ -31,24 +35,16 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     apart = log_p.clamp(min=LEAST) - log_q.clamp(min=LEAST)
     kld = (log_p.exp() * apart).sum(-1)  # (B, n)
     entropy = torch.special.entr(log_q.exp()).sum(-1)
-    drafted = drafts.tokens.clamp(min=0)[:, :, None]
-    p, q = distributions(of_target, rows), distributions(of_drafter, rows)
-    likely = q.gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)  # q is 0 where a row's draft has ended
-    ratio = (p.gather(-1, drafted) / likely).clamp(max=1.0)[:, :, 0]
+    ratio = ratios(drafts, distributions(of_target, rows), distributions(of_drafter, rows))
     numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
     return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]
 
 
-def _ratios_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
-    """The acceptance probabilities alone, from the distributions of drafts; q is 1 for greedy drafts."""
-    n, counts = drafts.tree.nodes, drafts.counts
-    if not n:
-        return [[] for _ in counts]
-    drafted = drafts.tokens.clamp(min=0)[:, :, None]  # (B, n, 1)
-    V = max(logits.shape[-1], 0 if drafts.q is None else drafts.q.shape[-1])
-    ratio = widened(distributions(logits[:, :n].double(), rows), V).gather(-1, drafted.clamp(max=V - 1))
-    if drafts.q is not None:
-        q = widened(normalised(drafts.q.double()), V).gather(-1, drafted)
-        ratio = (ratio / q.clamp(min=torch.finfo(q.dtype).tiny)).clamp(max=1.0)
-    numbers = ratio[:, :, 0].tolist()
-    return [[Token(value) for value in row[:count]] for row, count in zip(numbers, counts, strict=True)]
+def ratios(drafts: Drafts, p: torch.Tensor, q: torch.Tensor | None) -> torch.Tensor:
+    """Return min(1, p/q) of the drafted tokens (B, n); p and q (B, n, V), q is 1 for greedy drafts without it."""
+    V = max(values.shape[-1] for values in (p, q) if values is not None)
+    drafted = drafts.tokens.clamp(0, V - 1)[:, :, None]
+    ratio = widened(p, V).gather(-1, drafted)
+    if q is not None:  # it is 0 where a row's draft has ended
+        ratio = (ratio / widened(q, V).gather(-1, drafted).clamp(min=torch.finfo(q.dtype).tiny)).clamp(max=1.0)
+    return ratio[:, :, 0]

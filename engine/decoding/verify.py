@@ -123,10 +123,6 @@ class Target:
         verdicts = dict(zip(others, decoded, strict=True)) | fresh
         return [verdicts[tag] for tag in tags]
 
-    def realign(self, tags: Sequence[int]) -> None:
-        """Bring rows to a common end, if the cache needs that."""
-        self.cache.realign(tags)
-
     def verify(
         self, tags: Sequence[int], drafts: Drafts, kept: Kept | None = None, signals: bool = False
     ) -> list[Verdict]:

@@ -85,7 +85,7 @@ class BatchExecutor:
                 for tag in tags:
                     self._draft_prefill(tag)
             case "realign":
-                self.target.realign(self._together(tags))
+                self.target.cache.realign(self._together(tags))
                 self.drafter.realign(self._together(tags))
             case "draft":
                 return self._draft(tags, [member.tokens for member in step.members])

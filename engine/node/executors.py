@@ -148,7 +148,7 @@ class VerifyExecutor:
             for tag, verdict in zip(tags, verdicts, strict=True):
                 whole = tag not in self.states  # a prefill has those of the prompt
                 self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
-        return tuple([self._outcome(tag) for tag in tags])
+        return tuple([with_means(Outcome(verdict.accepted), verdict.signals) for verdict in verdicts])
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Mark outcomes after which the drafter has already continued with the target's own token."""
@@ -160,11 +160,6 @@ class VerifyExecutor:
                 for member, outcome in zip(step.members, outcomes, strict=True)
             ]
         )
-
-    def _outcome(self, tag: int) -> Outcome:
-        verdict = self.verdicts[tag]
-        outcome = Outcome(verdict.accepted)
-        return with_means(outcome, verdict.signals) if verdict.signals else outcome
 
     def content_of(self, message: Message) -> Content:
         """Return the content of a request: the prefix if it opens, else the new token and the accepted nodes."""

@@ -145,9 +145,7 @@ def test_rows_of_a_pass_lie_side_by_side(model: CausalLM, left: set[int]) -> Non
         assert close(logits, alone(model, [*TEXT[tag % len(TEXT), : tag + 1].tolist(), 1])[-1:])
 
 
-def test_aligned_batches_reuse_memory_without_reading_it(
-    model: CausalLM,
-) -> None:
+def test_aligned_batches_reuse_memory_without_reading_it(model: CausalLM) -> None:
     cache, rounds = model.aligned_cache(), 12
     lengths = {0: 9, 1: 30, 2: 17}
     for tag, length in lengths.items():

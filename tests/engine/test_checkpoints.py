@@ -1,6 +1,7 @@
 """Weights on disk: whole checkpoints load in any layout; missing and surplus tensors are named."""
 
-import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,72 +115,45 @@ def test_an_lm_head_beside_a_tied_embedding_is_used(tmp_path: Path) -> None:
         assert torch.equal(load_model(folder, "target", "float32", "cpu").head.weight, head)
 
 
-def of_another_shape(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model) | {"model.norm.weight": torch.ones(15)})
-    return r"tensor model\.norm\.weight has shape \(15,\); config\.json asks for \(16,\)"
+SHARD, INDEX = "model-0000{}-of-00003.safetensors", "model.safetensors.index.json"
+SPOILT: dict[str, tuple[str, int, Callable[[Path], object], str]] = {  # file, shards, change, error
+    "no weights": (
+        FILES[0], 1, lambda folder: (folder / FILES[0]).unlink(),
+        r"no weights; expected model\.safetensors or pytorch_model\.bin, or their shards",
+    ),
+    "another shape": (
+        FILES[0], 1, lambda folder: write(folder, LLAMA, tensors_of(LLAMA) | {"model.norm.weight": torch.ones(15)}),
+        r"tensor model\.norm\.weight has shape \(15,\); config\.json asks for \(16,\)",
+    ),
+    "no shard": (
+        FILES[0], 3, lambda folder: (folder / SHARD.format(2)).unlink(),
+        r"index\.json: the shard model-00002-of-00003\.safetensors is not there",
+    ),
+    "a shard of other tensors": (
+        FILES[0], 3, lambda folder: shutil.copy(folder / SHARD.format(1), folder / SHARD.format(2)),
+        "weights are missing",
+    ),
+    "half a file": (
+        FILES[0], 1, lambda folder: os.truncate(folder / FILES[0], 500), "no causal language model can be loaded"
+    ),
+    "half a pickle": (
+        FILES[1], 1, lambda folder: os.truncate(folder / FILES[1], 300), "no causal language model can be loaded"
+    ),
+    "an index of nothing": (FILES[0], 3, lambda folder: (folder / INDEX).write_text("[]"), "not an index of shards"),
+    "no known type": (
+        FILES[0], 1, lambda folder: (folder / "config.json").write_text('{"model_type": "nobodys"}'),
+        "not the configuration of a model",
+    ),
+}  # fmt: skip
+LLAMA = model_of("llama")
 
 
-def without_weights(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model))
-    (folder / "model.safetensors").unlink()
-    return r"no weights; expected model\.safetensors or pytorch_model\.bin, or their shards"
-
-
-def without_a_shard(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model), shards=3)
-    (folder / "model-00002-of-00003.safetensors").unlink()
-    return r"index\.json: the shard model-00002-of-00003\.safetensors is not there"
-
-
-def with_a_shard_that_lacks_its_tensors(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model), shards=3)
-    index = folder / "model.safetensors.index.json"
-    content = json.loads(index.read_text())
-    content["weight_map"].pop("model.norm.weight")
-    (folder / "model-00002-of-00003.safetensors").write_bytes(
-        (folder / "model-00001-of-00003.safetensors").read_bytes()
-    )
-    return "weights are missing"
-
-
-def with_half_a_file(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model))
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:500])
-    return "no causal language model can be loaded"
-
-
-def with_half_a_pickle(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model), FILES[1])
-    file = folder / FILES[1]
-    file.write_bytes(file.read_bytes()[:300])
-    return "no causal language model can be loaded"
-
-
-def with_an_index_of_nothing(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model), shards=2)
-    (folder / "model.safetensors.index.json").write_text("[]")
-    return "not an index of shards"
-
-
-def of_no_known_type(folder: Path, model: torch.nn.Module) -> str:
-    write(folder, model, tensors_of(model))
-    (folder / "config.json").write_text('{"model_type": "nobodys"}')
-    return "not the configuration of a model"
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        of_another_shape, without_weights, without_a_shard, with_a_shard_that_lacks_its_tensors, with_half_a_file,
-        with_half_a_pickle, with_an_index_of_nothing, of_no_known_type,
-    ],
-)  # fmt: skip
-def test_an_incomplete_model_folder_is_refused_in_one_line(
-    tmp_path: Path, spoil: Callable[[Path, torch.nn.Module], str]
-) -> None:
-    message = spoil(tmp_path / "model", model_of("llama"))
+@pytest.mark.parametrize("name", SPOILT)
+def test_an_incomplete_model_folder_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    file, shards, spoil, message = SPOILT[name]
+    folder = write(tmp_path / "model", LLAMA, tensors_of(LLAMA), file, shards)
+    spoil(Path(folder))
     with pytest.raises(InputError, match=message) as caught:
-        load_model(str(tmp_path / "model"), "target", "float32", "cpu")
+        load_model(folder, "target", "float32", "cpu")
     assert "\n" not in str(caught.value)
-    assert str(tmp_path / "model") in str(caught.value)
+    assert folder in str(caught.value)

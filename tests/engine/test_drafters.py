@@ -55,14 +55,12 @@ def test_drafts_equal_those_of_a_fresh_drafter(
     tiny: Path, target: CausalLM, head: EagleHead, kind: str, shape: Shape, depth: int
 ) -> None:
     """Two rows at once, round after round, beside fresh drafters that prefill all committed tokens."""
-    from engine.decoding.aligned import AlignedCache
-
     small = load_model(str(tiny / "kin"), "drafter", "float64", "cpu")
 
     def new_drafter() -> Drafter:
         if kind == "model":
             return Drafter(small, shape)
-        cache = AlignedCache(head_shape(head), target.dtype, target.device) if "aligned" in kind else None
+        cache = target.aligned_cache(head_shape(head)) if "aligned" in kind else None
         return EagleDrafter(head, target, shape, cache=cache)
 
     verifier, drafter = Target(target), new_drafter()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from safetensors.torch import load_file, save_file
-from torch.nn.functional import silu
+from safetensors.torch import load_file
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.checkpoints import FILES
@@ -19,24 +19,17 @@ from engine.decoding.eagle_files import load_head
 from engine.decoding.models import CausalLM, load_model
 from engine.demo_pair.corpus import FOLDER, read_prompts
 from fleet.errors import InputError
-from tests.helpers.eagle3 import write_weights
+from tests.helpers import eagle3
+from tests.helpers.eagle3 import VOCABULARY, WIDTH, Layout, Tensors, layer_outputs, layer_shapes
 from tools.demo_pair.train_eagle import estimates_of, save_head, unrolled
 
-VOCABULARY, WIDTH, HEADS, KV_HEADS, HEAD_SIZE, MLP, THETA = 40, 32, 4, 2, 8, 48, 5e5
+LAYOUT, LAYER = Layout(drafted=0), "layers.0"
 SHAPES = {
     "embed_tokens.weight": (VOCABULARY, WIDTH),
     "fc.weight": (WIDTH, 2 * WIDTH),
     "fc.bias": (WIDTH,),
-    "layers.0.self_attn.q_proj.weight": (HEADS * HEAD_SIZE, WIDTH),
-    "layers.0.self_attn.k_proj.weight": (KV_HEADS * HEAD_SIZE, WIDTH),
-    "layers.0.self_attn.v_proj.weight": (KV_HEADS * HEAD_SIZE, WIDTH),
-    "layers.0.self_attn.o_proj.weight": (WIDTH, HEADS * HEAD_SIZE),
-    "layers.0.mlp.gate_proj.weight": (MLP, WIDTH),
-    "layers.0.mlp.up_proj.weight": (MLP, WIDTH),
-    "layers.0.mlp.down_proj.weight": (WIDTH, MLP),
-    "layers.0.post_attention_layernorm.weight": (WIDTH,),
+    **layer_shapes(LAYOUT, LAYER, WIDTH),
 }
-Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -58,52 +51,18 @@ def random_tensors(left_out: str = "") -> Tensors:
     }
 
 
-def write_checkpoint(folder: Path, tensors: Tensors, file: str = "model.safetensors", **config: object) -> Path:
-    """Write a published checkpoint: with keys of older transformers versions, and unused keys."""
-    content = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": WIDTH,
-        "intermediate_size": MLP, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "num_hidden_layers": 1,
-        "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5, "rope_theta": THETA, "rope_scaling": None, "pad_token_id": 0,
-        "max_position_embeddings": 512, "torch_dtype": "float16", "transformers_version": "4.28.1", "use_cache": True,
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(content | config))
-    write = save_file if file.endswith("safetensors") else torch.save
-    write(tensors, folder / file)
-    return folder
+def write_checkpoint(folder: Path, tensors: Tensors, layout: Layout = LAYOUT, **config: object) -> Path:
+    """Write a published checkpoint of EAGLE's first version."""
+    return eagle3.write_checkpoint(
+        folder, layout, tensors, **{"architectures": ["LlamaForCausalLM"], "head_dim": None} | config
+    )
 
 
 def by_hand(tensors: Tensors, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
     """The head's output (T, WIDTH) for a sequence from position 0, in plain torch; tokens (T,), features (T, WIDTH)."""
-
-    def w(name: str) -> torch.Tensor:
-        return tensors[f"layers.0.{name}.weight"]
-
-    def projected(x: torch.Tensor, name: str) -> torch.Tensor:
-        return x @ w(f"self_attn.{name}").T + tensors.get(f"layers.0.self_attn.{name}.bias", 0)
-
-    def rotated(x: torch.Tensor) -> torch.Tensor:
-        """Rotate (T, heads, HEAD_SIZE) pairwise: component j with component j + HEAD_SIZE / 2."""
-        one, other = x.chunk(2, dim=-1)
-        return torch.cat([one * cos - other * sin, other * cos + one * sin], dim=-1)
-
-    # Llama models compute angles in float32, whatever their precision.
-    speeds = 1 / THETA ** (torch.arange(0, HEAD_SIZE, 2, dtype=torch.float32) / HEAD_SIZE)
-    angles = torch.arange(len(tokens), dtype=torch.float32)[:, None, None] * speeds  # (T, 1, HEAD_SIZE / 2)
-    cos, sin = angles.cos().double(), angles.sin().double()
-
     x = torch.cat([tensors["embed_tokens.weight"][tokens], features], dim=-1) @ tensors["fc.weight"].T
     x = x + tensors.get("fc.bias", 0)
-    q, k, v = (projected(x, f"{name}_proj").view(len(tokens), -1, HEAD_SIZE) for name in "qkv")
-    q, k = rotated(q), rotated(k)
-    outputs = []
-    for head in range(HEADS):
-        shared = head * KV_HEADS // HEADS
-        scores = q[:, head] @ k[:, shared].T / HEAD_SIZE**0.5
-        future = torch.ones_like(scores, dtype=torch.bool).triu(1)
-        outputs.append(scores.masked_fill(future, -torch.inf).softmax(-1) @ v[:, shared])
-    x = x + projected(torch.cat(outputs, dim=-1), "o_proj")
-    normed = w("post_attention_layernorm") * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
-    return x + (silu(normed @ w("mlp.gate_proj").T) * (normed @ w("mlp.up_proj").T)) @ w("mlp.down_proj").T
+    return layer_outputs(tensors, LAYER, LAYOUT, x, x)
 
 
 def random_inputs(length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,21 +82,6 @@ def check_output(head: EagleHead, tensors: Tensors, target: LlamaForCausalLM) ->
     assert torch.allclose(torch.cat(outputs), by_hand(tensors, tokens, features), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_a_published_checkpoint_computes_what_plain_torch_does(
-    tmp_path: Path, target: LlamaForCausalLM, file: str
-) -> None:
-    tensors = random_tensors()
-    check_output(load_head(write_checkpoint(tmp_path, tensors, file), target, torch.float64, "cpu"), tensors, target)
-
-
-def test_a_head_may_do_without_a_bias(tmp_path: Path, target: LlamaForCausalLM) -> None:
-    tensors = random_tensors(left_out="fc.bias")
-    check_output(
-        load_head(write_checkpoint(tmp_path, tensors, bias=False), target, torch.float64, "cpu"), tensors, target
-    )
-
-
 def test_a_head_without_an_embedding_uses_the_targets(tmp_path: Path, target: LlamaForCausalLM) -> None:
     tensors = random_tensors(left_out="embed_tokens.weight")
     head = load_head(write_checkpoint(tmp_path, tensors), target, torch.float64, "cpu")
@@ -146,8 +90,8 @@ def test_a_head_without_an_embedding_uses_the_targets(tmp_path: Path, target: Ll
 
 
 QKV_BIASES = {
-    f"layers.0.self_attn.{name}_proj.bias": torch.linspace(-1, 1, heads * HEAD_SIZE, dtype=torch.float64)
-    for name, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))
+    f"layers.0.self_attn.{name}_proj.bias": torch.linspace(-1, 1, heads * LAYOUT.size, dtype=torch.float64)
+    for name, heads in (("q", LAYOUT.heads), ("k", LAYOUT.kv_heads), ("v", LAYOUT.kv_heads))
 }
 OUTPUT_BIAS = {"layers.0.self_attn.o_proj.bias": torch.linspace(1, -1, WIDTH, dtype=torch.float64)}
 
@@ -157,12 +101,13 @@ OUTPUT_BIAS = {"layers.0.self_attn.o_proj.bias": torch.linspace(1, -1, WIDTH, dt
     [
         (QKV_BIASES, {}), (QKV_BIASES, {"qkv_bias": True}), (QKV_BIASES, {"qkv_bias": True, "attention_bias": True}),
         (QKV_BIASES | OUTPUT_BIAS, {"attention_bias": True}), (QKV_BIASES | OUTPUT_BIAS, {}), (OUTPUT_BIAS, {}),
+        ({}, {}), ({}, {"bias": False}),
     ],
 )  # fmt: skip
-def test_attention_biases_are_used_whatever_config_json_says(
+def test_biases_are_used_whatever_config_json_says(
     tmp_path: Path, target: LlamaForCausalLM, biases: Tensors, config: dict[str, object]
 ) -> None:
-    tensors = random_tensors() | biases
+    tensors = random_tensors(left_out="fc.bias" if config.get("bias") is False else "") | biases
     check_output(
         load_head(write_checkpoint(tmp_path, tensors, **config), target, torch.float64, "cpu"), tensors, target
     )
@@ -174,11 +119,9 @@ def test_attention_biases_are_used_whatever_config_json_says(
 def test_a_head_loads_from_shards_and_behind_a_prefix(
     tmp_path: Path, target: LlamaForCausalLM, file: str, shards: int, prefix: str
 ) -> None:
-    tensors = random_tensors() | QKV_BIASES
-    write_checkpoint(tmp_path, {})
-    (tmp_path / "model.safetensors").unlink()
+    tensors, layout = random_tensors() | QKV_BIASES, replace(LAYOUT, file=file, shards=shards, prefix=prefix)
     table = {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}  # a computed table
-    write_weights(tmp_path, {prefix + name: tensor for name, tensor in (tensors | table).items()}, file, shards)
+    write_checkpoint(tmp_path, tensors | table, layout)
     check_output(load_head(tmp_path, target, torch.float64, "cpu"), tensors, target)
 
 
@@ -187,9 +130,7 @@ def test_a_head_drafts_by_its_own_lm_head(tmp_path: Path, target: LlamaForCausal
     large = CausalLM(target)
     logits = {}
     for name, more in (("own", {"lm_head.weight": own}), ("the target's", {})):
-        folder = tmp_path / name
-        folder.mkdir()
-        head = load_head(write_checkpoint(folder, random_tensors() | more), target, torch.float64, "cpu")
+        head = load_head(write_checkpoint(tmp_path / name, random_tensors() | more), target, torch.float64, "cpu")
         drafter = EagleDrafter(head, large)
         drafter.open(0, list(range(9)))
         drafter.prefill(0, hidden=random_inputs(8)[1])
@@ -230,9 +171,7 @@ def test_a_saved_head_is_the_loaded_one_in_half_precision(tmp_path: Path, target
     )
 
 
-FC, MLP_UP, Q_BIAS = "fc.weight", "layers.0.mlp.up_proj.bias", "layers.0.self_attn.q_proj.bias"
 SPOILT: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {
-    "a shape": ({FC: torch.zeros(32, 63)}, r"fc\.weight has shape \(32, 63\); expected \(32, 64\)"),
     "a vocabulary": (
         {"embed_tokens.weight": torch.zeros(39, 32)}, r"embed_tokens\.weight has shape \(39, 32\); expected \(40, 32\)"
     ),
@@ -240,17 +179,12 @@ SPOILT: dict[str, tuple[dict[str, torch.Tensor | None], str]] = {
         {"layers.0.self_attn.k_proj.weight": None},
         r"layers\.0\.self_attn\.k_proj\.weight is missing; expected one of shape \(16, 32\)",
     ),
-    "one bias of three": (
-        {Q_BIAS: torch.zeros(32)},
-        r"layers\.0\.self_attn\.k_proj\.bias, layers\.0\.self_attn\.v_proj\.bias is missing",
-    ),
     "a name twice": (
-        {f"model.{FC}": torch.zeros(32, 64)}, r"fc\.weight is there twice, with the prefix 'model\.' and without"
+        {"model.fc.weight": torch.zeros(32, 64)}, r"fc\.weight is there twice, with the prefix 'model\.' and without"
     ),
-    "a bias of the MLP": ({MLP_UP: torch.zeros(48)}, r"layers\.0\.mlp\.up_proj\.bias is unknown"),
-    "a second layer": (
-        {"layers.1.mlp.up_proj.weight": torch.zeros(1)},
-        r"layers\.1\.mlp\.up_proj\.weight is unknown; expected only embed_tokens\.weight, fc\.weight",
+    "a bias of the MLP": (
+        {"layers.0.mlp.up_proj.bias": torch.zeros(48)},
+        r"layers\.0\.mlp\.up_proj\.bias is unknown; expected only embed_tokens\.weight, fc\.weight",
     ),
 }  # fmt: skip
 

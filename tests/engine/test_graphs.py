@@ -28,7 +28,7 @@ from engine.decoding.trees import tree_of
 from engine.decoding.verify import Target
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.marks import slow
-from tests.helpers.recorder import Reads, Recorder, run_again, taped, traced
+from tests.helpers.recorder import Reads, Recorder, run_again, taped
 
 VOCABULARY = 40
 TEXT = np.random.default_rng(1).integers(VOCABULARY, size=(6, 700))
@@ -117,11 +117,9 @@ ACTIONS = st.lists(
 BEGIN = ("open", [0, 1], [1] * 5, 0)
 
 
-@pytest.mark.parametrize(("repeating", "examples"), [(taped, 20), slow(taped, 80), slow(traced, 4)])
-def test_captured_passes_compute_what_eager_ones_do(
-    model: CausalLM, repeating: Callable[[Work], Work], examples: int
-) -> None:
-    recorder = Recorder(repeating)
+@pytest.mark.parametrize("examples", [20, slow(80)])
+def test_captured_passes_compute_what_eager_ones_do(model: CausalLM, examples: int) -> None:
+    recorder = Recorder(taped)
 
     @given(ACTIONS)
     @settings(max_examples=examples)
@@ -274,9 +272,7 @@ def test_rare_and_moving_shapes_are_never_captured(model: CausalLM) -> None:
     assert recorder.captured == 0
 
 
-def test_a_single_row_is_captured_for_trees_and_short_chains(
-    model: CausalLM,
-) -> None:
+def test_a_single_row_is_captured_for_trees_and_short_chains(model: CausalLM) -> None:
     recorder = Recorder(taped)
     twins = Twins(model, recorder, 1, 200)
     twins.both(lambda cache: cache.open(0))

@@ -85,9 +85,5 @@ def test_greedy_drafts_have_the_targets_probabilities() -> None:
 
 def test_a_batch_without_any_draft_has_no_signals() -> None:
     tree = static_tree((), torch.device("cpu"))
-    assert signals_of(
-        Drafts(tree, torch.zeros(2, 0).long(), [0, 0], [0, 0]), torch.randn(2, 1, 5), [Sampling()] * 2
-    ) == [
-        [],
-        [],
-    ]
+    nothing = Drafts(tree, torch.zeros(2, 0).long(), [0, 0], [0, 0])
+    assert signals_of(nothing, torch.randn(2, 1, 5), [Sampling()] * 2) == [[], []]

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -188,11 +189,7 @@ def test_a_target_refuses_drafts_that_were_drawn_for_another_rule(tiny: Path, te
     other = Content([1], rule="without-replacement", distributions=np.ones((1, TINY), np.float16))
     if temperature:
         with pytest.raises(InputError, match="rejection and without-replacement"):
-            drafts_of([replace_rule(content), other], HOST)
-
-
-def replace_rule(content: Content) -> Content:
-    return Content(content.tokens, content.nodes, content.distributions, content.hidden, "rejection")
+            drafts_of([msgspec.structs.replace(content, rule="rejection"), other], HOST)
 
 
 class Broken:
@@ -275,13 +272,13 @@ logit_rows = st.lists(
 
 
 @settings(repeatable, max_examples=100)
-@given(logit_rows, logit_rows, st.floats(0, 3), st.integers(0, 3))
+@given(logit_rows, logit_rows, st.floats(0, 3), st.integers(0, 2), st.integers(0, 3))
 def test_signals_are_finite_also_where_models_rule_tokens_out(
-    target: list[list[float]], drafter: list[list[float]], temperature: float, token: int
+    target: list[list[float]], drafter: list[list[float]], temperature: float, top_k: int, token: int
 ) -> None:
     p, q = torch.tensor([[*target, target[0]]]).double(), torch.tensor([drafter]).double()
     drafts = Drafts(static_tree((1, 1), HOST), torch.tensor([[token, token]]), [2], [2], logits=q)
-    for place, signal in enumerate(signals_of(drafts, p, [Sampling(temperature)])[0]):
+    for place, signal in enumerate(signals_of(drafts, p, [Sampling(temperature, top_k)])[0]):
         assert all(math.isfinite(number) for number in signal)
         assert 0 <= signal.ratio <= 1
         warmth = temperature or 1.0

@@ -17,8 +17,6 @@ from engine.decoding.greedy import longest_path, path_in_text
 from engine.decoding.grow import ChildSampling, Drafts, drawn, grow_dynamic, grow_static
 from engine.decoding.rules import NEEDS_Q, Rule, normalised, verify
 from engine.decoding.sampling import Sampling, Uniforms, distributions, uniforms
-from engine.decoding.signals import signals_of
-from engine.decoding.trees import static_tree
 from fleet.policies.shapes import Shape, tree
 from tests.helpers.branches import Branches, explore, explore_rows
 
@@ -267,14 +265,3 @@ def test_distributions_are_in_double_precision_whatever_the_models_own_is() -> N
     for sampling in (Sampling(), WARM, Sampling(0.7, top_k=2, top_p=0.9)):
         assert distributions(logits, [sampling, WARM]).dtype == torch.float64
     assert uniforms([np.random.default_rng(0)], [range(2)], 2, HOST).numbers.dtype == torch.float64
-
-
-def test_signals_of_impossible_tokens_are_finite() -> None:
-    """Of its best token, of another one, and of one outside of both models, at temperature 0 and with top-k."""
-    logits = torch.tensor([[[3.0, 0.0, -900.0], [0.0, 3.0, -900.0], [0.0, 0.0, 3.0]]] * 2)
-    drafts = Drafts(
-        static_tree((1, 1), HOST), torch.tensor([[0, 2], [1, 2]]), [2, 2], [2, 2], logits=logits[:, :2].clone()
-    )
-    for row, signals in enumerate(signals_of(drafts, logits, [Sampling(0.0), Sampling(0.5, top_k=1)])):
-        assert [token.ratio for token in signals] == ([1.0, 0.0] if row == 0 else [0.0, 0.0])
-        assert all(np.isfinite([token.ratio, token.kld, token.entropy]).all() for token in signals)

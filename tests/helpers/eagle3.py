@@ -1,4 +1,4 @@
-"""Published EAGLE-3 checkpoints of random layouts, and their results in plain torch and float64."""
+"""Published checkpoints of EAGLE heads, EAGLE-3's of random layouts, and their results in plain torch and float64."""
 
 import json
 from dataclasses import dataclass
@@ -60,24 +60,29 @@ def layout_of(seed: int) -> Layout:
     )  # fmt: skip
 
 
+def layer_shapes(layout: Layout, layer: str, read: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a decoder layer's weights; its attention reads `read` numbers a token."""
+    hidden, q, kv = layout.hidden, layout.heads * layout.size, layout.kv_heads * layout.size
+    return {
+        f"{layer}.self_attn.q_proj.weight": (q, read),
+        f"{layer}.self_attn.k_proj.weight": (kv, read),
+        f"{layer}.self_attn.v_proj.weight": (kv, read),
+        f"{layer}.self_attn.o_proj.weight": (hidden, q),
+        f"{layer}.mlp.gate_proj.weight": (layout.mlp, hidden),
+        f"{layer}.mlp.up_proj.weight": (layout.mlp, hidden),
+        f"{layer}.mlp.down_proj.weight": (hidden, layout.mlp),
+        f"{layer}.post_attention_layernorm.weight": (hidden,),
+    }
+
+
 def random_tensors(layout: Layout, seed: int = 1) -> Tensors:
-    """Return the tensors of a checkpoint, by their published names."""
+    """Return the tensors of an EAGLE-3 checkpoint, by their published names."""
     generator = torch.Generator().manual_seed(seed)
     hidden, q, kv = layout.hidden, layout.heads * layout.size, layout.kv_heads * layout.size
-    shapes = {
-        "fc.weight": (hidden, len(layout.taps) * WIDTH),
-        "midlayer.self_attn.q_proj.weight": (q, 2 * hidden),
-        "midlayer.self_attn.k_proj.weight": (kv, 2 * hidden),
-        "midlayer.self_attn.v_proj.weight": (kv, 2 * hidden),
-        "midlayer.self_attn.o_proj.weight": (hidden, q),
-        "midlayer.mlp.gate_proj.weight": (layout.mlp, hidden),
-        "midlayer.mlp.up_proj.weight": (layout.mlp, hidden),
-        "midlayer.mlp.down_proj.weight": (hidden, layout.mlp),
-        "midlayer.hidden_norm.weight": (hidden,),
-        "midlayer.input_layernorm.weight": (hidden,),
-        "midlayer.post_attention_layernorm.weight": (hidden,),
-        "norm.weight": (hidden,),
-    }
+    shapes = {"fc.weight": (hidden, len(layout.taps) * WIDTH), **layer_shapes(layout, "midlayer", 2 * hidden)}
+    shapes |= dict.fromkeys(
+        ("midlayer.hidden_norm.weight", "midlayer.input_layernorm.weight", "norm.weight"), (hidden,)
+    )
     if layout.qkv_bias:
         shapes |= {f"midlayer.self_attn.{n}_proj.bias": (width,) for n, width in (("q", q), ("k", kv), ("v", kv))}
     if layout.output_bias:
@@ -171,31 +176,33 @@ class Reference:
 
     def outputs(self, tokens: list[int], features: torch.Tensor) -> torch.Tensor:
         """Outputs (T, hidden) of the layer for tokens (T,) and the features one place before them (T, hidden)."""
-        layout = self.layout
         embedded = norm(self.w["embed_tokens.weight"][tokens], self.w["midlayer.input_layernorm.weight"])
         normed = norm(features, self.w["midlayer.hidden_norm.weight"])
-        x = torch.cat([embedded, normed], -1)
-        q, k, v = (self.projected(x, name) for name in "qkv")
-        q, k = (torch.stack([rotated(heads, t) for t, heads in enumerate(projected)]) for projected in (q, k))
-        rows = []
-        for t in range(len(tokens)):
-            heads = []
-            for head in range(layout.heads):
-                shared = head * layout.kv_heads // layout.heads
-                scores = k[: t + 1, shared] @ q[t, head] / layout.size**0.5
-                heads.append(scores.softmax(0) @ v[: t + 1, shared])
-            rows.append(torch.cat(heads))
-        found = torch.stack(rows) @ self.w["midlayer.self_attn.o_proj.weight"].T
-        found = found + self.w.get("midlayer.self_attn.o_proj.bias", 0)
-        stream = (normed if layout.before_residual else features) + found
-        inner = norm(stream, self.w["midlayer.post_attention_layernorm.weight"])
-        gate, up = (inner @ self.w[f"midlayer.mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        return stream + (silu(gate) * up) @ self.w["midlayer.mlp.down_proj.weight"].T
+        stream = normed if self.layout.before_residual else features
+        return layer_outputs(self.w, "midlayer", self.layout, torch.cat([embedded, normed], -1), stream)
 
-    def projected(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        """Queries, keys or values (T, heads, size)."""
-        full = f"midlayer.self_attn.{name}_proj"
-        return (x @ self.w[f"{full}.weight"].T + self.w.get(f"{full}.bias", 0)).view(len(x), -1, self.layout.size)
+
+def layer_outputs(w: Tensors, layer: str, layout: Layout, read: torch.Tensor, stream: torch.Tensor) -> torch.Tensor:
+    """Outputs (T, hidden) of a decoder layer; its attention reads (T, numbers), and adds to `stream` (T, hidden)."""
+
+    def projected(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x @ w[f"{layer}.{name}.weight"].T + w.get(f"{layer}.{name}.bias", 0)
+
+    q, k, v = (projected(read, f"self_attn.{name}_proj").view(len(read), -1, layout.size) for name in "qkv")
+    q, k = (torch.stack([rotated(heads, t) for t, heads in enumerate(part)]) for part in (q, k))
+    rows = []
+    for t in range(len(read)):
+        heads = []
+        for head in range(layout.heads):
+            shared = head * layout.kv_heads // layout.heads
+            scores = k[: t + 1, shared] @ q[t, head] / layout.size**0.5
+            heads.append(scores.softmax(0) @ v[: t + 1, shared])
+        rows.append(torch.cat(heads))
+    stream = stream + projected(torch.stack(rows), "self_attn.o_proj")
+    inner = norm(stream, w[f"{layer}.post_attention_layernorm.weight"])
+    return stream + projected(
+        silu(projected(inner, "mlp.gate_proj")) * projected(inner, "mlp.up_proj"), "mlp.down_proj"
+    )
 
 
 def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

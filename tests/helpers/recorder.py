@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,11 +32,6 @@ class Recorder:
 def run_again(work: Work) -> Work:
     """The work itself, which owns none of its tensors."""
     return work
-
-
-def traced(work: Work) -> Work:
-    """The work traced by torch's own tracer, which takes long."""
-    return make_fx(work)()
 
 
 def taped(work: Work) -> Work:
