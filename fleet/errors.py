@@ -17,10 +17,6 @@ class NodeDiedError(Exception):
     """
 
 
-class ClusterError(NodeDiedError):
-    """A sweep lost its workers, or a worker cannot run its cells; finished cells are kept."""
-
-
 class OutputError(InputError):
     """A file could not be written after the work was done; an earlier file is unchanged.
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from experiments.plan.ask import plan as plan
     from experiments.report.make import report as report
     from experiments.reproduce.rows import Reproduction as Reproduction
-    from fleet.errors import ClusterError as ClusterError
     from fleet.errors import InputError as InputError
     from fleet.errors import OutputError as OutputError
     from fleet.hardware.profile import estimate as estimate
@@ -59,7 +58,7 @@ _HOMES = {
     "experiments.plan.ask": "plan",
     "experiments.report.make": "report",
     "experiments.reproduce.rows": "Reproduction",
-    "fleet.errors": "ClusterError InputError OutputError",
+    "fleet.errors": "InputError OutputError",
     "fleet.hardware.profile": "estimate",
     "fleet.records.metrics.window": "Metric",
     "fleet.scenario.reading": "scenario_of",

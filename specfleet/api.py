@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from experiments.notes import notes_on_prediction
-from experiments.precision import Precision, precision_of, simulate_to
 from fleet.errors import InputError, OutputError
 from fleet.files import check_folder, check_writable
 from fleet.records import run as records
@@ -43,32 +42,22 @@ def simulate(
     scenario: Given,
     changes: Changes | None = None,
     *,
-    precision: float | Precision | None = None,
-    report: Callable[[str], None] = lambda _remark: None,
     path: SimPath = "auto",
     **keys: Any,
 ) -> Result:
     """Run a scenario in simulated time.
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
-    keywords are keys of the scenario, where a dict changes only what it names. `precision`: how narrow 95 % intervals
-    have to be, as half width over value: of the throughput, or by metric, {"tpot_p90_s": 0.05}. The run is then
-    repeated with more requests until they are; what was not reached is in the result's `unmet`. `report` is called with
-    a line on each repetition. `path`: "fast" is a compiled loop for plain stars, "simpy" knows everything, and "auto"
-    chooses; the records are the same. Raises InputError for bad input, and for "fast" where it does not apply.
+    keywords are keys of the scenario, where a dict changes only what it names. `path`: "fast" is a compiled loop for
+    plain stars, "simpy" knows everything, and "auto" chooses; the records are the same. Raises InputError for bad
+    input, and for "fast" where it does not apply.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})
     >>> result.scenario.seed, result.scenario.verifiers.count
     (3, 8)
     """
-    aims, chosen = precision_of(precision), scenario_of(scenario, changes, **keys)
-    if aims:
-        simulated, _, _, unmet = simulate_to(chosen, aims, report, path)
-        assert simulated is not None
-    else:
-        simulated, unmet = simulate_scenario(chosen, path=path), ()
-    return Result(simulated, unmet)
+    return Result(simulate_scenario(scenario_of(scenario, changes, **keys), path=path))
 
 
 def play_back(
@@ -186,20 +175,16 @@ def sweep(
     seeds: int = 3,
     jobs: int | None = None,
     done: "Callable[[CellResult], None]" = lambda _result: None,
-    precision: float | Precision | None = None,
     path: SimPath = "auto",
-    cluster: str = "",
     **keys: Any,
 ) -> Sweep:
     """Run a scenario with every combination of the values that `vary` names, in either world.
 
     `scenario`, `changes` and keywords as in `simulate`. `vary`: values by dotted key, or texts such as
     "verifiers.count=1:16". `out`: a folder that keeps the results, where a rerun finds them. `seeds`: replications a
-    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `precision`: as in
-    `simulate`; a cell is then one simulation, as long as it takes. `path`: as in `simulate`. `cluster`: HOST:PORT of a
-    dask scheduler; its workers run the cells instead of `jobs` processes here; results are the same. A cell that
-    fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything runs, OutputError
-    where a cell cannot be written; its `result` is the sweep until then; and ClusterError for workers that are lost.
+    cell. `jobs`: simulations at once, by default one a core. `done` is called after each cell. `path`: as in
+    `simulate`. A cell that fails loses no other: see `Sweep.errors`. Raises InputError for bad input before anything
+    runs, and OutputError where a cell cannot be written; its `result` is the sweep until then.
 
     >>> import specfleet
     >>> small = {"workload.requests": 20}
@@ -209,17 +194,14 @@ def sweep(
     """
     from experiments.sweep import sweep as sweeps
 
-    aims = precision_of(precision)
     for name, value, kind in (("world", world, World), ("path", path, SimPath)):
         if value not in get_args(kind):
             raise InputError(f"{name} = {value!r} is not known; allowed: {', '.join(get_args(kind))}")
     for name, count in (("seeds", seeds), ("jobs", jobs)):
         if count is not None and count < 1:
             raise InputError(f"{name} = {count}: needs a whole number from 1")
-    simulated_only = {"precision": bool(aims), "path": path != "auto", "cluster": bool(cluster)}
-    if world == "engine" and any(simulated_only.values()):
-        name = next(name for name, is_set in simulated_only.items() if is_set)
-        raise InputError(f"{name}: only simulations have one; leave it out, or world = sim")
+    if world == "engine" and path != "auto":
+        raise InputError("path: only simulations have one; leave it out, or world = sim")
     folder = None if out is None else Path(out)
     if folder is not None:
         check_folder(folder)
@@ -228,7 +210,7 @@ def sweep(
     cells = [(cell, scenario_of(scenario, [*pairs, *cell.items()])) for cell in axes]  # what varies comes last: it wins
     at_once = jobs or os.cpu_count() or 1
     try:
-        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, aims, path, cluster))
+        return Sweep(sweeps.sweep(cells, folder, world, seeds, at_once, done, path))
     except OutputError as error:
         error.result = Sweep(error.result)
         raise

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 class Result(Shown):
     """A finished run, simulated or measured; `run` holds its header and its event table.
 
-    `unmet`: what of the wanted precision was not reached, a line each.
-
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
     >>> result.metrics["throughput"].unit
@@ -49,7 +47,6 @@ class Result(Shown):
     """
 
     run: Run
-    unmet: tuple[str, ...] = ()
 
     @property
     def scenario(self) -> Scenario:
@@ -175,11 +172,6 @@ class Sweep(Shown):
     def errors(self) -> list[str]:
         """One line for each failed cell."""
         return [f"{case_text(cell.cell)}: {cell.error}" for cell in self.cells if cell.error]
-
-    @property
-    def unmet(self) -> list[str]:
-        """One line for each cell and metric that is not as precise as wanted."""
-        return [f"{case_text(cell.cell)}: {line}" for cell in self.cells for line in cell.unmet]
 
     def line(self) -> str:
         """Say how many cells there are."""

@@ -21,9 +21,9 @@ from fleet.interrupts import ENDING, Interrupted
 BROKEN_PIPE = 128 + signal.SIGPIPE
 STATUSES = {
     0: "The command succeeded.",
-    1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a precision that was "
-    "not reached, a process of a running fleet that was killed, a file that could not be written (a full disk). What "
-    "was computed is printed, the file unchanged.",
+    1: "It ran, and something of it failed: a cell of a sweep, a comparison beyond its tolerance, a process of a "
+    "running fleet that was killed, a file that could not be written (a full disk). What was computed is printed, the "
+    "file unchanged.",
     2: "Nothing ran: a wrong option, file, key or value, a place where no file can be written, or an optional part "
     "that is not installed.",
     128 + signal.SIGINT: "It was interrupted with Ctrl-C; the line says what was kept.",

@@ -1,5 +1,5 @@
 """Sweeps: every combination of varied keys is a cell.
 
 - `sweep.py` runs the cells; `cell.py` runs one; `resume.py`: whether a stored one is still valid.
-- `table.py`, `figure.py`: numbers and figures of a question to a sweep. `cluster/`: cells on other machines, by dask.
+- `table.py`, `figure.py`: numbers and figures of a question to a sweep.
 """

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from experiments.precision import Precision, simulate_to
 from experiments.sweep.resume import resume_digest
 from experiments.worlds import observe_in, with_seed
 from fleet.errors import InputError
@@ -31,8 +30,7 @@ class CellResult(msgspec.Struct, frozen=True):
     """One finished or failed cell: its keys and values, and its metrics over the seeds; `error` if it failed.
 
     `analytic`: results of the equations, where they apply. `overload`: the verdict if the load exceeds the capacity;
-    the cell then has no steady state, and no intervals. `precision`: the requested precision of metrics. `unmet`: the
-    metrics that miss it, a line each. `scenario_digest`: of all that its runs read (`resume.py`).
+    the cell then has no steady state, and no intervals. `scenario_digest`: of all that its runs read (`resume.py`).
     `basis`: what its step times rest on; see `fleet/times/labels.py`.
     """
 
@@ -44,28 +42,15 @@ class CellResult(msgspec.Struct, frozen=True):
     analytic: dict[str, float] = {}
     overload: str = ""
     error: str = ""
-    precision: dict[str, float] = {}
-    unmet: tuple[str, ...] = ()
     basis: str = ""
 
 
-def run_cell(
-    cell: dict[str, Any],
-    scenario: Scenario,
-    world: World,
-    seeds: int,
-    precision: Precision | None = None,
-    path: SimPath = "auto",
-) -> CellResult:
-    """Run one cell with `seeds` seeds and combine them, or once to a precision; an error becomes part of the result."""
-    digest, aims = resume_digest(scenario), dict(precision or {})
+def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int, path: SimPath = "auto") -> CellResult:
+    """Run one cell with `seeds` seeds and combine them; an error becomes part of the result."""
+    digest = resume_digest(scenario)
     try:
-        if aims:
-            precise = simulate_to(scenario, aims, path=path, records=False)
-            assessed, unmet = [(precise.metrics, precise.overload)], precise.unmet
-        else:
-            reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
-            assessed, unmet = [assess(observe_in(world, one, path)) for one in reseeded], ()
+        reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
+        assessed = [assess(observe_in(world, one, path)) for one in reseeded]
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
@@ -77,7 +62,7 @@ def run_cell(
     if overload:
         metrics = without_intervals(metrics, math.inf)
     values, basis = analytic_values(scenario), resolve(scenario).basis if world == "sim" else "measured"
-    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", aims, unmet, basis)
+    return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", basis)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:

@@ -13,9 +13,7 @@ import msgspec
 import pandas as pd
 
 from experiments.jobs import side_by_side
-from experiments.precision import Precision
 from experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
-from experiments.sweep.cluster.cells import cells_on_cluster
 from experiments.sweep.resume import resume_digest
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
@@ -102,53 +100,60 @@ def sweep(
     seeds: int = 3,
     jobs: int = 1,
     done: Callable[[CellResult], None] = lambda _result: None,
-    precision: Precision | None = None,
     path: SimPath = "auto",
-    cluster: str = "",
 ) -> list[CellResult]:
     """Run all cells and return their results in order, failed ones included; `done` is called after each.
 
-    With `precision` (`experiments/precision.py`) a cell is one simulation, as long as it takes, instead of `seeds`.
-    `path`: how to simulate cells; results are the same. `cluster`: the address of dask's scheduler. Its workers then
-    run the cells instead of `jobs` processes here, with the same results; errors as in `cluster/send.py`.
+    `path`: how to simulate cells; results are the same.
 
     With a folder, results stay there. A cell does not run again if its file is there for the same scenario, file
     contents, world and seeds, unless it failed. The engine runs one cell at a time, because two would slow each other
     down. Raises InputError, before any cell runs, if a folder is in the place of a file of results.
     """
-    results: dict[int, CellResult] = {}
-    todo, aims, first = [], dict(precision or {}), None
+    planned, results = list(cells), dict[int, CellResult]()
     if folder:
-        for name in (TABLE, SCENARIO):
-            _free(folder / name)
-    for place, (cell, scenario) in enumerate(cells):
-        first = first or scenario
-        kept = _read(_free(cell_file(folder, cell))) if folder else None
-        if (
-            kept
-            and not kept.error
-            and (kept.scenario_digest, kept.world, kept.seeds, kept.precision)
-            == (resume_digest(scenario), world, 1 if aims else seeds, aims)
-        ):
-            results[place] = kept
-            done(kept)
-        else:
-            todo.append((place, cell, scenario))
-    at_once = 1 if world == "engine" else max(1, min(jobs, len(todo)))
-    running = (
-        cells_on_cluster([(cell, scenario) for _, cell, scenario in todo], cluster, seeds, aims, path)
-        if cluster
-        else _run_here([(cell, scenario, world, seeds, aims, path) for _, cell, scenario in todo], at_once)
-    )
+        for file in (folder / TABLE, folder / SCENARIO, *(cell_file(folder, cell) for cell, _ in planned)):
+            if file.is_dir():
+                raise InputError(f"{file}: is a folder, where results belong; remove it, or name another for the sweep")
+        for place, (cell, scenario) in enumerate(planned):
+            kept, wanted = _read(cell_file(folder, cell)), (resume_digest(scenario), world, seeds)
+            if kept and not kept.error and (kept.scenario_digest, kept.world, kept.seeds) == wanted:
+                results[place] = kept
+                done(kept)
+    arguments = {place: (*planned[place], world, seeds, path) for place in range(len(planned)) if place not in results}
     try:
-        with closing(running) as finished:
-            _collect(finished, todo, results, folder, done)
+        _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
         if folder:
-            write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(first), indent=2) + b"\n")
+            write_file(folder / SCENARIO, _json(planned[0][1]))
     except OutputError as error:
         error.result = _in_order(results)
         raise
     return _in_order(results)
+
+
+def _run_missing(
+    arguments: Mapping[int, tuple[Any, ...]],
+    results: dict[int, CellResult],
+    folder: Path | None,
+    jobs: int,
+    done: Callable[[CellResult], None],
+) -> None:
+    """Run cells, given by their places, and add their results; a folder keeps each and the table, also if stopped."""
+    tabled, running = 0, side_by_side(run_cell, arguments.values(), min(jobs, len(arguments)))
+    try:
+        with closing(running) as finished:
+            for place, result in zip(arguments, finished, strict=True):
+                with deferred():  # what is kept is counted, too
+                    results[place] = result
+                    if folder:
+                        write_file(cell_file(folder, result.cell), _json(result))
+                        if len(results) - tabled >= TABLED_SHARE * len(results):
+                            _keep_table(folder, results)
+                            tabled = len(results)
+                    done(result)
+    finally:
+        if folder and tabled < len(results):
+            _keep_table(folder, results)
 
 
 def kept_cells(folder: Path) -> list[CellResult]:
@@ -157,53 +162,16 @@ def kept_cells(folder: Path) -> list[CellResult]:
     return [cell for cell in kept if cell is not None]
 
 
-def _run_here(arguments: Sequence[tuple[Any, ...]], at_once: int) -> Iterator[tuple[int, CellResult]]:
-    yield from enumerate(side_by_side(run_cell, arguments, at_once))
-
-
-def _free(file: Path) -> Path:
-    """Return the place of a file of results; InputError where a folder is in it."""
-    if file.is_dir():
-        raise InputError(f"{file}: is a folder, where results belong; remove it, or name another folder for the sweep")
-    return file
-
-
-def _collect(
-    finished: Iterator[tuple[int, CellResult]],
-    todo: Sequence[tuple[int, Cell, Scenario]],
-    results: dict[int, CellResult],
-    folder: Path | None,
-    done: Callable[[CellResult], None],
-) -> None:
-    """Add to `results` what finishes, each with its number in `todo`.
-
-    With a folder, keep each cell and the table there, interrupted or not.
-    """
-    tabled = 0
-    try:
-        for number, result in finished:
-            place, cell, _ = todo[number]
-            with deferred():  # what is kept is counted, too
-                results[place] = result
-                if folder:
-                    write_file(cell_file(folder, cell), sealed(result))
-                    if len(results) - tabled >= TABLED_SHARE * len(results):
-                        keep_table(folder, results)
-                        tabled = len(results)
-                done(result)
-    finally:
-        if folder and tabled < len(results):
-            keep_table(folder, results)
-
-
 def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
     return [results[place] for place in sorted(results)]
 
 
-def keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
-    """Write the table of the cells that are finished, by their places, into the folder of a sweep."""
-    text: str = table(_in_order(results)).to_csv(index=False)
-    write_file(folder / TABLE, text)
+def _json(content: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+
+
+def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:
+    write_file(folder / TABLE, table(_in_order(results)).to_csv(index=False))
 
 
 def table(results: Sequence[CellResult]) -> pd.DataFrame:
@@ -244,34 +212,20 @@ def shown(cell: Cell) -> dict[str, Any]:
 
 
 def _read(path: Path) -> CellResult | None:
-    """Return the result that a file keeps; None where there is none, or it is not as it was written."""
+    """Return the result that a file keeps; None where there is none, or it is damaged."""
     try:
         content = read_json(path)
-        if not isinstance(content, dict) or content.pop("digest", None) != _digest(content):
-            return None
         for metric in content["metrics"].values():
             _restore_numbers(metric)
         return msgspec.convert(content, CellResult)
-    except (InputError, ValueError, KeyError):
+    except (InputError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _restore_numbers(metric: dict[str, Any]) -> None:
     """Put in the NaN and infinity of a metric and its percentiles, which are null in JSON."""
-    metric.update({key: math.nan for key in ("value", "low", "high") if metric[key] is None})
-    if metric.get("times_longer") is None:
-        metric["times_longer"] = math.inf
+    missing = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}
+    metric.update({key: number for key, number in missing.items() if metric.get(key) is None})
     for percentile in PERCENTILES:
         if metric.get(percentile) is not None:
             _restore_numbers(metric[percentile])
-
-
-def sealed(result: CellResult) -> bytes:
-    """Return what the file of a cell holds: the result as JSON, and a fingerprint of it."""
-    content = msgspec.json.decode(msgspec.json.encode(result))
-    return msgspec.json.format(msgspec.json.encode(content | {"digest": _digest(content)}), indent=2) + b"\n"
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    """Fingerprint of what a cell's file holds, so that a damaged one is run again."""
-    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]

@@ -1,6 +1,6 @@
 """Arguments and options that several commands share; places to write to are tried before a command begins."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,40 +8,12 @@ import typer
 
 from fleet.scenario.names import SimPath
 
-Precision = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="SHARE",
-        help="Go on until the 95 % interval of the throughput is this narrow: 2% either way. METRIC=5% names another; "
-        "may be repeated.",
-    ),
-]
-
-
 PathOption = Annotated[
     SimPath,
     typer.Option(
         "--path", help="How to simulate: simpy, fast (compiled; plain stars only), or auto. The records are the same."
     ),
 ]
-
-
-def asked_precision(texts: list[str] | None) -> dict[str, float]:
-    """Read `--precision`, as shares by metric; InputError where a text is none."""
-    from experiments.precision import parse_precision
-
-    return parse_precision(texts or ())
-
-
-def say_unmet(lines: Iterable[str]) -> None:
-    """Say what is not as precise as wanted; exit status 1 if anything is."""
-    from experiments.console.printing import remark
-
-    unmet = list(lines)
-    for line in unmet:
-        remark(f"specfleet: precision not reached: {line}")
-    if unmet:
-        raise typer.Exit(1)
 
 
 def settings(changes: list[str] | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from experiments.console.exits import keeping
 from experiments.console.printing import interval, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
+from fleet.scenario.names import SimPath
 from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
@@ -18,13 +19,10 @@ from specfleet.cli.options import (
     MetricsPort,
     PathOption,
     Power,
-    Precision,
     RunFile,
     ScenarioFile,
     ScenarioOrNone,
-    asked_precision,
     file_option,
-    say_unmet,
     settings,
 )
 
@@ -43,7 +41,6 @@ def simulate(
         str | None,
         typer.Option(metavar="PARTS", help="With --of: steps,acceptance (the default), overhead, links, or all."),
     ] = None,
-    precision: Precision = None,
     path: PathOption = "auto",
     everything: Everything = False,
     as_json: AsJson = False,
@@ -52,23 +49,20 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet import simulate
 
-    aims = asked_precision(precision)
     if of is not None or play_back is not None or scenario is None:
-        other = bool(aims) or path != "auto"
-        result = _played_back(scenario, of, play_back, settings(changes), other)
+        result = _played_back(scenario, of, play_back, settings(changes), path)
         with keeping(out):
             show_run(result, as_json, out, everything)
         return
     with keeping(out):
-        result = simulate(scenario, settings(changes), precision=aims, report=remark, path=path)
+        result = simulate(scenario, settings(changes), path=path)
         show_run(result, as_json, out, everything)
-    say_unmet(result.unmet)
 
 
 def _played_back(
-    scenario: Path | None, of: Path | None, parts: str | None, changes: dict[str, Any], other: bool
+    scenario: Path | None, of: Path | None, parts: str | None, changes: dict[str, Any], path: SimPath
 ) -> "Result":
-    """Simulate with --of; `other`: whether options are there that do not go with it."""
+    """Simulate with --of."""
     from fleet.records.playback import MECHANISM
     from specfleet import play_back
 
@@ -76,8 +70,8 @@ def _played_back(
         raise InputError("name a SCENARIO, or a run with --of RUN" if parts is None else "--play-back needs --of RUN")
     if scenario is not None:
         raise InputError(f"--of {of} brings its own scenario; leave out {scenario}, or change keys with --set")
-    if other:
-        raise InputError("--of plays back one run; leave out --precision and --path")
+    if path != "auto":
+        raise InputError("--of plays back one run; leave out --path")
     return play_back(of, MECHANISM if parts is None else [parts], changes)
 
 
@@ -178,7 +172,7 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
     header, metrics = result.run.header, result.metrics
     if as_json:
         described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        rest = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+        rest = {"overload": result.overload, "notes": result.notes}
         print_json({**described, "metrics": metrics, **rest})
         return
     if everything:

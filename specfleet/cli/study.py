@@ -17,7 +17,7 @@ from experiments.console.printing import (
     progress,
     remark,
 )
-from fleet.errors import ClusterError, InputError, OutputError
+from fleet.errors import InputError, OutputError
 from fleet.inputs.text import shortened
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
@@ -26,12 +26,9 @@ from specfleet.cli.options import (
     AsJson,
     Changes,
     PathOption,
-    Precision,
     ScenarioFile,
-    asked_precision,
     file_option,
     folder_option,
-    say_unmet,
     settings,
 )
 
@@ -47,24 +44,13 @@ def sweep(
     out: Annotated[Path, folder_option("-o", "--out", help="Folder of the results.")],
     vary: Annotated[list[str], typer.Option(help="KEY=FIRST:LAST[:STEP] or KEY=A,B,C; may be repeated.")],
     world: Annotated[World, typer.Option(help="sim or engine.")] = "sim",
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Replications a cell; with --precision, one as long as it takes.")
-    ] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Replications a cell.")] = 3,
     jobs: Annotated[
         int,
         typer.Option(min=1, help="Cells at once on this host (simulation only).", show_default="the host's processors"),
     ] = os.cpu_count() or 1,
     changes: Changes = None,
-    precision: Precision = None,
     path: PathOption = "auto",
-    cluster: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Run cells on the workers of this dask scheduler instead: `dask scheduler`, and on each machine `dask "
-            "worker HOST:PORT --nworkers -1 --nthreads 1`.",
-        ),
-    ] = "",
 ) -> None:
     """Vary keys of a scenario; a rerun computes what is missing."""
     from experiments.sweep.sweep import cells_of, vary_of
@@ -86,13 +72,11 @@ def sweep(
 
             swept = sweep(
                 scenario, axes, settings(changes), out=out, world=world, seeds=seeds, jobs=jobs, done=done,
-                precision=asked_precision(precision), path=path, cluster=cluster,
+                path=path,
             )  # fmt: skip
     except Interrupted as stop:
         stop.kept = kept()
         raise
-    except ClusterError as lost:
-        raise ClusterError(f"{lost}; {kept()}") from lost
     except OutputError as error:
         if error.result is None:
             raise
@@ -103,7 +87,6 @@ def sweep(
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)
-    say_unmet(swept.unmet)
 
 
 def print_sweep(swept: "Sweep", out: Path) -> None:

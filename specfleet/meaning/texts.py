@@ -33,7 +33,7 @@ Metrics are computed from the records alone, the same for both worlds. A run cou
 [`measure.warm_up_share`](scenario.md#measure) of the time until its first stream has nothing left to do, up to then;
 steps count by the moment they end, requests by the moment they complete. A metric that a run has nothing to say about
 is left out. Some times have percentiles: `metrics["tpot_s"].p99` in Python is `tpot_p99_s` in sweeps, and as a name of
-`--precision` and of figures.
+figures.
 """
 
 SYMBOLS = "Those that are no metric. Keys of scenarios and quantities of the analytic model have symbols of their own."

@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_process_that_has_grown_is_replaced_without_a_word() -> None:
-    pytest.importorskip("psutil")  # dask checks memory only with it
+    pytest.importorskip("psutil")  # joblib checks memory only with it
     program = [sys.executable, "-c", GROWN]
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{list(range(8))}\n", "")

@@ -35,7 +35,6 @@ class PrintedRun(msgspec.Struct, frozen=True):
     metrics: dict[str, Metric]
     overload: Overload | None
     notes: list[str]
-    unmet: list[str]
 
 
 class PrintedImport(msgspec.Struct, frozen=True):

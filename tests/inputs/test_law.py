@@ -21,7 +21,7 @@ SMALL = {"workload.requests": 8, "workload.new_tokens": 24}
 
 def printed_run() -> dict[str, Any]:
     result = specfleet.simulate("star", SMALL)
-    verdicts = {"overload": result.overload, "notes": result.notes, "unmet": result.unmet}
+    verdicts = {"overload": result.overload, "notes": result.notes}
     return {"scenario": "star", "world": "sim", "seed": 0, "metrics": result.metrics, **verdicts}
 
 

@@ -121,7 +121,7 @@ def test_a_complete_playback_prints_the_measured_values(
     [
         (["star", "--of", "run.parquet"], "--of run.parquet brings its own scenario; leave out star"),
         (["star", "--play-back", "all"], "--play-back needs --of RUN"),
-        (["--of", "run.parquet", "--precision", "2%"], "leave out --precision and --path"),
+        (["--of", "run.parquet", "--path", "fast"], "leave out --path"),
         (["--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
     ],
 )

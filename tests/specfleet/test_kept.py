@@ -1,4 +1,4 @@
-"""What commands say that they kept, when a signal or a lost cluster ends them while they read or sweep."""
+"""What commands say that they kept, when a signal ends them while they read or sweep."""
 
 import fcntl
 import os
@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.helpers.clusters import local_cluster
 from tests.helpers.marks import slow
 from tests.helpers.processes import ended, eventually, is_asleep, specfleet
 from tests.helpers.signals import SIGNALS, assert_ended_by, tell
@@ -68,31 +67,3 @@ def test_an_interrupted_sweep_keeps_its_cells_and_resumes(how: str, jobs: int, t
     status, _, err = ended(specfleet("sweep", "star", "--vary", "workload.requests=12,16", "--seeds", "1", "-o", out))
     assert status == 0, err
     assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == kept
-
-
-@pytest.mark.parametrize("how", ["SIGTERM", slow("Ctrl-C")])
-def test_an_interrupted_cluster_sweep_keeps_cells_and_cluster(how: str, tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
-    out = tmp_path / "out"
-    some = ["--vary", "workload.requests=12,16,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
-    with local_cluster(tmp_path / "cluster") as two:
-        process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", two.address)
-        assert eventually((out / "sweep.csv").exists, process)
-        assert eventually(lambda: set(pd.read_csv(out / "sweep.csv")["workload.requests"]) == {12, 16}, process)
-        tell(process, how)
-        said = f"kept: 2 of 3 cells in {out}; the same command goes on from there"
-        assert assert_ended_by(process, how, said) == ""
-        assert [one.poll() for one in (two.scheduler, *two.workers)] == [None, None, None]
-
-
-def test_a_lost_cluster_says_which_cells_are_kept(tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
-    out = tmp_path / "out"
-    some = ["--vary", "workload.requests=12,100000", "--set", "workload.new_tokens=24", "--seeds", "1", "-o", out]
-    with local_cluster(tmp_path / "cluster", workers=1) as one:
-        process = specfleet("sweep", "star", *some, "--path", "simpy", "--cluster", one.address)
-        assert eventually((out / "sweep.csv").exists, process)
-        one.scheduler.kill()
-        status, printed, err = ended(process)
-    kept = f"kept: 1 of 2 cells in {out}; the same command goes on from there"
-    assert (status, printed, err) == (1, "", f"specfleet: cluster {one.address}: the scheduler is gone; {kept}\n")

@@ -1,1 +1,0 @@
-"""Cells of a sweep on other machines, by dask: `parcels.py` is the worker's part, `send.py` ours."""
