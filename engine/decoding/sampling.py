@@ -3,7 +3,6 @@
 Temperature 0 puts all probability on the best token, so greedy decoding is the special case of every rule.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,30 +11,15 @@ import torch
 from torch.nn import functional
 
 from engine.decoding.placing import placed
-from fleet.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The sampling of a stream. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature.
-
-    InputError for numbers out of range.
-    """
+    """The sampling of a stream. `top_k` 0 and `top_p` 1 leave nothing out; both apply after the temperature."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        numbers = isinstance(self.temperature, int | float) and isinstance(self.top_p, int | float)
-        if not (numbers and math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(
-                f"temperature = {self.temperature!r}; allowed: a finite number of at least 0 (0 is greedy)"
-            )
-        if not isinstance(self.top_k, int) or self.top_k < 0:
-            raise InputError(f"top_k = {self.top_k!r}; allowed: a whole number of at least 0 (0 is all tokens)")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p = {self.top_p!r}; allowed: above 0, up to 1 (1 is all tokens)")
 
 
 GREEDY = Sampling()
