@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
 from experiments.sweep.figure import sweep_figure
-from experiments.sweep.table import SweepPlot, keys_of, read_sweep
+from experiments.sweep.table import keys_of, read_sweep
 from figures import draft_time, pareto, residuals, throughput, timeline
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
@@ -30,10 +30,10 @@ Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
 
-def draw(name: str, results: Any, out: Path | None = None, plot: SweepPlot | None = None) -> Figure:
+def draw(name: str, results: Any, out: Path | None = None, metric: str = "") -> Figure:
     """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
 
-    `plot`: what a figure of a sweep shows. Raises InputError for an unknown name, and for results that belong to
+    `metric`: what a figure of a sweep shows. Raises InputError for an unknown name, and for results that belong to
     another figure.
     """
     if name not in FIGURES:
@@ -44,9 +44,9 @@ def draw(name: str, results: Any, out: Path | None = None, plot: SweepPlot | Non
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
         raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
-    if plot is not None and name != "sweep":
-        raise InputError(f"figure {name}: shows one thing; --x, --y, --lines and the like are for figure sweep")
-    figure, caption = sweep_figure(content, plot) if plot is not None else chosen.draw(content)
+    if metric and name != "sweep":
+        raise InputError(f"figure {name}: shows one thing; --y is for figure sweep")
+    figure, caption = sweep_figure(content, metric) if metric else chosen.draw(content)
     add_caption(figure, caption)
     if out is not None:
         write(figure, out)
@@ -148,11 +148,6 @@ def _read_plan(path: Path) -> Plan:
         raise InputError(f"{error}; not a plan: write one with plan -o FOLDER") from error
 
 
-def _sweep_of(table: pd.DataFrame) -> Drawn:
-    """Draw throughput along the first varied key, a line for each value of the second."""
-    return sweep_figure(table, SweepPlot())
-
-
 class FigureKind(NamedTuple):
     """What a figure is drawn from, in words and as a type, how that is read from a path, and how it is drawn."""
 
@@ -164,7 +159,7 @@ class FigureKind(NamedTuple):
 
 FIGURES = {
     "throughput": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
-    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, _sweep_of),
+    "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "draft-time": FigureKind("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
     "plan": FigureKind("a plan", Plan, _read_plan, plan_of),

@@ -3,32 +3,22 @@
 import msgspec
 
 from fleet.records.metrics.findings import Findings, findings_of
-from fleet.records.run import Run
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 
 
-def run_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Run:
-    """Run the scenario in simulated time or on this host's engine; each world's libraries are imported on its use.
-
-    `path`: how to simulate it, see `sim/fast/choice.py`.
-    """
-    if world == "sim":
-        from sim.run import simulate
-
-        return simulate(scenario, path=path)
-    from engine.launch.serve import serve
-
-    return serve(scenario).run
-
-
 def observe_in(world: World, scenario: Scenario, path: SimPath = "auto") -> Findings:
-    """Run the scenario as `run_in` does, for its metrics alone: simulated without records where that is possible."""
+    """Run the scenario in simulated time or on this host's engine, for its metrics; without records if possible.
+
+    Each world's libraries are imported on its use. `path`: how to simulate it, see `sim/fast/choice.py`.
+    """
     if world == "sim":
         from sim.run import observe
 
         return observe(scenario, path=path)
-    return findings_of(run_in(world, scenario, path))
+    from engine.launch.serve import serve
+
+    return findings_of(serve(scenario).run)
 
 
 def with_seed(scenario: Scenario, seed: int) -> Scenario:

@@ -25,7 +25,7 @@ from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
-from specfleet.results import Prediction, ResolvedFleet, Result, Sweep, sweep_question
+from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
@@ -288,13 +288,13 @@ def figure(
     name: str,
     results: "Result | Sweep | HardwareProfile | str | Path",
     out: str | Path | None = None,
-    **options: Any,
+    metric: str = "",
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
-    from a calibrated profile, "plan" from a plan (JSON). For "sweep" `options` say what to show, see
-    `specfleet.results.sweep_question`. Raises InputError for anything else.
+    from a calibrated profile, "plan" from a plan (JSON). "sweep" shows `metric`, throughput by default, along
+    the first varied key, a line for each value of the second. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
@@ -309,8 +309,7 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = table(results.cells)
-    question = sweep_question(**options) if options or name == "sweep" else None
-    return draw(name, drawn, None if out is None else Path(out), question)
+    return draw(name, drawn, None if out is None else Path(out), metric)
 
 
 def _run_of(run: RunGiven) -> Run:

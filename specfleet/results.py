@@ -4,11 +4,10 @@ pandas and matplotlib are imported for a frame or a figure: a simulation and its
 longer to import than a small one takes to run.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -32,8 +31,6 @@ from sim import predict
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from experiments.sweep.table import SweepPlot
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -189,32 +186,13 @@ class Sweep(Shown):
         return wide_table(self.cells)
 
     def figure(
-        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, **options: Any
+        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, metric: str = ""
     ) -> "Figure":
         """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given.
 
-        "sweep" draws any metric along any varied key: `options` as in `specfleet.figure`.
+        "sweep" draws any metric along the first varied key, as `specfleet.figure` does.
         """
         from experiments.draw import draw
         from experiments.sweep.sweep import table
 
-        question = sweep_question(**options) if options or name == "sweep" else None
-        return draw(name, table(self.cells), Path(out) if out else None, question)
-
-
-def sweep_question(
-    x: str = "",
-    y: str = "throughput",
-    lines: str = "",
-    where: Mapping[str, Any] | None = None,
-) -> "SweepPlot":
-    """Return what a figure of a sweep is to show, with the units of the keys.
-
-    `x`: a varied key, by default the first. `y`: a metric. `lines`: a varied key, a line for each of its values.
-    `where`: values of the other varied keys.
-    """
-    from experiments.sweep.table import SweepPlot
-    from specfleet.meaning.entries import units_of_keys
-
-    conditions = {key: str(value) for key, value in (where or {}).items()}
-    return SweepPlot(x, y, lines, conditions, units_of_keys())
+        return draw(name, table(self.cells), Path(out) if out else None, metric)

@@ -19,7 +19,7 @@ from experiments.report.tables import (
 )
 from experiments.sweep.cell import CellResult
 from experiments.sweep.figure import sweep_figure, unit_of_metric
-from experiments.sweep.table import ANALYTIC, SweepPlot, in_numbers, keys_of, text_of
+from experiments.sweep.table import ANALYTIC, in_numbers, keys_of, text_of
 from figures import timeline
 from figures.timeline import lanes, steps_of
 from fleet.records.metrics.measure import assess, measure_targets
@@ -164,7 +164,7 @@ def _of_sweep(table: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str]) -> t
         wide.loc[wide.throughput.idxmax()] if "throughput" in wide and wide.throughput.notna().any() else wide.iloc[0]
     )
     where = {key: text_of(best[key]) for key in keys[2:]}
-    return tuple(sweep_figure(table, SweepPlot(y=name, where=where)) for name in DRAWN if name in wide)
+    return tuple(sweep_figure(table, name, where) for name in DRAWN if name in wide)
 
 
 def _best_cells(

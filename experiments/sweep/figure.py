@@ -1,34 +1,44 @@
 """The figure of a sweep: a metric along a varied key, a line for each value of another."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.figure import Figure
 
-from experiments.sweep.table import ANALYTIC, SweepPlot, completed, in_numbers, points_of
+from experiments.sweep.table import ANALYTIC, axes_of, in_numbers, points_of, text_of
 from figures import sweep
 from figures.labels import scale_of
 from fleet.records.metrics.glossary import meanings
 from fleet.times.labels import warning_of
 
 
-def sweep_figure(table: pd.DataFrame, wanted: SweepPlot) -> tuple[Figure, str]:
-    """Draw the chosen columns of a sweep's table, and return the figure with its caption."""
-    table = in_numbers(table)
-    plot = completed(table, wanted)
-    points = points_of(table, plot)
+def sweep_figure(
+    table: pd.DataFrame, metric: str = "throughput", where: Mapping[str, str] | None = None
+) -> tuple[Figure, str]:
+    """Draw a metric along the first varied key, a line for each value of the second; return figure and caption.
+
+    `where`: values of further keys, as `text_of` writes them.
+    """
+    table, where = in_numbers(table), where or {}
+    for key, value in where.items():
+        table = table[table[key].map(text_of) == value]
+    along, lines = axes_of(table, metric, where)
+    points = points_of(table, metric, along, lines)
     numeric = pd.api.types.is_numeric_dtype(points.x)
-    x = scale_of(plot.x, plot.units.get(plot.x, ""), points.x.abs().max() if numeric else 1.0)
-    y = scale_of(plot.y, unit_of_metric(plot.y, points), points.value.abs().max())
-    figure = sweep.draw(points, x, y, plot.lines)
+    unit = "s" if along.endswith("_s") and not along.endswith("_per_s") else ""
+    x = scale_of(along, unit, points.x.abs().max() if numeric else 1.0)
+    y = scale_of(metric, unit_of_metric(metric, points), points.value.abs().max())
+    figure = sweep.draw(points, x, y, lines)
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(one)) for one in bases} - {""}]
-    return figure, " ".join([*_caption(points, plot), *warnings])
+    return figure, " ".join([*_caption(points, metric, where), *warnings])
 
 
-def _caption(points: pd.DataFrame, plot: SweepPlot) -> list[str]:
+def _caption(points: pd.DataFrame, metric: str, where: Mapping[str, str]) -> list[str]:
     """Return sentences on the cells that are drawn, the metric, and the marks."""
-    conditions = ", ".join(f"{key} = {value}" for key, value in plot.where.items())
+    conditions = ", ".join(f"{key} = {value}" for key, value in where.items())
     parts = [f"Cells with {conditions}."] if conditions else []
-    parts.append(what_is(plot.y))
+    parts.append(what_is(metric))
     results = points[points.world != ANALYTIC]
     if len(results):
         parts.append("Points: means over the seeds of a cell; bars and bands: 95 % intervals.")

@@ -1,12 +1,11 @@
-"""Reads a sweep's table, and selects cells and a metric."""
+"""Reads a sweep's table, and selects a metric."""
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 
@@ -17,20 +16,6 @@ from fleet.inputs.text import is_file, read_text, reason, shortened
 
 NUMBERS = ("value", "low", "high")
 ANALYTIC = "analytic"  # the world of rows that equations gave
-
-
-class SweepPlot(msgspec.Struct, frozen=True):
-    """Axes and conditions of a figure of a sweep; keys and values are texts, as a user writes them.
-
-    `x`: a varied key. `y`: a metric. `lines`: a varied key, a line for each of its values. `where`: values of further
-    keys. `units`: of keys, by name.
-    """
-
-    x: str = ""
-    y: str = "throughput"
-    lines: str = ""
-    where: Mapping[str, str] = {}
-    units: Mapping[str, str] = {}
 
 
 def read_sweep(folder: Path) -> pd.DataFrame:
@@ -69,55 +54,34 @@ def in_numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**changed)
 
 
-def completed(table: pd.DataFrame, plot: SweepPlot) -> SweepPlot:
-    """Fill in the open choices of a figure: the first varied key along x, the second as lines.
+def axes_of(table: pd.DataFrame, metric: str, where: Mapping[str, str]) -> tuple[str, str]:
+    """Return the key along x and that of the lines, empty for none: the first two that were varied.
 
-    Keys may leave out their first parts. InputError for what the table does not have, which lists what it has.
+    `where`: values of further keys. InputError for a metric that the table does not have, or a third key that varies.
     """
-    keys, metrics = keys_of(table), list(dict.fromkeys(map(str, table.quantity)))
-    if not keys or table.empty:
+    metrics = list(dict.fromkeys(map(str, table.quantity)))
+    free = [key for key in keys_of(table) if key not in where]
+    if not free or table.empty:
         raise InputError("figure sweep: the table has no varied key, or no cell that succeeded")
-    where = {_key(keys, name, "--where"): value for name, value in plot.where.items()}
-    free = [key for key in keys if key not in where]
-    _one_of(metrics, plot.y, "--y", "metric")
-    x = _key(keys, plot.x, "--x") if plot.x else next((key for key in free if key != plot.lines), "")
-    rest = [key for key in free if key != x]
-    lines = _key(keys, plot.lines, "--lines") if plot.lines else next(iter(rest), "")
-    if not x or lines == x:
-        raise InputError(f"figure sweep: --lines {lines}: is along x already; varied: {', '.join(keys)}")
-    for key in (key for key in rest if key != lines):
-        values = list(dict.fromkeys(map(text_of, table[key])))
-        if len(values) > 1:
-            raise InputError(
-                f"figure sweep: {key} was varied, too; add --where {key}=VALUE; values: {shortened(', '.join(values))}"
-            )
-    return msgspec.structs.replace(plot, x=x, lines=lines, where=where)
+    if metric not in metrics:
+        named = shortened(metric, quoted=False)
+        raise InputError(f"figure sweep: --y {named}: the table has no such metric; it has {', '.join(metrics)}")
+    more = next((key for key in free[2:] if table[key].nunique(dropna=False) > 1), "")
+    if more:
+        raise InputError(f"figure sweep: {more} was varied, too; sweep two keys, or see specfleet report")
+    return free[0], next(iter(free[1:]), "")
 
 
-def cells_where(table: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
-    """Return the rows of cells with these values; InputError for a value that no cell has."""
-    for key, value in where.items():
-        same = table[key].map(lambda one, key=key, value=value: _alike(key, one, value))
-        if not same.any():
-            values = shortened(", ".join(dict.fromkeys(map(text_of, table[key]))), quoted=False)
-            raise InputError(
-                f"figure sweep: --where {key}={shortened(value, quoted=False)}: no cell has it; values: {values}"
-            )
-        table = table[same]
-    return table
+def points_of(table: pd.DataFrame, metric: str, x: str, lines: str) -> pd.DataFrame:
+    """Return one row a cell of a metric along the key `x`: x, line, value, low, high, world, unit.
 
-
-def points_of(table: pd.DataFrame, plot: SweepPlot) -> pd.DataFrame:
-    """Return one row a cell of a metric: x, line, value, low, high, world, unit.
-
-    `plot`: completed. Rows of the equations have the world "analytic" and no unit.
+    Rows of the equations have the world "analytic" and no unit.
     """
-    rows = cells_where(table, plot.where)
-    rows = rows[rows.quantity == plot.y]
+    rows = table[table.quantity == metric]
     return pd.DataFrame(
         {
-            "x": rows[plot.x].tolist(),
-            "line": [text_of(value) for value in rows[plot.lines]] if plot.lines else [""] * len(rows),
+            "x": rows[x].tolist(),
+            "line": [text_of(value) for value in rows[lines]] if lines else [""] * len(rows),
             **{name: rows[name].astype(float).tolist() for name in NUMBERS},
             "world": rows.world.tolist(),
             "unit": rows.unit.fillna("").tolist() if "unit" in rows else "",
@@ -132,11 +96,6 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def _alike(key: str, one: Any, other: str) -> bool:
-    """Whether a value of a key is the one that a user wrote: 0.01, 1e-2 and 10ms are the same."""
-    return text_of(_value(key, one)) == text_of(_value(key, other.strip()))
-
-
 def _value(key: str, value: Any) -> Any:
     """Return a value of a key as a number where it is one, with or without a unit; else as it is."""
     if not isinstance(value, str):
@@ -146,16 +105,3 @@ def _value(key: str, value: Any) -> Any:
         return float(value) if found is None else float(found)
     except ValueError:
         return value
-
-
-def _key(keys: Sequence[str], name: str, option: str) -> str:
-    """Return the varied key of that name, which may leave out first parts."""
-    ending = [key for key in keys if key.endswith(f".{name}")]
-    return name if name in keys else ending[0] if len(ending) == 1 else _one_of(keys, name, option, "varied key")
-
-
-def _one_of(allowed: Sequence[str], name: str, option: str, what: str) -> str:
-    if name not in allowed:
-        found = f"{option} {shortened(name, quoted=False)}" if name else f"{option} is missing"
-        raise InputError(f"figure sweep: {found}: the table has no such {what}; it has {', '.join(allowed)}")
-    return name

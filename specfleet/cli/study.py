@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,6 @@ from experiments.console.printing import (
     remark,
 )
 from fleet.errors import InputError, OutputError
-from fleet.inputs.text import shortened
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
 from fleet.shown import number
@@ -231,30 +230,16 @@ def figure(
     out: Annotated[
         Path, file_option("-o", "--out", metavar="FILE", help="Picture; its ending says the format, such as .png.")
     ],
-    x: Annotated[str, typer.Option("--x", metavar="KEY", help="sweep: along it, a varied key.")] = "",
-    y: Annotated[str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default.")] = "",
-    lines: Annotated[str, typer.Option(metavar="KEY", help="sweep: a varied key, a line for each value.")] = "",
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="sweep: only cells with it; may be repeated.")
-    ] = None,
+    metric: Annotated[
+        str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default, along the first key.")
+    ] = "",
 ) -> None:
     """Draw a figure from results."""
     from specfleet import figure
 
-    values: dict[str, Any] = {"x": x, "y": y, "lines": lines, "where": _held(where or [])}
-    options = {option: value for option, value in values.items() if value}
     with keeping(out):
-        figure(name, results, out, **options)
+        figure(name, results, out, metric)
     remark(f"figure: {out}")
-
-
-def _held(texts: list[str]) -> dict[str, str]:
-    """Read what `--where` says, as values by key; InputError for a text that says none."""
-    parts = [text.partition("=") for text in texts]
-    for text, (key, equals, value) in zip(texts, parts, strict=True):
-        if not (key.strip() and equals and value.strip()):
-            raise InputError(f"--where {shortened(text, quoted=False)}: write KEY=VALUE")
-    return {key.strip(): value.strip() for key, _, value in parts}
 
 
 def report(

@@ -299,12 +299,6 @@ def explain(word: str) -> list[Entry]:
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")
 
 
-def units_of_keys() -> dict[str, str]:
-    """Return the units of a scenario's and a profile's keys, by their dotted names."""
-    keys = [entry for entry in all_entries() if "key" in entry.kind]
-    return {name: text for entry in keys for name in entry.names for label, text in entry.facts if label == "unit"}
-
-
 def _without_unit(name: str) -> str:
     endings = ["_tokens", *(f"_{ending.lstrip('_')}" for ending in UNITS)]
     return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from experiments.draw import draw
+from experiments.sweep.figure import sweep_figure
 from experiments.sweep.sweep import sweep
-from experiments.sweep.table import SweepPlot, completed, in_numbers, read_sweep
+from experiments.sweep.table import in_numbers, read_sweep
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
 from fleet.records.metrics.glossary import METRICS, Meaning
-from specfleet.results import sweep_question
 from tests.helpers.stars import repeatable, star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)
@@ -51,65 +51,52 @@ def made(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def test_lines_carry_their_names_and_axes_their_units(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, plot=sweep_question(x="verifiers.count", y="tpot_s", lines="drafters.depth"))
+    figure = draw("sweep", swept, metric="tpot_s")
     (axes,) = figure.axes
     assert {"2", "5", "drafters.depth"} <= set(texts_of(figure))
     assert not figure.legends
     assert not axes.get_legend()
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("verifiers.count, targets", "tpot, s")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("verifiers.count", "tpot, s")
     assert "time for each token after a request's first one, the mean" in figure.texts[0].get_text().replace("\n", " ")
 
 
 def test_points_and_bands_are_those_of_the_table(swept: pd.DataFrame) -> None:
-    figure = draw("sweep", swept, plot=SweepPlot(x="verifiers.count", y="throughput", where={"drafters.depth": "5"}))
+    figure = draw("sweep", swept, metric="throughput")
     drawn = [line.get_ydata() for line in figure.axes[0].lines if line.get_linestyle() == "-" and len(line.get_xdata())]
-    results = swept[(swept.quantity == "throughput") & (swept.world == "sim") & (swept["drafters.depth"] == 5)]
-    assert any(np.allclose(line, results.value) for line in drawn if len(line) == len(TARGETS))
+    for depth in DEPTHS:
+        results = swept[(swept.quantity == "throughput") & (swept.world == "sim") & (swept["drafters.depth"] == depth)]
+        assert any(np.allclose(line, results.value) for line in drawn if len(line) == len(TARGETS))
 
 
 def test_quantities_are_found_and_placed_in_any_unit() -> None:
     texts = made([{"link.latency_s": text, "value": 0.1} for text in ("1ms", "20ms", "100ms")])
     assert in_numbers(texts)["link.latency_s"].tolist() == [0.001, 0.02, 0.1]
-    (axes,) = draw("sweep", texts, plot=sweep_question(y="wait_s")).axes
+    (axes,) = draw("sweep", texts, metric="wait_s").axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("link.latency, ms", "wait, ms")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "20", "100"]
-    table = made([{"link.latency_s": text, "a.b": n} for text in ("1ms", "20ms") for n in (1, 2)])
-    assert draw("sweep", table, plot=SweepPlot(x="a.b", y="wait_s", where={"latency_s": "0.02"}))
 
 
 def test_values_that_are_words_stand_side_by_side() -> None:
     words = made([{"drafters.order": name, "value": 0.1} for name in ("fifo", "priority")])
-    (axes,) = draw("sweep", words, plot=SweepPlot(y="wait_s")).axes
+    (axes,) = draw("sweep", words, metric="wait_s").axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["fifo", "priority"]
 
 
-@pytest.mark.parametrize(
-    ("plot", "said"),
-    [
-        (SweepPlot(y="goodness"), "--y goodness: the table has no such metric; it has throughput, "),
-        (SweepPlot(x="drafters.width"), "no such varied key; it has verifiers.count, drafters.depth"),
-        (SweepPlot(lines="verifiers.count", x="verifiers.count"), "is along x already; varied: verifiers.count"),
-        (SweepPlot(where={"drafters.depth": "9"}), "--where drafters.depth=9: no cell has it; values: 2, 5"),
-        (SweepPlot(where={"seed": "9"}), "--where seed: the table has no such varied key"),
-    ],
-)
-def test_missing_columns_are_refused_with_those_allowed(swept: pd.DataFrame, plot: SweepPlot, said: str) -> None:
-    with pytest.raises(InputError) as refused:
-        draw("sweep", swept, plot=plot)
-    assert said in str(refused.value)
-    assert "\n" not in str(refused.value)
+def test_missing_metrics_are_refused_with_those_allowed(swept: pd.DataFrame) -> None:
+    with pytest.raises(InputError, match="--y goodness: the table has no such metric; it has throughput, "):
+        draw("sweep", swept, metric="goodness")
 
 
-def test_a_third_key_that_varies_wants_a_value() -> None:
+def test_a_third_key_that_varies_is_refused_without_a_value() -> None:
     rows = made([{"a.b": a, "c.d": c, "e.f": e} for a in (1, 2) for c in (1, 2) for e in (8, 9)])
-    with pytest.raises(InputError, match=r"e\.f was varied, too; add --where e\.f=VALUE; values: .*8, 9"):
-        completed(rows, SweepPlot(y="wait_s"))
-    assert completed(rows, SweepPlot(y="wait_s", where={"f": "8"})).lines == "c.d"
+    with pytest.raises(InputError, match=r"e\.f was varied, too"):
+        sweep_figure(rows, "wait_s")
+    assert "Cells with e.f = 8." in sweep_figure(rows, "wait_s", {"e.f": "8"})[1]
 
 
 def test_other_figures_show_one_thing_and_say_so(swept: pd.DataFrame) -> None:
-    with pytest.raises(InputError, match="--x, --y, --lines and the like are for figure sweep"):
-        draw("throughput", swept, plot=SweepPlot(y="load"))
+    with pytest.raises(InputError, match="--y is for figure sweep"):
+        draw("throughput", swept, metric="load")
 
 
 @repeatable

@@ -29,7 +29,6 @@ READ = {
     "--scenario",
     "--key",
     "--allowed",
-    "--server-key",
 }  # options that name what is read
 SMALL = ["--set", "workload.requests=12", "--set", "workload.new_tokens=24"]
 
