@@ -9,7 +9,7 @@ import msgspec
 
 from fleet.acceptance.signals import SIGNALS_FILE
 from fleet.files import write_file
-from fleet.scenario.facts import measured_acceptance, models_of
+from fleet.scenario.facts import measured_acceptance
 from fleet.scenario.named_files import with_files
 from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
@@ -52,7 +52,7 @@ def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
 
     They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
     """
-    models = models_of(resolve(scenario))
+    models = resolve(scenario).models
     at_once = profile.contention[min(models, len(profile.contention)) - 1] / profile.contention[0]
     cores = int(profile.provenance.get("cores", models))
     return "gpu" in profile.provenance or cores < models or at_once >= SLOWED

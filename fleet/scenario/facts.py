@@ -49,15 +49,9 @@ def measured_acceptance(scenario: Scenario, signals: str) -> Acceptance | None:
     return None if needs_of(scenario) == "lengths" else SignalFile(signals)
 
 
-def models_of(fleet: Fleet) -> int:
-    """Return the number of concurrent models, each in its own process."""
-    drafting = 0 if fleet.drafters.kind == "replayed" else fleet.drafters.count
-    return drafting + (fleet.verifiers.count if fleet.verifiers.kind == "real" else 0)
-
-
 def crowds(fleet: Fleet, cores: int) -> bool:
     """Return whether stations with devices of their own would share the cores of one host without a GPU."""
-    return fleet.batch is None and not fleet.devices and models_of(fleet) > cores
+    return fleet.batch is None and not fleet.devices and fleet.models > cores
 
 
 def devices_of(fleet: Fleet) -> tuple[int, int]:
