@@ -142,23 +142,18 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
 
 
 def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
-    """Tables without effect, and a role without a price or watts."""
+    """Tables without effect, and a role without a price."""
     slo, cost = scenario.slo, scenario.cost
     if slo is not None and not slo.limits_s:
         yield "[slo] has no goal; give slo.ttft_s, slo.tpot_s or slo.e2el_s, or leave it out"
     if cost is None:
         return
-    if not (cost.has_prices or cost.has_watts):
-        yield "[cost] has neither prices nor watts; give cost.target_per_hour or cost.target_w, or leave it out"
-    if cost.unit != "" and not cost.has_prices:
-        yield f"cost.unit = {cost.unit!r} is what prices are in, and there is none; leave it out"
     shared = scenario.drafters.device == scenario.verifiers.device != ""
     drafts = scenario.drafters.count > 0 and scenario.batch is None and not shared
-    for form, has in (("per_hour", cost.has_prices), ("w", cost.has_watts)):
-        if has and getattr(cost, f"target_{form}") is None:
-            yield f"cost.target_{form} is missing beside cost.drafter_{form}; give it, 0 where targets add nothing"
-        if has and drafts and getattr(cost, f"drafter_{form}") is None:
-            yield f"cost.drafter_{form} is missing beside cost.target_{form}; give it, 0 where drafters add nothing"
+    if cost.target_per_hour is None:
+        yield "cost.target_per_hour is missing; give it, 0 where targets add nothing, or leave [cost] out"
+    elif drafts and cost.drafter_per_hour is None:
+        yield "cost.drafter_per_hour is missing beside cost.target_per_hour; give it, 0 where drafters add nothing"
 
 
 def _of_faults(scenario: Scenario) -> Iterator[str]:
