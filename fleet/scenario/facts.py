@@ -1,7 +1,6 @@
 """Facts of a scenario that several rooms print: acceptance, models, devices, plain step time."""
 
 from fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
-from fleet.acceptance.signals import SignalFile
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
@@ -41,12 +40,6 @@ def replaced_acceptance(scenario: Scenario) -> Recorded | None:
     measured = profile.acceptance if isinstance(profile, HardwareProfile) else None
     replaces = scenario.acceptance is not None and needs_of(scenario) == "lengths"
     return measured if replaces and isinstance(measured, Recorded) else None
-
-
-def measured_acceptance(scenario: Scenario, signals: str) -> Acceptance | None:
-    """Return the recorded signals of a calibrated batch, if a rule needs them; None leaves acceptance to the
-    profile."""
-    return None if needs_of(scenario) == "lengths" else SignalFile(signals)
 
 
 def crowds(fleet: Fleet, cores: int) -> bool:
