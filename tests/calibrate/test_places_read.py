@@ -56,11 +56,7 @@ ROW = ("a", "7", 9, 3, [1, 2, 1], [1, 1, 2])
 @pytest.mark.parametrize(
     ("row", "method", "says"),
     [
-        (
-            ("a", "7", 9, 3, [2, 2, 1], [1, 1, 2]),
-            "eagle",
-            "a 7: acc_len_eagle3[0] = 2 contradicts what a prefill",
-        ),
+        (("a", "7", 9, 3, [2, 2, 1], [1, 1, 2]), "eagle", "a 7: acc_len_eagle3[0] = 2 contradicts what a prefill"),
         (("a", "7", 9, 4, [1, 2, 1], [1, 1, 2]), "ngram", "a 7: len(acc_len_ngram) = 3 contradicts .* = 4"),
         (("a", "7", 9, 3, [1, 22, 1], [1, 1, 2]), "eagle", "a 7: acc_len_eagle3[1] = 22; allowed: 1 to 21"),
         (("a", "7", 9, 3, [1, 0, 1], [1, 1, 2]), "eagle", "a 7: acc_len_eagle3[1] = 0; allowed: 1 to 21"),

@@ -19,6 +19,7 @@ from experiments.reproduce import (
     goodspeed,
     starsd,
 )
+from experiments.reproduce.every import MEASURED
 from experiments.reproduce.rows import JUDGED, Inputs, PaperRow
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
@@ -134,14 +135,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
     ),
 }
 # Those of data that are not ours, test_amusd.py and test_specdecode.py; measured on this host.
-ELSEWHERE = {
-    "amusd-a100",
-    "specdecode-fig10",
-    "specdecode-fig1",
-    "dsde-table2",
-    "batch-fig5b-engine",
-    "starsd-table1-engine",
-}
+ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", *MEASURED}
 QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
 
 

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from experiments.reproduce import REPRODUCTIONS, starsd
+from experiments.reproduce.every import MEASURED
 from experiments.reproduce.rows import JUDGED, Reproduction
 from fleet.records.metrics.measure import measure
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
 
-MEASURED = ("dsde-table2", "batch-fig5b-engine", "starsd-table1-engine")
 OF_FILES = ("amusd-a100", "specdecode-fig10", "specdecode-fig1")  # test_amusd.py, test_specdecode.py
 ARITHMETIC = ("starsd-table2", "starsd-fig4")  # on the paper's own columns
 NOTHING_PREDICTED = (*ARITHMETIC, "batch-fig5a")  # the one number of that figure is excluded by another table
