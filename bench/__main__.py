@@ -8,7 +8,7 @@ from bench import harness
 from experiments.console.exits import run
 
 STUDIES = (
-    "replayed", "shipped", "decoding", "speed", "scale", "screening", "coverage", "zoo", "laws",
+    "replayed", "shipped", "decoding", "speed", "coverage", "zoo", "laws",
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from scipy import stats
 
 import specfleet
 from bench.harness import Aim, Report, Row, say
-from bench.numbers import whole
 from experiments.jobs import side_by_side
 from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.window import LEVELS, Metric, with_percentiles
@@ -45,7 +44,7 @@ class Setting(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
-    parser.add_argument("--seeds", type=whole, default=SEEDS, help="runs of each setting")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each setting")
     parser.add_argument("--only", default="", help="settings whose name holds this text")
 
 

@@ -17,7 +17,6 @@ from bench.batch_rules import OURS, RULES, rule_of
 from bench.contest import compared
 from bench.harness import Case, Report, Row, run
 from bench.laws import drafters_of
-from bench.numbers import not_negative, whole
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.lookup import LookupDrafter
@@ -36,14 +35,12 @@ Work = Callable[[int], Row]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
-    parser.add_argument("--prompts", type=whole, default=16, help="prompts that are decoded one at a time")
-    parser.add_argument("--repetitions", type=whole, default=8, help="runs of each batch")
-    parser.add_argument(
-        "--sizes", type=whole, nargs="*", default=SIZES, help="rows of the batches; none for no batches"
-    )
-    parser.add_argument("--threads", type=whole, default=1, help="threads of torch, for every contestant")
-    parser.add_argument("--depth", type=whole, default=5, help="draft tokens of a round")
-    parser.add_argument("--temperature", type=not_negative, default=0.0, help="of one stream; 0 is greedy")
+    parser.add_argument("--prompts", type=int, default=16, help="prompts that are decoded one at a time")
+    parser.add_argument("--repetitions", type=int, default=8, help="runs of each batch")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="rows of the batches; none for no batches")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch, for every contestant")
+    parser.add_argument("--depth", type=int, default=5, help="draft tokens of a round")
+    parser.add_argument("--temperature", type=float, default=0.0, help="of one stream; 0 is greedy")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="float32")
     parser.add_argument("--device", default="", help="cpu or cuda; left out, cuda where there is one")
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs, for one stream")

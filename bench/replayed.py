@@ -14,7 +14,6 @@ import numpy as np
 import specfleet
 from bench.harness import Aim, Case, Report, Row, first_rows, run
 from bench.hosts import RATIOS, Host, fleet, host_for, hosts_of, run_kept, small_fleets
-from bench.numbers import positive, whole
 from fleet.times.profile import HardwareProfile
 
 COUNTS, DRAFTERS = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4)
@@ -27,10 +26,10 @@ ORDER_SEED = 1
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
-    parser.add_argument("--seconds", type=positive, default=10.0, help="about how long each fleet runs")
-    parser.add_argument("--passes", type=whole, default=3, help="runs of each fleet")
-    parser.add_argument("--counts", type=whole, nargs="*", default=COUNTS, help="numbers of targets")
-    parser.add_argument("--seeds", type=whole, default=20, help="simulations of each prediction")
+    parser.add_argument("--seconds", type=float, default=10.0, help="about how long each fleet runs")
+    parser.add_argument("--passes", type=int, default=3, help="runs of each fleet")
+    parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="numbers of targets")
+    parser.add_argument("--seeds", type=int, default=20, help="simulations of each prediction")
 
 
 def study(options: argparse.Namespace) -> Report:

@@ -11,7 +11,6 @@ from pathlib import Path
 import specfleet
 from bench.harness import Aim, Case, Report, Row, first_rows
 from bench.hosts import REPLAYED, Host, host_for, hosts_of, run_kept, small_fleets
-from bench.numbers import positive
 from fleet.data.shipped import shipped_scenarios
 from fleet.records.replay import replay
 from fleet.times.profile import HardwareProfile
@@ -25,7 +24,7 @@ MECHANISM_AIM, PREDICTION_AIM = 2.0, 10.0  # absolute errors in hundredths
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
     parser.add_argument("--only", nargs="*", choices=list(shipped_scenarios()), help="these scenarios; else all")
-    parser.add_argument("--seconds", type=positive, default=30.0, help="about how long each run takes")
+    parser.add_argument("--seconds", type=float, default=30.0, help="about how long each run takes")
 
 
 def study(options: argparse.Namespace) -> Report:

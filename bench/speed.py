@@ -18,7 +18,6 @@ import simpy
 import specfleet
 from bench.contest import compared
 from bench.harness import Aim, Case, Report, Row, run
-from bench.numbers import whole
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.names import SimPath
@@ -38,7 +37,7 @@ AIMS_S = {"specfleet --help": 0.3, f"specfleet simulate star, {FEW} requests": 1
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
-    parser.add_argument("--repetitions", type=whole, default=8, help="runs of each contestant")
+    parser.add_argument("--repetitions", type=int, default=8, help="runs of each contestant")
 
 
 def study(options: argparse.Namespace) -> Report:

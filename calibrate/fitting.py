@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from fleet.acceptance.signals import SIGNALS_FILE
+from fleet.acceptance.signals import SIGNALS_FILE, SignalFile
 from fleet.files import write_file
-from fleet.scenario.facts import measured_acceptance, models_of
 from fleet.scenario.named_files import with_files
 from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
-from fleet.scenario.scenario import Scenario, SharedDevice
+from fleet.scenario.scenario import Scenario, SharedDevice, needs_of
 from fleet.scenario.writing import scenario_lines
 from fleet.times.profile import HardwareProfile
 
@@ -44,7 +43,8 @@ def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
             devices = {HOST: SharedDevice("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)
-    return replace(absolute(fits), acceptance=measured_acceptance(scenario, SIGNALS_FILE))  # beside the profile
+    signals = None if needs_of(scenario) == "lengths" else SignalFile(SIGNALS_FILE)  # beside the profile
+    return replace(absolute(fits), acceptance=signals)
 
 
 def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
@@ -52,7 +52,7 @@ def shares_device(scenario: Scenario, profile: HardwareProfile) -> bool:
 
     They do on one GPU, where there are fewer cores than models, and where steps at once were measured to be slow.
     """
-    models = models_of(resolve(scenario))
+    models = resolve(scenario).models
     at_once = profile.contention[min(models, len(profile.contention)) - 1] / profile.contention[0]
     cores = int(profile.provenance.get("cores", models))
     return "gpu" in profile.provenance or cores < models or at_once >= SLOWED

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
 from fleet.errors import OutputError
 from fleet.files import check_writable
@@ -46,7 +48,8 @@ def calibrate(
     from calibrate.run import calibrate as calibrate_pair
 
     own = fitted_scenario(scenario, changes, prompts, keys)
-    measured = scenario_of(own, {"workload.prompts": prompts})
+    workload = msgspec.structs.replace(own.workload, prompts=prompts)
+    measured = msgspec.structs.replace(own, workload=workload)
     file = None if out is None else Path(out)
     if file is not None:
         check_writable(file)

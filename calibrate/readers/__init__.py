@@ -8,7 +8,6 @@ requests.py         the counts of one request under our names, and their laws
 responses.py        vLLM, SGLang, AIPerf: where their responses and records have these counts
 vllm_metrics.py     vLLM: Prometheus text, one scrape or two
 vllm_log.py         vLLM: its log's lines "SpecDecoding metrics"
-inference_lab.py    inference-lab: its trace of rounds (CSV)
 specdecode_bench.py SpecDecode-Bench: acceptance by place
 amusd.py            AMUSD: run files of its authors
 amusd_clocks.py     AMUSD: what the clocks of those runs leave out

@@ -9,7 +9,6 @@ import msgspec
 import pandas as pd
 
 from calibrate.readers.amusd import read_amusd
-from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
@@ -35,7 +34,6 @@ READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "vllm-log": read_vllm_log,
     "sglang": read_sglang,
     "aiperf": read_aiperf,
-    "inference-lab": read_inference_lab,
     BY_PLACE: read_specdecode_bench,
     "amusd": read_amusd,
 }
@@ -102,7 +100,7 @@ def import_record(
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, sglang, aiperf, inference-lab, specdecode-bench or amusd. Step times are
+    `kind`: vllm, vllm-metrics, vllm-log, sglang, aiperf, specdecode-bench or amusd. Step times are
     stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a file;
     without either the file's own, where it has them. `depth`: of the scenario's drafts, at most as recorded. `method`
     (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line that names file, record,

@@ -38,10 +38,11 @@ def load_head(folder: Path, target: nn.Module, dtype: torch.dtype, device: torch
         maps = {name: tensors.pop(name) for name in (DRAFT_IDS, IS_DRAFTED) if name in tensors}
         tensors = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in tensors.items()}
         make = _empty_eagle3
-    with torch.device("meta"):  # weights come from the checkpoint only
-        head = make(folder, content, tensors, target)
-    _set_biases(head, tensors)
-    _check(folder, tensors, own_tensors(head))
+    with explained(folder, "no draft head can be loaded from it"):
+        with torch.device("meta"):  # weights come from the checkpoint only
+            head = make(folder, content, tensors, target)
+        _set_biases(head, tensors)
+        _check(folder, tensors, own_tensors(head))
     # strict would require the target's tensors
     head.load_state_dict(
         {name: tensor.to(device, dtype) for name, tensor in tensors.items()}, strict=False, assign=True

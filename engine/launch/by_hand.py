@@ -173,6 +173,9 @@ def _serve(
 @contextmanager
 def _shown(node: AnyNode, zero_s: float, watch: Watch | None) -> Iterator[None]:
     """Show a node while it serves."""
+    if watch is None:
+        yield
+        return
     watched = Watched(node.fleet, watch)
     with observed(node.stations, zero_s, watched.take):
         yield

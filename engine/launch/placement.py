@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from engine.node.power import Device, meter_of
-from fleet.scenario.facts import crowds, models_of
+from fleet.scenario.facts import crowds
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet
 
@@ -56,7 +56,7 @@ def crowding(fleet: Fleet) -> str | None:
     if not crowds(fleet, cores):
         return None
     return (
-        f"{models_of(fleet)} models run on {cores} cores, while the scenario gives each a device of its own; its "
+        f"{fleet.models} models run on {cores} cores, while the scenario gives each a device of its own; its "
         "simulation will be too fast. Name the device that they share, as the scenario that `specfleet calibrate` "
         'writes does: [devices.host] sharing = "turns" or "contended".'
     )

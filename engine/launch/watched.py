@@ -14,7 +14,7 @@ Watch = Callable[[Counters], None]
 class Watched:
     """Counters of a fleet from reports of its processes; `watch` is called with them twice a second and at the end."""
 
-    def __init__(self, fleet: Fleet, watch: Watch | None = None) -> None:
+    def __init__(self, fleet: Fleet, watch: Watch) -> None:
         self.counters = Counters(fleet)
         self.watch = watch
         self.called_s = -LOOK_S
@@ -22,12 +22,11 @@ class Watched:
     def take(self, report: ReportedRows) -> bool:
         """Add a report to the counters."""
         self.counters.take(report)
-        if self.watch is not None and now_s() - self.called_s >= LOOK_S:
+        if now_s() - self.called_s >= LOOK_S:
             self.called_s = now_s()
             self.watch(self.counters)
         return True
 
     def end(self) -> None:
         """Call `watch` with all counters."""
-        if self.watch is not None:
-            self.watch(self.counters)
+        self.watch(self.counters)

@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,6 @@ ZAP_ADDRESS = "inproc://zeromq.zap.01"  # fixed by ZeroMQ's specification 27
 ZAP_DOMAIN = b"specfleet"
 BAN_S = 60.0  # how long the key of a peer that was cut is refused
 REREAD_S = 1.0  # least time between two readings of the folder of allowed keys
-MAX_LINES = 16  # distinct log lines that wait to be fetched
 MAX_STRANGERS = 128  # connections without an accepted peer; the oldest is closed for a newer one
 STRANGER_S = 10.0  # how long a connection may go without an accepted peer
 CUT_S = 0.2  # from the decision to cut a peer until its connection is closed, so that it can read the reason
@@ -44,17 +43,19 @@ class KeyAuth:
 
     - `keys`: with the folder of allowed keys.
     - `counts`: refusals are added here.
-    - `lines`: lines for the user of the node, with their number; the reader empties it.
+    - `log`: is called with a line for each refusal.
     """
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keys: Keys, counts: Counter[str]) -> None:
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", keys: Keys, counts: Counter[str], log: Callable[[str], None]
+    ) -> None:
         assert keys.allowed is not None
         self.folder: Path = keys.allowed
         self.names = allowed_keys(self.folder)
         self.read_s = -1e9
         self.banned_until_s: dict[str, float] = {}
         self.counts = counts
-        self.lines: Counter[str] = Counter()
+        self.log = log
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         self.socket.set(zmq.LINGER, 0)
         self.socket.bind(ZAP_ADDRESS)
@@ -86,9 +87,7 @@ class KeyAuth:
         name = self.names.get(key)
         self.counts["of known peers, kept out" if name else "of unknown keys"] += 1
         why = f"{name} is kept out for {BAN_S:.0f} s" if name else f"its key {key.decode()} is not in {self.folder}"
-        line = f"refused {address}: {why}"
-        if line in self.lines or len(self.lines) < MAX_LINES:
-            self.lines[line] += 1
+        self.log(f"refused {address}: {why}")
 
 
 @dataclass(slots=True)
@@ -114,7 +113,7 @@ class ConnectionMonitor:
     """Follows the connections of a server socket that is not bound yet, and closes those that exceed a limit.
 
     - `keys`: if given, the socket accepts only allowed keys.
-    - `max_bytes`: of one message.
+    - `max_bytes`: of one message. `log`: is called with a line for each refused key.
     - `port`: TCP port of the socket, to be set when it is bound.
     - `gone`: peers with closed connections; the reader empties it.
     - `counts`: what was refused or closed, and why.
@@ -126,13 +125,14 @@ class ConnectionMonitor:
         server: "zmq.Socket[bytes]",
         keys: Keys | None,
         max_bytes: int,
+        log: Callable[[str], None],
     ) -> None:
         self.port = 0
         self.max_bytes = 2 * max_bytes + SLACK_BYTES
         self.open: dict[int, Connection] = {}
         self.gone: list[bytes] = []
         self.counts: Counter[str] = Counter()
-        self.auth = None if keys is None else KeyAuth(context, keys, self.counts)
+        self.auth = None if keys is None else KeyAuth(context, keys, self.counts, log)
         if keys is not None:
             server.curve_server = True
             server.curve_secretkey = keys.secret
@@ -183,12 +183,8 @@ class ConnectionMonitor:
         for fd in self._connections_of(peer):
             self._close(fd)
 
-    def tidy(self, accepted: Container[bytes], now_s: float) -> Counter[str]:
-        """Close what exceeds a limit; to be called several times a second.
-
-        - `accepted`: the accepted peers.
-        - Returns lines for the user of the node, with their number.
-        """
+    def tidy(self, accepted: Container[bytes], now_s: float) -> None:
+        """Close what exceeds a limit; to be called several times a second. `accepted`: the accepted peers."""
         self.take_events(accepted, now_s)
         for fd, connection in list(self.open.items()):
             if connection.peer in accepted:
@@ -202,10 +198,6 @@ class ConnectionMonitor:
                 self.counts["endless messages"] += 1
                 self._close(fd)
                 self._ban(connection.user, now_s)
-        if self.auth is None:
-            return Counter()
-        lines, self.auth.lines = self.auth.lines, Counter()
-        return lines
 
     def _connections_of(self, peer: bytes) -> dict[int, Connection]:
         return {fd: connection for fd, connection in self.open.items() if connection.peer == peer}

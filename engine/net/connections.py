@@ -19,9 +19,9 @@ class ConnectionTable:
     """The server and the clients of a node.
 
     - `client_of`: the client that sends a tag's messages to its drafter.
-    - `relays`: whether drafts and refusals of clients go out by the server, past the station (a router). Its server
-      answers once all clients have been welcomed, so that targets wait for a late drafter instead of decoding alone.
-    - `on_draft`: callback for each relayed draft.
+    - `on_draft`: if given (a router), drafts and refusals of clients go out by the server, past the station; it is
+      called with each draft. The server answers once all clients have been welcomed, so that targets wait for a late
+      drafter instead of decoding alone.
     - `links`: delays of messages, if the scenario describes links.
     """
 
@@ -30,17 +30,15 @@ class ConnectionTable:
         server: ServerEnd | None = None,
         clients: Mapping[int, ClientEnd] | None = None,
         client_of: Callable[[int], int] = lambda _tag: 0,
-        relays: bool = False,
-        on_draft: Callable[[Draft, Content], None] = lambda _draft, _content: None,
+        on_draft: Callable[[Draft, Content], None] | None = None,
         links: StatedLinks | None = None,
     ) -> None:
         self.server = server
         self.clients = dict(clients or {})
         self.client_of = client_of
-        self.relays = relays
         self.on_draft = on_draft
         self.links = links
-        self.serves = not relays
+        self.serves = on_draft is None
 
     def missing(self) -> str:
         """Return the servers that have not welcomed this node yet, in words; empty if there is none."""
@@ -114,17 +112,14 @@ class ConnectionTable:
 
     def _followed(self, actions: list[Action], now_s: float, due_s: float = 0.0) -> list[Action]:
         """Relay drafts and refusals of a router; delay other deliveries until they are due."""
-        if self.relays and self.server is not None:
-            return self._relayed(self.server, actions, due_s)
-        return actions if self.links is None else self.links.keep(actions, due_s, now_s)
-
-    def _relayed(self, server: ServerEnd, actions: list[Action], due_s: float) -> list[Action]:
+        if self.on_draft is None or self.server is None:
+            return actions if self.links is None else self.links.keep(actions, due_s, now_s)
         relayed: list[Action] = []
         for action in actions:
             if isinstance(action, Deliver) and isinstance(action.event, Draft | Refusal):
                 if isinstance(action.event, Draft):
                     self.on_draft(action.event, action.content)
-                sent = server.send(action.event, action.content)
+                sent = self.server.send(action.event, action.content)
                 relayed += [with_due(send, due_s) if isinstance(send, Send) else send for send in sent]
             else:
                 relayed.append(action)

@@ -1,24 +1,29 @@
-"""Limits of a fleet's messages: the size of a frame, and the content of requests and drafts.
+"""Limits of a fleet's messages: the size of a frame, the content of requests and drafts, and a peer's sessions.
 
 Each check returns the reason why a message is not admissible, or nothing. It compares lengths, token ids, paths and
 shapes with the scenario and with earlier messages of the session, so an admissible message can be fed to a model.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
 
-from engine.net.content import Content
+from engine.net.content import NOTHING, Content
 from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
+from engine.net.handshake import Ping
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, DraftRequest
+from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal
 from fleet.stations.payload import HIDDEN_BYTES, PROBABILITY_BYTES, TOKEN_BYTES
 
 AGAIN_S, MIN_AGAIN_S = 1.0, 0.05  # between two openings of a stream without an answer to the first
 PING_BYTES = 1 << 18  # of a link's calibration
 UNKNOWN = 1 << 31  # vocabulary of an unknown model: any token id that a frame can hold
+
+Judgement = Literal["new", "repeated", "inadmissible"]
 
 
 class MessageLimits(msgspec.Struct, frozen=True):
@@ -141,6 +146,90 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
         (drawn is None or (drawn.shape[0] == inner and _are_weights(drawn, bounds)), "distributions"),
     )
     return next((what for holds, what in checks if not holds), "")
+
+
+class Sessions:
+    """The open sessions of one peer, by tag.
+
+    While the worker is busy, at most one request of a session and one ping of a peer wait for it.
+
+    - `priority`: of the peer's requests; None for a router, which has requests of several priorities.
+    """
+
+    def __init__(self, bounds: MessageLimits, priority: int | None) -> None:
+        self.bounds = bounds
+        self.priority = priority
+        self.open: dict[int, SessionState] = {}
+        self.newest: dict[int, tuple[int, int]] = {}  # request and epoch of the last opening
+        self.opened_s: dict[int, float] = {}  # when that was, until it is answered
+        self.pinged = False
+
+    def judge(
+        self, message: DraftRequest | Leave | Ping, content: Content, now_s: float
+    ) -> tuple[Judgement, list[Leave]]:
+        """Judge a message; return also the Leave that the station gets before a new one.
+
+        A request that opens a session while one is open implies that the earlier one has left.
+        """
+        session = self.open.get(message.tag)
+        if isinstance(message, Ping):
+            judgement: Judgement = "repeated" if self.pinged else "new"
+            self.pinged = True
+            return judgement, []
+        if isinstance(message, Leave):
+            if content is not NOTHING:
+                return "inadmissible", []
+            if session is None or session.request != message.request or 0 < message.epoch < session.epoch:
+                return "repeated", []
+            del self.open[message.tag]
+            return "new", []
+        if message.opening:
+            return self._opens(message, content, session, now_s)
+        return self._follows(message, content, session)
+
+    def sent(self, message: Message | Ping, content: Content) -> None:
+        """Note an answer to the peer."""
+        if isinstance(message, Ping):
+            self.pinged = False
+            return
+        self.opened_s.pop(message.tag, None)
+        session = self.open.get(message.tag)
+        if session is None or session.request != message.request:
+            return
+        if isinstance(message, Refusal):
+            del self.open[message.tag]
+        elif isinstance(message, Draft) and message.epoch == session.epoch:
+            session.waits, session.nodes, session.parents = False, session.nodes + len(content.tokens), content.nodes
+
+    def leaves(self) -> list[Leave]:
+        """Return the Leave of every open session."""
+        return [Leave(tag, session.request, session.epoch) for tag, session in self.open.items()]
+
+    def _opens(
+        self, message: DraftRequest, content: Content, session: SessionState | None, now_s: float
+    ) -> tuple[Judgement, list[Leave]]:
+        if (message.request, message.epoch) <= self.newest.get(message.tag, (-1, 0)):
+            return "repeated", []
+        if now_s - self.opened_s.get(message.tag, -math.inf) < self.bounds.again_s:
+            return "repeated", []
+        if request_refused(message, content, None, self.bounds, self.priority):
+            return "inadmissible", []
+        self.open[message.tag] = SessionState(message.request, message.epoch, message.base)
+        self.newest[message.tag] = message.request, message.epoch
+        self.opened_s[message.tag] = now_s
+        return "new", [] if session is None else [Leave(message.tag, session.request, session.epoch)]
+
+    def _follows(
+        self, message: DraftRequest, content: Content, session: SessionState | None
+    ) -> tuple[Judgement, list[Leave]]:
+        if session is None or session.request != message.request or message.epoch <= session.epoch:
+            return "repeated", []
+        if request_refused(message, content, session, self.bounds, self.priority):
+            return "inadmissible", []
+        if session.waits and self.bounds.in_turn:
+            return "inadmissible", []
+        self.open[message.tag] = SessionState(message.request, message.epoch, message.base)
+        return "new", []
 
 
 def _are_tokens(tokens: Sequence[int], bounds: MessageLimits) -> bool:

@@ -28,9 +28,8 @@ from engine.net.handshake import (
     seat_of,
     terms_of,
 )
-from engine.net.limits import bounds_of
-from engine.net.sessions import Sessions
-from engine.net.token_bucket import TokenBucket, TokenBuckets, full
+from engine.net.limits import Sessions, bounds_of
+from engine.net.rates import TokenBucket, TokenBuckets, full
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import DraftRequest, Leave, Message, View
 
@@ -38,7 +37,6 @@ MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
 JOINS, JOINS_PER_S = 16, 0.2  # how often a seat is assigned
 STRANGERS = 256  # strangers with counted useless frames
-MAX_LINES = 16  # log lines that wait to be fetched; more are dropped
 
 
 @dataclass(slots=True)
@@ -73,7 +71,7 @@ class ServerEnd:
     - `vocabulary`, `state_numbers`: of its model, see `limits.py`; 0 if unknown.
     - `drafter`: number of the drafter that it serves, from 0; None for a router.
     - `counts`: what was refused, dropped and cut, by reason.
-    - `log_lines`: peers that joined, left or were refused; the reader empties it.
+    - `log`: is called with lines on peers that joined, left or were refused.
     - `address_of`: returns HOST:PORT of a peer.
     """
 
@@ -98,7 +96,7 @@ class ServerEnd:
         self.joins: TokenBuckets[tuple[Role, int]] = TokenBuckets(JOINS, JOINS_PER_S)
         self.strangers: TokenBuckets[bytes] = TokenBuckets(IDLE, IDLE_PER_S, STRANGERS)
         self.counts: Counter[str] = Counter()
-        self.log_lines: list[str] = []
+        self.log: Callable[[str], None] = lambda _line: None
         self.address_of: Callable[[bytes], str] = lambda _peer: ""
 
     def receive(self, peer: bytes, frame: bytes, now_s: float, user: str = "") -> list[Action]:
@@ -157,7 +155,7 @@ class ServerEnd:
         sender = self.peers.pop(peer, None)
         if sender is None:
             return []
-        self._log(f"{sender.name} is gone: {why}")
+        self.log(f"{sender.name} is gone: {why}")
         self.seated.pop(sender.place, None)
         self.homes = {tag: home for tag, home in self.homes.items() if home != peer}
         return [Deliver(leave) for leave in sender.sessions.leaves()]
@@ -210,10 +208,6 @@ class ServerEnd:
         self.strangers.drop(peer)
         return [*self.lost(peer, why), Cut(peer)]
 
-    def _log(self, line: str) -> None:
-        if len(self.log_lines) < MAX_LINES:
-            self.log_lines.append(line)
-
     def _hello(self, peer: bytes, hello: Hello, now_s: float, user: str) -> list[Action]:
         """Give a peer its seat, or deny it."""
         role, number, life = hello.role, hello.number, (hello.incarnation, hello.attempt)
@@ -235,7 +229,7 @@ class ServerEnd:
         self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
         self.strangers.drop(peer)
-        self._log(f"{joined.name} joins")
+        self.log(f"{joined.name} joins")
         return [*before, self._welcome(peer, hello)]
 
     def _why_not(self, peer: bytes, hello: Hello, now_s: float, user: str) -> tuple[str, bool]:
@@ -278,7 +272,7 @@ class ServerEnd:
         self.counts["denied"] += 1
         host = self.address_of(peer).rpartition(":")[0]  # without its port, which differs when it calls again
         at = f" ({host})" if host else ""
-        self._log(f"{name_of(hello.role, hello.number)}{at} is refused: {reason}")
+        self.log(f"{name_of(hello.role, hello.number)}{at} is refused: {reason}")
         return [Send(SERVER_PORT, peer, pack(Denied(hello.attempt, reason, later)))]
 
 

@@ -13,7 +13,7 @@ from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable, Posted
 from engine.net.content import Content
 from engine.net.links import LossyLinks
-from engine.net.rate_limited_log import RateLimitedLog
+from engine.net.rates import RateLimitedLog
 from engine.net.sockets import Sockets
 from fleet.errors import InputError
 from fleet.stations.messages import TO_DRAFTER, TO_VERIFIER
@@ -76,8 +76,9 @@ class SocketThread(threading.Thread):
         self.due_s = 0.0
         self.leaving: list[bytes] = []  # peers with closed connections; at the next tick all their frames are read
         self.log = RateLimitedLog(say, now_s())
+        sockets.log = self._log
         if connections.server is not None:
-            connections.server.address_of = sockets.address_of
+            connections.server.address_of, connections.server.log = sockets.address_of, self._log
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Send a message that left its station at `left_s`, or now; without waiting."""
@@ -132,13 +133,11 @@ class SocketThread(threading.Thread):
             for peer in self.leaving:
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.sockets.gone()
-            for line, times in self.sockets.tidy(() if server is None else server.peers).items():
-                self.log.log(line, time_s, times)
-            if server is not None and server.log_lines:
-                lines, server.log_lines = server.log_lines, []
-                for line in lines:
-                    self.log.log(line, time_s)
+            self.sockets.tidy(() if server is None else server.peers)
             self.log.tick(time_s)
+
+    def _log(self, line: str) -> None:
+        self.log.log(line, now_s())
 
     def _send_posted(self) -> None:
         while self.posted:
@@ -169,7 +168,7 @@ class SocketThread(threading.Thread):
                 case Rejected():
                     self.news.put(InputError(action.reason))
                 case Lost():
-                    self.log.log(action.reason, time_s)
+                    self._log(action.reason)
 
     def _arrivals_s(self, action: Deliver, time_s: float) -> Iterator[float]:
         """Yield when an event reaches the station: once, unless a link fault drops or repeats it."""

@@ -9,7 +9,7 @@ import os
 import select
 import threading
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -38,6 +38,7 @@ class Sockets:
     - `max_bytes`: of a frame; ZeroMQ closes connections with larger ones.
     - `keys`: without keys only addresses of this host are allowed.
     - `max_reconnect_s`: longest time between two attempts to connect.
+    - `log`: is called with lines on refused keys.
 
     InputError for an address that needs keys, or that cannot be bound.
     """
@@ -63,6 +64,7 @@ class Sockets:
         self.pending: set[int] = set()  # ports whose frames may have been signalled already
         self.unsent_s: dict[int, float] = {}  # since when a client cannot send
         self.client_monitors: dict[int, zmq.Socket[bytes]] = {}  # of clients with keys: why a greeting failed
+        self.log: Callable[[str], None] = lambda _line: None
         self.explained: set[tuple[int, int]] = set()
         self.accepted: Container[bytes] = ()
         self.waking, self.woken = os.pipe()
@@ -152,11 +154,10 @@ class Sockets:
         if self.monitor is not None:
             self.monitor.cut(peer, now_s())
 
-    def tidy(self, accepted: Container[bytes]) -> Counter[str]:
+    def tidy(self, accepted: Container[bytes]) -> None:
         """Close connections that exceed a limit, and reconnect; to be called several times a second.
 
-        - `accepted`: the accepted peers of the server.
-        - Returns lines for the user of the node, with their number.
+        `accepted`: the accepted peers of the server.
         """
         time_s = now_s()
         self.accepted = accepted
@@ -165,9 +166,10 @@ class Sockets:
                 self.unsent_s[port] = time_s
                 self._disconnect(port)
                 self._connect(port)
-        lines = Counter[str]() if self.monitor is None else self.monitor.tidy(accepted, time_s)
-        lines.update(line for port, monitor in self.client_monitors.items() for line in self._refusals(port, monitor))
-        return lines
+        if self.monitor is not None:
+            self.monitor.tidy(accepted, time_s)
+        for port, monitor in self.client_monitors.items():
+            self._log_refusals(port, monitor)
 
     def gone(self) -> list[bytes]:
         """Return the peers of the server that have disconnected since the last call."""
@@ -190,7 +192,7 @@ class Sockets:
         _scatter_ids()
         server = self._add(SERVER_PORT, zmq.ROUTER)
         server.set(zmq.ROUTER_MANDATORY, 1)
-        self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes)
+        self.monitor = ConnectionMonitor(self.context, server, self.keys, self.max_bytes, self._log)
         try:
             server.bind(address)
         except zmq.ZMQError as error:
@@ -214,20 +216,21 @@ class Sockets:
         del self.ports[socket.getsockopt(zmq.FD)]
         socket.close(linger=0)
 
-    def _refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> list[str]:
-        """Return why a server refuses our key, or has another key than expected; once each."""
+    def _log(self, line: str) -> None:
+        self.log(line)  # which is set after the monitor is made
+
+    def _log_refusals(self, port: int, monitor: "zmq.Socket[bytes]") -> None:
+        """Log why a server refuses our key, or has another key than expected; once each."""
         assert self.keys is not None
-        lines: list[str] = []
         while monitor.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             event, name = recv_monitor_message(monitor)["event"], self.addresses[port].removeprefix("tcp://")
             if (port, event) in self.explained:
                 continue
             self.explained.add((port, event))
             if event == REFUSED:
-                lines.append(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
+                self.log(f"{name} refuses the key {self.keys.name}: it is not in its folder of allowed keys")
             else:
-                lines.append(f"{name} does not have the key that --server-key names, or is no drafter with keys")
-        return lines
+                self.log(f"{name} does not have the key that --server-key names, or is no drafter with keys")
 
     def _add(self, port: int, kind: int) -> "zmq.Socket[bytes]":
         socket: zmq.Socket[bytes] = self.context.socket(kind)

@@ -11,7 +11,6 @@ from transformers import AutoConfig
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter, head_shape
 from engine.decoding.eagle_files import load_head, taps_of
-from engine.decoding.folders import explained
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
 from engine.decoding.sampling import GREEDY, Sampling
@@ -76,8 +75,7 @@ def new_drafter(
     if drafters.kind == "eagle":
         large = target or load_target(fleet)
         folder = head_folder(fleet)
-        with explained(folder, "no draft head can be loaded from it"):
-            head = load_head(folder, large.model, large.dtype, large.device)
+        head = load_head(folder, large.model, large.dtype, large.device)
         cache = large.aligned_cache(head_shape(head)) if aligned else large.new_cache(*room, shape=head_shape(head))
         return EagleDrafter(head, large, shape, verified_by, cache)
     small = load_model(drafters.model, "drafter", fleet.precision)

@@ -89,7 +89,7 @@ def router_node(fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0,
         fleet,
         RecordedStation(router_station(fleet), "real"),
         executor,
-        ConnectionTable(server, clients, relays=True, on_draft=executor.relayed, links=stated_links(fleet)),
+        ConnectionTable(server, clients, on_draft=executor.relayed, links=stated_links(fleet)),
         Sockets(f"{site.address}:{site.life.port}", addresses, max_bytes(fleet, vocabulary), site.keys),
         site=site,
     )

@@ -47,7 +47,6 @@ class ReplayedFleet:
 
     ends = True
     port = 0
-    server = None
 
     def __init__(
         self,
@@ -85,6 +84,7 @@ class ReplayedFleet:
             keys=site.keys,
             max_reconnect_s=max_reconnect_s(fleet),
         )
+        self.sockets.log = site.say
         self.targets: dict[int, ReplayedTarget] = {}
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
@@ -160,8 +160,7 @@ class ReplayedFleet:
         if time_s >= self.due_s:
             self.due_s = time_s + TICK_S
             self._carry_out(self.connections.tick(time_s), time_s)
-            for line in self.sockets.tidy(()):
-                self.say(line)
+            self.sockets.tidy(())
         self._hand_over()
         return bool(frames)
 

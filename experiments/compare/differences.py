@@ -12,7 +12,7 @@ from fleet.errors import InputError
 from fleet.records.overheads import late_starts
 from fleet.records.run import Run
 from fleet.scenario.changes import flat
-from fleet.scenario.facts import accepts, crowds, models_of, replaced_acceptance
+from fleet.scenario.facts import accepts, crowds, replaced_acceptance
 from fleet.scenario.links import holds_links
 from fleet.scenario.provenance import measured_on
 from fleet.scenario.resolved import Fleet
@@ -128,7 +128,7 @@ def _devices(first: Run, second: Run) -> Iterator[str]:
         names = _names(first, second)
         yield f"devices: {shared[0]} in {names[0]}, {shared[1]} in {names[1]}"
     elif second.header.world == "engine" and crowded(second):
-        cores, models = second.header.host["cores"], models_of(second.header.fleet)
+        cores, models = second.header.host["cores"], second.header.fleet.models
         yield (
             f"devices: {models} models of the run shared {cores} cores, and were simulated with one each; "
             'name the device that they share: [devices.host] sharing = "turns" or "contended"'

@@ -1,6 +1,6 @@
 """The five lines that come first of a run: throughput, speed of a request, waiting, load, acceptance.
 
-Where the scenario has goals (`[slo]`) or says what devices cost or draw (`[cost]`, a profile's `power`), a line each.
+Goals (`[slo]`), prices (`[cost]`) and the powers of a profile add a line each.
 """
 
 from collections.abc import Mapping

@@ -95,7 +95,7 @@ def pairs_of(
 def _prices(base: Scenario, costs: Sequence[str], devices: Sequence[tuple[Devices, Devices]]) -> list[Cost]:
     """Return what an hour of each pair's devices costs: as the question says, else by the scenario's `[cost]`."""
     own_cost = base.cost
-    if costs or own_cost is None or not own_cost.has_prices:
+    if costs or own_cost is None:
         return parse_costs(costs, devices)
     for role, own in zip(ROLES, zip(*devices, strict=True), strict=True):
         if len(set(own)) > 1:

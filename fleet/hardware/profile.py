@@ -16,19 +16,15 @@ def estimate(
     target: str,
     draft: str | None = None,
     *,
-    precision: str = "bf16",
-    tensor_parallel: int = 1,
     engine: str = "graphs",
     draft_engine: str | None = None,
 ) -> HardwareProfile:
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
-      its precision. A model is a shipped name, or a config.json of transformers (or its folder). A device is a
-      shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model in both
-      roles.
-    - `precision`, `tensor_parallel`: the target's, where its text does not set them. A drafter runs on one device in
-      bf16 unless its text sets them.
+      its precision, bf16 by default. A model is a shipped name, or a config.json of transformers (or its folder). A
+      device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model
+      in both roles.
     - `engine`: graphs or eager, or a file; `draft_engine`: the drafter's, if different.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
@@ -38,11 +34,9 @@ def estimate(
     >>> profile.sources["verify"]
     'estimated: roofline of llama-3.1-8b on h100, bf16, CUDA graphs, one pass'
     """
-    if tensor_parallel < 1:
-        raise InputError(f"tensor_parallel = {tensor_parallel}: needs a whole number from 1")
     if draft is None and draft_engine is not None:
         raise InputError(f"draft_engine = {draft_engine!r}: there is no draft; give one, or leave it out")
-    verifying = placed_of(target, precision=precision, parallel=tensor_parallel, engine=engine)
+    verifying = placed_of(target, engine=engine)
     drafting = None if draft is None else placed_of(draft, engine=engine if draft_engine is None else draft_engine)
     return estimated_profile(verifying, drafting)
 

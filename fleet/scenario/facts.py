@@ -1,7 +1,6 @@
 """Facts of a scenario that several rooms print: acceptance, models, devices, plain step time."""
 
 from fleet.acceptance.models import Geometric, LengthModel, Recorded, expected_accepted
-from fleet.acceptance.signals import SignalFile
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
@@ -43,21 +42,9 @@ def replaced_acceptance(scenario: Scenario) -> Recorded | None:
     return measured if replaces and isinstance(measured, Recorded) else None
 
 
-def measured_acceptance(scenario: Scenario, signals: str) -> Acceptance | None:
-    """Return the recorded signals of a calibrated batch, if a rule needs them; None leaves acceptance to the
-    profile."""
-    return None if needs_of(scenario) == "lengths" else SignalFile(signals)
-
-
-def models_of(fleet: Fleet) -> int:
-    """Return the number of concurrent models, each in its own process."""
-    drafting = 0 if fleet.drafters.kind == "replayed" else fleet.drafters.count
-    return drafting + (fleet.verifiers.count if fleet.verifiers.kind == "real" else 0)
-
-
 def crowds(fleet: Fleet, cores: int) -> bool:
     """Return whether stations with devices of their own would share the cores of one host without a GPU."""
-    return fleet.batch is None and not fleet.devices and models_of(fleet) > cores
+    return fleet.batch is None and not fleet.devices and fleet.models > cores
 
 
 def devices_of(fleet: Fleet) -> tuple[int, int]:

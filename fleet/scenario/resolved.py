@@ -199,6 +199,12 @@ class Fleet(msgspec.Struct, frozen=True):
         return self.drafters.route is not None
 
     @property
+    def models(self) -> int:
+        """The number of concurrent models, each in its own process."""
+        drafting = 0 if self.drafters.kind == "replayed" else self.drafters.count
+        return drafting + (self.verifiers.count if self.verifiers.kind == "real" else 0)
+
+    @property
     def in_turn(self) -> bool:
         """Whether a drafter waits while its targets verify."""
         return isinstance(self.drafters.overlap, InTurn)

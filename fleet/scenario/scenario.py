@@ -261,7 +261,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         workload: The requests.
         measure: The measurement window.
         slo: Goals of each request. Left out, there are none.
-        cost: Prices and power of devices. Left out, tokens have no price.
+        cost: Prices of devices. Left out, tokens have no price.
         memory: Memory of devices and models. If set, the analytic model reports how many targets fit. A drafter that
             runs out of cache evicts the least recently drafted sessions, and prefills them again at their next round.
         precision: Precision of the models' numbers in the real world.

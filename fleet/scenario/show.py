@@ -48,9 +48,8 @@ def _whole(fleet: Fleet) -> Iterator[Row]:
     yield from _keys(fleet.name, fleet.room)
     if fleet.cost is not None:
         drafters, targets = devices_of(fleet)
-        what = [f"{fleet.cost.per_hour(drafters, targets):g} {fleet.cost.unit} an hour"] * fleet.cost.has_prices
-        what += [f"{fleet.cost.watts(drafters, targets):g} W"] * fleet.cost.has_watts
-        yield fleet.name, "cost", f"{', '.join(what)}: devices of drafters {drafters}, of targets {targets}"
+        price = f"{fleet.cost.per_hour(drafters, targets):g} {fleet.cost.unit} an hour"
+        yield fleet.name, "cost", f"{price}: devices of drafters {drafters}, of targets {targets}"
     yield fleet.name, "seed", str(fleet.seed)
 
 

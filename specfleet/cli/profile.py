@@ -7,27 +7,20 @@ import typer
 
 from experiments.console.exits import keeping
 from experiments.console.printing import print_json, print_table, remark
-from fleet.errors import InputError
 from specfleet.cli.options import AsJson, file_option
 
 if TYPE_CHECKING:
     from fleet.times.profile import HardwareProfile
 
-FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4."
+FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4; names, or files."
 
 
 def estimate(
+    target: Annotated[str, typer.Option(metavar="PLACE", help=f"The target: {FORM}")],
     out: Annotated[
         Path | None, file_option("-o", "--out", metavar="PROFILE", help="Profile to write (JSON); else it is printed.")
     ] = None,
-    target: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The target: {FORM}")] = None,
     draft: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM}")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="With --device, the same as --target MODEL@DEVICE: a name, or a config.json.")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Device of --model: a name, or a TOML file.")] = None,
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="Devices that share the target's tensors.")] = 1,
-    precision: Annotated[str, typer.Option(help="Of the target's weights: bf16, fp16, fp8, int8 or int4.")] = "bf16",
     engine: Annotated[
         str, typer.Option(help="graphs (vLLM, SGLang), eager (transformers), or a TOML file.")
     ] = "graphs",
@@ -41,17 +34,8 @@ def estimate(
     from fleet.times.profile import write_profile
     from specfleet import estimate
 
-    if (model is None) != (device is None) or (target is None) == (model is None):
-        raise InputError("profile estimate: give --target MODEL@DEVICE, or --model and --device")
     with keeping(out):
-        profile = estimate(
-            target if target is not None else f"{model}@{device}",
-            draft,
-            precision=precision,
-            tensor_parallel=tensor_parallel,
-            engine=engine,
-            draft_engine=draft_engine,
-        )
+        profile = estimate(target, draft, engine=engine, draft_engine=draft_engine)
         if out is not None:
             write_profile(profile, out)
         print_estimate(profile, as_json)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
@@ -102,31 +101,6 @@ def test_a_line_of_a_log_that_contradicts_itself_is_refused(tmp_path: Path, old:
     assert old in LOG
     with pytest.raises(InputError, match=rf"server.log, line 2: .*{re.escape(says)}"):
         read_vllm_log([write(tmp_path / "server.log", "\n" + LOG.replace(old, new))])
-
-
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        (["2,m,1,0"], "line 2: commits = 2 contradicts the ones that a0, a1, ... begin with = 1"),
-        (["1,m,0,0", "0,m,1,0"], "line 2: commits = 1 contradicts"),
-        (["2,m,0.5,"], "line 2: commits = 2 exceeds the tokens that have a signal = 1"),
-        (["1,m,1.5,0.5"], "line 2: a0 = '1.5'; allowed: 0 to 1"),
-        (["x,m,0.5,0.5"], "line 2: commits = 'x'; allowed: whole numbers"),
-        (["0,m,,"], "counts no round that drafted a token"),
-        (["1,m,1"], "line 2: has 3 values; its head names 4"),
-    ],
-)
-def test_a_trace_of_inference_lab_that_contradicts_itself_is_refused(
-    tmp_path: Path, rows: list[str], says: str
-) -> None:
-    file = write(tmp_path / "rounds.csv", "\n".join(["commits,category,a0,a1", *rows]) + "\n")
-    with pytest.raises(InputError, match=rf"rounds.csv.* {re.escape(says)}|rounds.csv, {re.escape(says)}"):
-        read_inference_lab([file])
-
-
-def test_a_trace_without_signals_is_refused_by_its_columns(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"needs the columns commits, a0, a1, ...; has \['category', 'commits'\]"):
-        read_inference_lab([write(tmp_path / "rounds.csv", "commits,category\n1,m\n")])
 
 
 def test_counters_that_fall_between_scrapes_are_a_restart(tmp_path: Path) -> None:

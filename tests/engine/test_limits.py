@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from engine.net.content import NOTHING, Content, states_sent
 from engine.net.handshake import Ping
-from engine.net.limits import AGAIN_S, MessageLimits, SessionState, bounds_of, draft_refused, request_refused
-from engine.net.sessions import Sessions
+from engine.net.limits import AGAIN_S, MessageLimits, Sessions, SessionState, bounds_of, draft_refused, request_refused
 from fleet.policies.shapes import tree
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from tests.helpers.toys import toy_fleet

@@ -44,7 +44,7 @@ def looks(*observed_logs: Log, take: object = None) -> Observer:
 
 
 def test_the_last_report_completes_the_log() -> None:
-    watched = Watched(FLEET)
+    watched = Watched(FLEET, lambda _counters: None)
     with observed(lambda: [Recorded(LOG)], now_s(), watched.take):  # type: ignore[list-item]
         pass
     assert watched.counters.committed == COMMITTED > 0
@@ -52,7 +52,7 @@ def test_the_last_report_completes_the_log() -> None:
 
 
 def test_a_log_that_stations_share_is_read_once() -> None:
-    shared, apart = Watched(FLEET), Watched(FLEET)
+    shared, apart = Watched(FLEET, lambda _counters: None), Watched(FLEET, lambda _counters: None)
     looks(LOG, LOG, take=shared.take).end()
     looks(LOG, list(LOG), take=apart.take).end()
     assert shared.counters.committed == COMMITTED

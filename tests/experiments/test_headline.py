@@ -53,6 +53,7 @@ def test_every_value_of_a_line_is_that_of_its_metrics(requests: int) -> None:
 
 
 GOALS, PRICES = {"tpot_s": 0.05, "ttft_s": 1.0}, {"target_per_hour": 3.0, "drafter_per_hour": 0.4, "unit": "EUR"}
+POWER = {"power": {"idle_w": 50.0, "draft_w": 100.0, "verify_w": 300.0}}
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,8 @@ GOALS, PRICES = {"tpot_s": 0.05, "ttft_s": 1.0}, {"target_per_hour": 3.0, "draft
     [
         ({"slo": GOALS}, ["goals"]),
         ({"cost": PRICES}, ["cost"]),
-        ({"cost": {"target_w": 300.0, "drafter_w": 100.0}}, ["cost"]),
-        ({"slo": GOALS, "cost": PRICES | {"target_w": 300.0, "drafter_w": 100.0}}, ["goals", "cost"]),
+        ({"profile": POWER}, ["cost"]),
+        ({"slo": GOALS, "cost": PRICES, "profile": POWER}, ["goals", "cost"]),
     ],
 )
 def test_goals_and_costs_of_the_scenario_have_a_line_each(tables: dict[str, Any], further: list[str]) -> None:
@@ -74,7 +75,7 @@ def test_goals_and_costs_of_the_scenario_have_a_line_each(tables: dict[str, Any]
         assert f"{number(metrics['goodput_requests_per_s'].value)} requests/s" in texts["goals"]
     for name, unit, is_told in (
         ("cost_per_million_tokens", "cost/million tokens, EUR", "target_per_hour" in tables.get("cost", {})),
-        ("energy_j_per_token", "J/token", "target_w" in tables.get("cost", {})),
+        ("energy_j_per_token", "J/token", "profile" in tables),
     ):
         assert (name in metrics) == is_told
         if is_told:

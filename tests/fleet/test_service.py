@@ -73,22 +73,14 @@ def test_carried_load_ends_at_the_capacity() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"drafters": {"count": 3}}, SHARED, {"drafters": {"count": 0}}])
 def test_cost_of_tokens_counts_all_devices(changes: dict[str, Any]) -> None:
-    profile = {"decode": {"base_s": 1.0}}
-    metrics = measured(cost=PRICES | {"target_w": 300.0, "drafter_w": 100.0}, profile=profile, **changes)
+    profile = {"decode": {"base_s": 1.0}, "power": {"idle_w": 250.0, "draft_w": 250.0, "verify_w": 250.0}}
+    metrics = measured(cost=PRICES, profile=profile, **changes)
     drafters, targets = devices_of(resolve(star(**changes)))
     throughput, one = metrics["throughput"].value, metrics["cost_per_million_tokens"]
     assert one.value == pytest.approx(per_million_tokens(0.5 * drafters + 2 * targets, throughput))
     assert one.unit == "cost/million tokens, EUR"
-    assert metrics["power_w"].value == pytest.approx(100 * drafters + 300 * targets)
+    assert metrics["power_w"].value == pytest.approx(250 * (drafters + targets))
     assert metrics["energy_j_per_token"].value == pytest.approx(metrics["power_w"].value / throughput)
-
-
-def test_constant_watts_equal_a_profile_of_equal_powers() -> None:
-    alike = {"power": {"idle_w": 250.0, "draft_w": 250.0, "verify_w": 250.0}}
-    by_profile, by_cost = measured(profile=alike), measured(cost={"target_w": 250.0, "drafter_w": 250.0})
-    assert by_cost["energy_j_per_token"].value == pytest.approx(by_profile["energy_j_per_token"].value)
-    replaced = measured(profile=alike, cost={"target_w": 500.0, "drafter_w": 500.0})
-    assert replaced["power_w"].value == pytest.approx(2 * by_profile["power_w"].value)
 
 
 def test_speedup_of_plain_decoding_is_one() -> None:
@@ -141,10 +133,9 @@ def test_replications_name_the_commonest_bottleneck() -> None:
         ({"slo": {}}, r"\[slo\] has no goal; give slo.ttft_s"),
         ({"slo": {"tpot_s": 0}}, r"slo.tpot_s = 0"),
         ({"slo": {"ttft_p90_s": 1}}, r"unknown key slo.ttft_p90_s = 1; allowed: e2el_s, tpot_s, ttft_s"),
-        ({"cost": {}}, r"\[cost\] has neither prices nor watts"),
-        ({"cost": {"unit": "EUR", "target_w": 9, "drafter_w": 1}}, r"cost.unit = 'EUR' is what prices are in"),
+        ({"cost": {}}, r"cost.target_per_hour is missing; give it"),
         ({"cost": {"target_per_hour": 1}}, r"cost.drafter_per_hour is missing beside cost.target_per_hour"),
-        ({"cost": {"drafter_w": 1}}, r"cost.target_w is missing beside cost.drafter_w"),
+        ({"cost": {"drafter_per_hour": 1}}, r"cost.target_per_hour is missing; give it"),
     ],
 )
 def test_goals_and_prices_without_effect_are_refused(changes: dict[str, Any], says: str) -> None:

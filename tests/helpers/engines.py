@@ -110,15 +110,6 @@ def vllm_log(session: Session, depth: int) -> str:
     )
 
 
-def inference_lab(session: Session, depth: int, oracle: bool = True) -> str:
-    """inference-lab's trace of rounds."""
-    rows = ["commits,category," + ",".join(f"a{place}" for place in range(depth))]
-    for drafted, accepted in session:
-        signals = [str(int(place < accepted)) if oracle else "0.53" for place in range(drafted)]
-        rows.append(",".join([str(accepted), "math", *signals, *[""] * (depth - drafted)]))
-    return "\n".join(rows) + "\n"
-
-
 def specdecode_bench(texts: Sequence[Sequence[int]], method: str = "eagle") -> str:
     """The authors' JSON Lines: `texts` are accepted draft tokens at place 1, 2, ...; the other method accepts none."""
     lines = []

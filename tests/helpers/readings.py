@@ -6,7 +6,6 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from calibrate.readers.inference_lab import read_inference_lab
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
@@ -68,14 +67,6 @@ def two_scrapes(folder: Path, sessions: Sessions) -> Recording:
     return read_vllm_metrics([before, after])
 
 
-def inference_lab(folder: Path, sessions: Sessions) -> Recording:
-    files = [
-        write(folder / f"rounds{number}.csv", engines.inference_lab(session, DEPTH, oracle=number % 2 == 0))
-        for number, session in enumerate(sessions)
-    ]
-    return read_inference_lab(files)
-
-
 def vllm_log(folder: Path, sessions: Sessions) -> Recording:
     return read_vllm_log([write(folder / "log", "".join(engines.vllm_log(session, DEPTH) for session in sessions))])
 
@@ -89,9 +80,8 @@ READ: dict[str, Callable[[Path, Sessions], Recording]] = {
     "vLLM, two scrapes": two_scrapes,
     "AIPerf": aiperf,
     "SGLang": sglang,
-    "inference-lab": inference_lab,
 }
-TELL_DRAFTS = ("vLLM, by draft length", "vLLM, detailed", "inference-lab")
+TELL_DRAFTS = ("vLLM, by draft length", "vLLM, detailed")
 
 
 def mean_of(recording: Recording) -> float:

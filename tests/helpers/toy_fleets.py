@@ -149,7 +149,7 @@ class ToyFleet:
         for drafter in drafters:
             self.network.connect(ROUTER, drafter, fleet.drafter_name(drafter))
         server, links = ServerEnd(fleet, 1, drafter=None), stated_links(fleet)
-        connections = ConnectionTable(server, clients, relays=True, on_draft=router.relayed, links=links)
+        connections = ConnectionTable(server, clients, on_draft=router.relayed, links=links)
         self._node(ROUTER, router_station(fleet), router, connections)
 
     def _start_target(self, target: int) -> None:

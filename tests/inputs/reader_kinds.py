@@ -54,9 +54,6 @@ READER_KINDS: dict[str, Kind] = {
     "vLLM's log": imported(
         "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
     ),
-    "inference-lab's trace": imported(
-        "inference-lab", "rounds.csv", "csv", lambda: engines.inference_lab(ROUNDS[0] + ROUNDS[1], 4, oracle=False)
-    ),
     "SpecDecode-Bench's answers": imported(
         "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)
     ),

@@ -69,24 +69,22 @@ def test_the_command_writes_what_python_returns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.json"
-    named = ("--model", "llama-3.1-8b", "--device", "l40s", "--tensor-parallel", "2", "--precision", "fp8")
+    named = ("--target", "llama-3.1-8b@2xl40s:fp8")
     assert run_cli(monkeypatch, "profile", "estimate", *named, "-o", str(file)) == 0
     out = capsys.readouterr().out
     assert "assumed" in out
     assert "NVIDIA L40S data sheet" in out
     written = json.loads(file.read_text())
-    expected = specfleet.estimate("llama-3.1-8b@l40s", tensor_parallel=2, precision="fp8")
+    expected = specfleet.estimate("llama-3.1-8b@2xl40s:fp8")
     assert written == json.loads(msgspec.json.encode(expected))
-    assert run_cli(monkeypatch, "profile", "estimate", "--target", "llama-3.1-8b@2xl40s:fp8", "--json") == 0
+    assert run_cli(monkeypatch, "profile", "estimate", *named, "--json") == 0
     assert json.loads(capsys.readouterr().out) == written
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((), "give --target MODEL@DEVICE, or --model and --device"),
-        (("--model", "llama-3.1-8b"), "give --target"),
-        (("--target", "llama-3.1-8b@h100", "--model", "llama-3.1-8b", "--device", "h100"), "give --target"),
+        ((), "--target"),
         (("--target", "llama-3.1-8b@h100", "--engine", "steam"), "engine 'steam': does not ship"),
         (("--target", "llama-3.1-8b@h100", "--draft-engine", "eager"), "there is no draft"),
         (("--target", "llama-3.1-8b@b200"), "device 'b200'"),

@@ -25,25 +25,21 @@ def busy_s(window: Window, steps: Table) -> Floats:
 
 
 def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metric]:
-    """Energy of all devices over the window: by the watts of `[cost]`, else by the profile's power and each device's
-    steps.
+    """Energy of all devices over the window: by the profile's power and each device's steps.
 
     - `tokens`: committed tokens in each batch of the window.
     """
     fleet, others = findings.fleet, findings.other_steps
     devices, power = devices_of(fleet), fleet.power
-    if fleet.cost is not None and fleet.cost.has_watts:
-        energy_j = np.full_like(tokens, fleet.cost.watts(*devices) * window.batch_s)
-    elif power is not None:
-        prefills, rest = others.kind.among("draft_prefill"), ~others.kind.among("", "draft_prefill")
-        draft_s = busy_s(window, findings.draft_steps) + busy_s(window, others.where(prefills))
-        other_s = busy_s(window, others.where(rest))
-        of_target = fleet.target_power or power
-        energy_j = draft_s * power.draft_w + other_s * of_target.verify_w
-        for count, working_s, idle_w in zip(devices, (draft_s, other_s), (power.idle_w, of_target.idle_w), strict=True):
-            energy_j += (count * window.batch_s - working_s) * idle_w
-    else:
+    if power is None:
         return {}
+    prefills, rest = others.kind.among("draft_prefill"), ~others.kind.among("", "draft_prefill")
+    draft_s = busy_s(window, findings.draft_steps) + busy_s(window, others.where(prefills))
+    other_s = busy_s(window, others.where(rest))
+    of_target = fleet.target_power or power
+    energy_j = draft_s * power.draft_w + other_s * of_target.verify_w
+    for count, working_s, idle_w in zip(devices, (draft_s, other_s), (power.idle_w, of_target.idle_w), strict=True):
+        energy_j += (count * window.batch_s - working_s) * idle_w
     return {
         "power_w": window.rate(energy_j, "W"),
         "energy_j_per_token": window.ratio(energy_j, tokens, "J/token"),
@@ -53,7 +49,7 @@ def energy(window: Window, findings: Findings, tokens: Floats) -> dict[str, Metr
 def cost(window: Window, fleet: Fleet, tokens: Floats) -> dict[str, Metric]:
     """Cost of a million tokens by the prices of `[cost]`, which apply to busy and idle devices alike."""
     prices = fleet.cost
-    if prices is None or not prices.has_prices:
+    if prices is None:
         return {}
     each = per_million_tokens(prices.per_hour(*devices_of(fleet)), 1.0) * window.batch_s
     unit = f"cost/million tokens, {prices.unit}" if prices.unit else "cost/million tokens"

@@ -90,7 +90,7 @@ METRICS = (
     Meaning("mean_acceptance_length", "tokens/round", "Acceptance length with the bonus token, as vLLM counts.",
             "E[l(d)] + 1", "(1 - beta^(d + 1)) / (1 - beta) for one beta"),
     Meaning("acceptance_rate", "share", "Accepted draft tokens over all that were drafted and verified."),
-    Meaning("power_w", "W", "Power of all devices, by the profile's powers, or `[cost]`, and what each device did."),
+    Meaning("power_w", "W", "Power of all devices, by the profile's powers and what each device did."),
     Meaning("energy_j_per_token", "J/token", "Energy of all devices for each committed token.",
             "", "power_w / throughput", "AMUSD"),
     Meaning("measured_power_w", "W", "Power of the measured devices by their energy counters, for all their users."),
