@@ -3,7 +3,6 @@
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pandas as pd
@@ -79,11 +78,7 @@ class Imported(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame(self.rows(), columns=["quantity", "counted", "the file says"])
 
 
-class Times(NamedTuple):
-    """Where step times come from: an inline profile, or the name of one; and that in words."""
-
-    profile: HardwareProfile | str
-    source: str
+Times = tuple[HardwareProfile | str, str]  # step times, inline or the name of a profile; and their source in words
 
 
 def import_record(
@@ -152,8 +147,8 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         name = str(profile)
         read_profile(name, Path())
         if name in shipped_profiles():
-            return Times(name, f"the profile {name}")
-        return Times(_from_folder(Path(name), out), f"the profile {shortened(name)}")
+            return name, f"the profile {name}"
+        return _from_folder(Path(name), out), f"the profile {shortened(name)}"
     if draft_ms is None and verify_ms is None:
         return None
     draft_s, verify_s = _seconds("--draft-ms", draft_ms), _seconds("--verify-ms", verify_ms)
@@ -165,7 +160,7 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         decode=StepTime(base_s=verify_s),
         sources={"draft": "stated", "verify": "stated", "decode": "assumed: as long as a verification"},
     )
-    return Times(times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time")
+    return times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time"
 
 
 def _seconds(option: str, time_ms: float | None) -> float:
@@ -196,13 +191,13 @@ def _written(
         check_writable(path)
     times = stated
     if times is None and recording.profile is not None:
-        times = Times(recording.profile, recording.sources["times"])
+        times = recording.profile, recording.sources["times"]
     if places is not None:
         write_places(recording.texts, places)
     if lengths is not None:
         rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
         write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
-    profile, source = times if times is not None else ("", "")
+    profile, source = times or ("", "")
     made = _scenario(out.stem, recording, depth, profile, places, lengths)
     comments = _comments(kind, paths, recording, source, lengths is not None)
     named = profile if isinstance(profile, str) else ""
@@ -218,7 +213,7 @@ def _written(
         mean_acceptance_length=recording.mean_accepted + 1,
         stated=recording.stated,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
-        notes=recording.notes if times is not None else (*recording.notes, NO_TIMES),
+        notes=recording.notes if times else (*recording.notes, NO_TIMES),
     )
 
 

@@ -16,6 +16,7 @@ from calibrate.operators import Operators, estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, roofline_of
 from fleet.hardware.profile import estimated_profile, placed_of
@@ -73,11 +74,8 @@ def whole_grid(device: str, folder: str | None) -> str:
 
 
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
-# SpecDecode-Bench, simulator: Llama-3.1-8B on H100, by tokens in the cache and tokens fed; an EAGLE-3 draft of 3.
-TARGET_S = (5.88590713e-3, 2.10103129e-5, 3.92645679e-8)  # fixed, a token fed, a token in the cache
-EAGLE_S = (2.13526175e-3, 2.37768493e-9)  # fixed, a token in the cache
-EAGLE_DEPTH = 3
-# The same, figure 3: tokens a second without speculation, by data set and batch.
+EAGLE_DEPTH = 3  # of the draft that the constants of SpecDecode-Bench's simulator time
+# SpecDecode-Bench, figure 3: tokens a second without speculation, by data set and batch.
 QWEN_TOKENS_PER_S = {
     "GSM8K": {1: 136, 16: 1885, 64: 5469, 128: 7983},
     "CNN": {1: 136, 16: 1778, 64: 4569, 128: 6674},

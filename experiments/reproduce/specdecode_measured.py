@@ -5,6 +5,7 @@ together from figure 4's shares of time. Three numbers are fitted to InstructCod
 are predicted, ShareGPT's without a number beside them.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +46,7 @@ SHARES = {
         1: (21.7, 65.2, 1.6, 11.5), 64: (11.1, 79.8, 0.7, 8.4), 128: (8.3, 83.5, 0.4, 7.8), 512: (6.7, 86.3, 0.2, 6.9)
     },
 }  # fmt: skip
+DRAFTING, VERIFICATION, SAMPLING, ELSE = range(4)  # columns of figure 4
 CAPTURED = (1, 2, 4, *range(8, 513, 8))  # tokens of the passes that vLLM captures as graphs, its default
 SHARES_DEPTH = 3  # of figure 4's drafts
 SHARES_SET = "CNN"
@@ -65,24 +67,35 @@ class Fitted(NamedTuple):
     matching: float
 
 
-class WalkedTexts(NamedTuple):
-    """Requests of a set under a drafter at a depth: walks with it, and without."""
+class Walked(NamedTuple):
+    """Walks over the texts of a set, with drafts of a depth; plain decoding's is 0.
 
-    speculative: Walks
-    plain: Walks
-    matching: float
+    `matching`: the authors' share of lookups that find something where nothing is accepted; None without lookups.
+    """
 
-    @classmethod
-    def of(cls, recordings: Recordings, name: str, method: str, depth: int) -> "WalkedTexts":
-        """Walk over the texts that ended by themselves; InputError where none did."""
-        recorded = recordings[name, method]
-        ended = recorded.only([number for number, text in enumerate(recorded.texts) if len(text) + 1 < LONGEST])
-        if not ended.texts:
-            raise InputError(
-                f"--data: every answer of {name} by {method} has {LONGEST} tokens; needs one that is shorter"
-            )
-        walks = [walks_of(ended.texts, ended.prompts, each) for each in (depth, 0)]
-        return cls(*walks, matching=1.0 if method == "EAGLE-3" else MATCHING[name])
+    walks: Walks
+    depth: int = 0
+    matching: float | None = None
+
+    def rounds_s(self, profile: HardwareProfile, batch: int, factor: float) -> Floats:
+        """Return the time of each round, where all copies find a draft or none does; `factor`: of `matching`."""
+        drafted = np.full(len(self.walks.context), float(self.depth))
+        found_s = rounds_s(profile, self.walks.context, drafted, batch)
+        if self.matching is None:
+            return found_s
+        nothing_s = rounds_s(profile, self.walks.context, np.zeros_like(drafted), batch)
+        likely = np.where(self.walks.accepted > 0, 1.0, factor * self.matching)
+        return likely * found_s + (1 - likely) * nothing_s
+
+
+def walked(recordings: Recordings, name: str, method: str, depth: int) -> tuple[Walked, Walked]:
+    """Walk over the texts that ended by themselves, with drafts and without; InputError where none ended so."""
+    recorded = recordings[name, method]
+    ended = recorded.only([number for number, text in enumerate(recorded.texts) if len(text) + 1 < LONGEST])
+    if not ended.texts:
+        raise InputError(f"--data: every answer of {name} by {method} has {LONGEST} tokens; needs one that is shorter")
+    drafting, plain = (walks_of(ended.texts, ended.prompts, each) for each in (depth, 0))
+    return Walked(drafting, depth, None if method == "EAGLE-3" else MATCHING[name]), Walked(plain)
 
 
 class Speed(NamedTuple):
@@ -97,44 +110,44 @@ class Speed(NamedTuple):
 
 
 class Arms(NamedTuple):
-    """The step times of each arm, by its drafter: "none", "n-gram", "EAGLE-3"."""
+    """The step times of each arm, by its drafter: "none", "n-gram", "EAGLE-3"; and the fitted factor of `matching`."""
 
     profiles: dict[str, HardwareProfile]
     matching: float
 
-    def speed(self, answers: WalkedTexts, method: str, depth: int, batch: int) -> Speed:
-        """Compute a bar of figure 1."""
-        return Speed(*(self.tokens_per_s(answers, arm, depth, batch) for arm in (method, "none")))
+    def speed(self, answers: tuple[Walked, Walked], method: str, batch: int) -> Speed:
+        """Compute a bar of figure 1: tokens a second for each copy of a group, with the drafter and without."""
+        return Speed(
+            *(self._tokens_per_s(each, arm, batch) for each, arm in zip(answers, (method, "none"), strict=True))
+        )
 
-    def tokens_per_s(self, answers: WalkedTexts, method: str, depth: int, batch: int) -> Floats:
-        """Return a group's tokens a second for each copy, with a drafter, or without one ("none")."""
-        walks = answers.plain if method == "none" else answers.speculative
-        profile = self.profiles[method]
-        share = self.matching * answers.matching if method == "n-gram" else 1.0
-        round_s = _rounds_s(profile, walks, 0 if method == "none" else depth, share, batch)
+    def _tokens_per_s(self, answers: Walked, arm: str, batch: int) -> Floats:
+        walks, profile = answers.walks, self.profiles[arm]
+        round_s = answers.rounds_s(profile, batch, self.matching)
         return walks.answers / (prefills_s(profile, walks.prompts, batch) + walks.of_requests(round_s))
 
 
-def of_shares(recordings: Recordings) -> dict[str, WalkedTexts]:
+def of_shares(recordings: Recordings) -> dict[str, Walked]:
     """Return the requests behind figure 4's shares, by drafter; plain decoding's are those of the lookups."""
-    walked = {method: WalkedTexts.of(recordings, SHARES_SET, method, SHARES_DEPTH) for method in METHODS}
-    return walked | {"none": walked["n-gram"]}
+    pairs = {method: walked(recordings, SHARES_SET, method, SHARES_DEPTH) for method in METHODS}
+    return {"none": pairs["n-gram"][1]} | {method: drafting for method, (drafting, _) in pairs.items()}
 
 
-def engine_of(fitted: Fitted, requests: dict[str, WalkedTexts]) -> Arms:
+def engine_of(fitted: Fitted, requests: dict[str, Walked]) -> Arms:
     """Return the engine's times; the host's follow from figure 4's shares and the passes of its requests.
 
     Plain decoding's columns say what each row adds; the columns at batch 1 what a step takes with each drafter.
     """
     replace = msgspec.structs.replace
     passes = _passes_of(fitted)
-    _, further_s = _line(_beside(passes["none"], "none", fitted, requests, (2, 3)))
+    pass_s = {method: _pass_s(profile, requests[method], fitted, SHARES[method]) for method, profile in passes.items()}
+    _, further_s = _line(_beside("none", pass_s["none"], SAMPLING, ELSE))
     profiles = {}
     for method, profile in passes.items():
-        host = {"base_s": _beside(profile, method, fitted, requests, (2, 3), (1,))[1], "per_row_s": further_s}
+        host = {"base_s": _beside(method, pass_s[method], SAMPLING, ELSE)[1], "per_row_s": further_s}
         draft = profile.draft
         if method == "n-gram":
-            lookup_s, further_lookup_s = _line(_beside(profile, method, fitted, requests, (0,)))
+            lookup_s, further_lookup_s = _line(_beside(method, pass_s[method], DRAFTING))
             draft = StepTime(base_s=lookup_s, per_row_s=further_lookup_s)
         verify, verify_prefill = (replace(each, **host) for each in (profile.verify, profile.verify_prefill))
         profiles[method] = replace(profile, draft=draft, verify=verify, verify_prefill=verify_prefill)
@@ -157,43 +170,25 @@ def _passes_of(fitted: Fitted) -> dict[str, HardwareProfile]:
     return arms | {"EAGLE-3": replace(arms["EAGLE-3"], draft=draft, draft_prefill=draft_prefill)}
 
 
-def _rounds_s(profile: HardwareProfile, walks: Walks, depth: int, share: float, batch: int) -> Floats:
-    """Return the time of each round, where all copies find a draft or none does.
-
-    `share`: how often they find one where nothing of it is accepted.
-    """
-    drafted = np.full(len(walks.context), float(depth))
-    found_s = rounds_s(profile, walks.context, drafted, batch)
-    if share == 1.0 or depth == 0:
-        return found_s
-    nothing_s = rounds_s(profile, walks.context, np.zeros_like(drafted), batch)
-    likely = np.where(walks.accepted > 0, 1.0, share)
-    return likely * found_s + (1 - likely) * nothing_s
-
-
-def _beside(
-    bare: HardwareProfile,
-    method: str,
-    fitted: Fitted,
-    requests: dict[str, WalkedTexts],
-    columns: tuple[int, ...],
-    batches: tuple[int, ...] = (),
-) -> dict[int, float]:
-    """Return the seconds of a step, by batch, that stand in some columns of figure 4, beside its passes' share."""
-    answers = requests[method]
-    walks = answers.plain if method == "none" else answers.speculative
-    depth = 0 if method == "none" else SHARES_DEPTH
-    share = fitted.matching * answers.matching if method == "n-gram" else 1.0
+def _pass_s(bare: HardwareProfile, answers: Walked, fitted: Fitted, batches: Iterable[int]) -> dict[int, float]:
+    """Return the mean time of the target's pass in a step, by batch, over prefills and rounds."""
     passes = msgspec.structs.replace(bare, draft=StepTime(), draft_prefill=StepTime())
-    found = {}
-    for batch, shares in SHARES[method].items():
-        if not batches or batch in batches:
-            passes_s = np.sum(prefills_s(passes, walks.prompts, batch)) + np.sum(
-                _rounds_s(passes, walks, depth, share, batch)
-            )
-            steps = len(walks.context) + len(walks.prompts)
-            found[batch] = sum(shares[column] for column in columns) / shares[1] * float(passes_s) / steps
-    return found
+    prompts = answers.walks.prompts
+    steps = len(answers.walks.context) + len(prompts)
+    return {
+        batch: float(
+            np.sum(prefills_s(passes, prompts, batch)) + np.sum(answers.rounds_s(passes, batch, fitted.matching))
+        ) / steps
+        for batch in batches
+    }  # fmt: skip
+
+
+def _beside(method: str, pass_s: dict[int, float], *columns: int) -> dict[int, float]:
+    """Return the seconds of a step, by batch, that some columns of figure 4 have beside the passes' share."""
+    return {
+        batch: sum(shares[column] for column in columns) / shares[VERIFICATION] * pass_s[batch]
+        for batch, shares in SHARES[method].items()
+    }
 
 
 def _line(by_batch: dict[int, float]) -> tuple[float, float]:
@@ -246,14 +241,14 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
     """
     found = recordings(inputs, "specdecode-fig1")
     curves = [*FIGURE_1, *(("ShareGPT", method, DEPTH) for method in METHODS)]
-    walked = {curve: WalkedTexts.of(found, *curve) for curve in curves}
+    answers = {curve: walked(found, *curve) for curve in curves}
     requests = of_shares(found)
     fitting = [curve for curve in FIGURE_1 if curve[0] == FITTED_SET]
 
     def residuals(values: Floats) -> list[float]:
         engine = engine_of(Fitted(*values), requests)
         return [
-            engine.speed(walked[curve], *curve[1:], batch).up() / paper - 1
+            engine.speed(answers[curve], curve[1], batch).up() / paper - 1
             for curve in fitting
             for batch, paper in zip(MEASURED_BATCHES, FIGURE_1[curve], strict=True)
         ]
@@ -268,12 +263,12 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
     for curve in curves:
         for batch, paper in zip(MEASURED_BATCHES, FIGURE_1.get(curve, (None,) * 4), strict=True):
             name, method, depth = curve
-            speed = engine.speed(walked[curve], method, depth, batch)
+            speed = engine.speed(answers[curve], method, batch)
             case = {"set": name, "drafter": method, "depth": depth, "B": batch}
             if name == FITTED_SET:
                 rows.append(row("speed-up", case, "fitted", paper, speed.up()))
                 continue
-            others = [other.speed(walked[curve], method, depth, batch).up() for other in nudged]
+            others = [other.speed(answers[curve], method, batch).up() for other in nudged]
             half = _half_width(speed, (np.array(others) - speed.up()) / SMALL, solved)
             low, high = speed.up() - half, speed.up() + half
             case["interval"] = f"{low:.3f} to {high:.3f}"

@@ -16,14 +16,19 @@ QUICK = (0, 1)
 MANY = range(24)
 
 
+def written(entries: list[dict[str, Any]], folder: Path) -> Path:
+    """A run file of the authors' form."""
+    file = folder / "runs.json"
+    file.write_text(json.dumps(entries))
+    return file
+
+
 def totals(
     entries: list[dict[str, Any]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[tuple[int, str], PaperRow]:
     """The rows of total times, by sample and by strategy (amusd: by what it is predicted from)."""
     monkeypatch.setattr(amusd, "SEEDS", 3)
-    file = folder / "runs.json"
-    file.write_text(json.dumps(entries))
-    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(file))).rows
+    rows = REPRODUCTIONS["amusd-a100"](Inputs(trace=str(written(entries, folder)))).rows
     return {
         (row.case["sample"], row.case["from"][:3] if row.case["strategy"] == "amusd" else row.case["strategy"]): row
         for row in rows
@@ -62,32 +67,24 @@ def test_the_same_holds_over_machines_pairs_and_texts(tmp_path: Path, monkeypatc
 
 def test_start_up_is_estimated_from_the_first_verification(tmp_path: Path) -> None:
     """In a process's first answer it is there; in later ones launching is as quick as in any step."""
-    entries = run_file(any_machine(5, samples=2, cold=0.6))
-    file = tmp_path / "runs.json"
-    file.write_text(json.dumps(entries))
-    samples = read_runs(file)
+    samples = read_runs(written(run_file(any_machine(5, samples=2, cold=0.6)), tmp_path))
     assert first_pass_s(samples[0]) == pytest.approx(0.6, abs=0.1)
     assert first_pass_s(samples[1]) < 0.1
 
 
 def test_start_up_needs_a_monitor_and_a_greedy_run(tmp_path: Path) -> None:
     entries = run_file(any_machine(5, tokens=100))
-    file = tmp_path / "runs.json"
-    file.write_text(json.dumps(entries))
-    (sample,) = read_runs(file).values()
+    (sample,) = read_runs(written(entries, tmp_path)).values()
     assert launched_before_s(sample, cold=True) > 0.1
     assert launched_before_s({"sd": sample["sd"]}, cold=True) == 0.0
     for entry in entries:
         entry["metrics"]["gpustats"] = []
-    file.write_text(json.dumps(entries))
-    assert launched_before_s(read_runs(file)[0], cold=True) == 0.0
+    assert launched_before_s(read_runs(written(entries, tmp_path))[0], cold=True) == 0.0
 
 
 def test_the_steps_of_a_known_machine_are_found(tmp_path: Path) -> None:
     machine = any_machine(5)
-    file = tmp_path / "runs.json"
-    file.write_text(json.dumps(run_file(machine)))
-    steps = own_steps(read_runs(file)[0])
+    steps = own_steps(read_runs(written(run_file(machine), tmp_path))[0])
     assert steps.draft_s == pytest.approx(machine.launch[1] + machine.draft_wait + machine.call, rel=0.02)
     assert steps.verify_s == pytest.approx(machine.launch[0] + machine.verify_wait, rel=0.05)
     assert steps.alone_s == pytest.approx(machine.launch[0] + machine.token_wait, rel=0.05)

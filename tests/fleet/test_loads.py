@@ -158,7 +158,6 @@ def test_bursts_wait_longer_and_overload_is_reported() -> None:
     [
         ({"prompt_tokens": {"low": 1, "high": 9, "mean": 4}}, "needs mean and cv"),
         ({"prompt_tokens": {"low": 1, "high": 9, "mean": 20, "cv": 1}}, "mean = 20 is not between low = 1"),
-        ({"arrivals": {"process": "gamma", "per_s": 1, "burstiness": 0}}, "burstiness = 0"),
     ],
 )
 def test_loads_that_say_nothing_are_refused_in_a_line(changes: dict[str, Any], says: str) -> None:

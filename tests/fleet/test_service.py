@@ -131,7 +131,6 @@ def test_replications_name_the_commonest_bottleneck() -> None:
     ("changes", "says"),
     [
         ({"slo": {}}, r"\[slo\] has no goal; give slo.ttft_s"),
-        ({"slo": {"tpot_s": 0}}, r"slo.tpot_s = 0"),
         ({"slo": {"ttft_p90_s": 1}}, r"unknown key slo.ttft_p90_s = 1; allowed: e2el_s, tpot_s, ttft_s"),
         ({"cost": {}}, r"cost.target_per_hour is missing; give it"),
         ({"cost": {"target_per_hour": 1}}, r"cost.drafter_per_hour is missing beside cost.target_per_hour"),
