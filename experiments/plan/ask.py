@@ -42,7 +42,6 @@ def plan(
     link_s: float | None = None,
     acceptance: float | None = None,
     arrivals_per_s: float | None = None,
-    burstiness: float | None = None,
     slo: str | Iterable[str] = (),
     least: str | Iterable[str] = (),
     cost: str | Iterable[str] = (),
@@ -59,8 +58,7 @@ def plan(
     `draft`: where the models run, MODEL@DEVICE as in `estimate`; without them the scenario's profile says what steps
     take. Of several, each target's place with each drafter's is a candidate, and one pair is chosen. `link_s`: one way.
     `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that come in a second; left out,
-    each target decodes one request after the other. `burstiness`: of their gaps, 1 for Poisson arrivals, less for
-    bursts, as vLLM's. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
+    each target decodes one request after the other. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
     `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of a device,
     "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
     "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with
@@ -77,7 +75,7 @@ def plan(
         raise InputError("plan: give target and draft, both as MODEL@DEVICE, or neither, and a profile")
     base = scenario_of(scenario, changes, **keys)
     targets, drafts = (places_of(value, what) for value, what in ((target, "target"), (draft, "draft")))
-    base = _with_load(base, link_s, acceptance, arrivals_of(arrivals_per_s, burstiness))
+    base = _with_load(base, link_s, acceptance, arrivals_per_s)
     wanted = vary_of(vary) if vary is not None else {}
     open_loop = base.workload.arrivals is not None
     M, N = (tuple(wanted.pop(key, ())) for key in COUNTS)
@@ -166,7 +164,7 @@ def _texts(value: str | Iterable[str]) -> list[str]:
 
 
 def _with_load(
-    base: Scenario, link_s: float | None, acceptance: float | None, arrivals: Poisson | Gamma | None
+    base: Scenario, link_s: float | None, acceptance: float | None, arrivals_per_s: float | None
 ) -> Scenario:
     """Return the scenario with what a question says of it by itself."""
     replace = msgspec.structs.replace
@@ -176,30 +174,17 @@ def _with_load(
         if not 0 < acceptance < 1:
             raise InputError(f"acceptance = {acceptance}: needs a probability between 0 and 1")
         base = replace(base, acceptance=Geometric(acceptance))
-    if arrivals is not None:
+    if arrivals_per_s is not None:
+        if not 0 < arrivals_per_s < 1e9:
+            raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
         # Waiting requests share a step, as in every server with open arrivals.
         base = replace(
             base,
-            workload=replace(base.workload, arrivals=arrivals),
+            workload=replace(base.workload, arrivals=Poisson(arrivals_per_s)),
             drafters=replace(base.drafters, group=AllWaiting()),
             verifiers=replace(base.verifiers, group=AllWaiting()),
         )
     return base
-
-
-def arrivals_of(per_s: float | None, burstiness: float | None = None) -> Poisson | Gamma | None:
-    """Return requests that come by themselves; None for no rate. InputError for numbers that are none of arrivals."""
-    if per_s is None:
-        if burstiness is not None:
-            raise InputError(f"burstiness = {burstiness:g}: needs a rate of arrivals")
-        return None
-    if not 0 < per_s < 1e9:
-        raise InputError(f"arrivals = {per_s}: needs a number of requests a second, above 0")
-    if burstiness is None:
-        return Poisson(per_s)
-    if not 0 < burstiness <= 1e6:
-        raise InputError(f"burstiness = {burstiness}: needs a number above 0, and 1000000 at most; 1 is Poisson")
-    return Gamma(per_s, burstiness)
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:

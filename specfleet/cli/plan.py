@@ -42,9 +42,6 @@ def plan(
     arrivals: Annotated[
         str | None, typer.Option(metavar="RATE", help="Requests that come by themselves: 3/s. Else targets never idle.")
     ] = None,
-    burstiness: Annotated[
-        float | None, typer.Option(metavar="SHAPE", help="Of their gaps, as vLLM's: 1 is Poisson, less is bursts.")
-    ] = None,
     slo: Annotated[
         list[str] | None, typer.Option(metavar="GOALS", help="The most that times may be: tpot_p99=40ms,ttft_p90=1s.")
     ] = None,
@@ -81,7 +78,7 @@ def plan(
         found = plan(
             scenario, settings(changes), target=target or None, draft=draft or None,
             link_s=quantity_of(link, "--link", "latency_s"), acceptance=acceptance,
-            arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"), burstiness=burstiness,
+            arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"),
             slo=slo or (), least=least or (), cost=cost or (), vary=vary, apart=apart, jobs=jobs,
             step_error=quantity_of(step_error, "--step-error", "share"), done=advance,
         )  # fmt: skip
