@@ -56,6 +56,12 @@ def question_of(number: int, pairs: int = 1) -> Question:
     return Question(candidates, drafters, TARGETS, {DEPTH: DEPTHS}, goals, name)
 
 
+def small_question(number: int, pairs: int = 1) -> Question:
+    """Return random question number `number` with fewer targets and depths."""
+    question = question_of(number, pairs)
+    return replace(question, targets=question.targets[:3], vary={DEPTH: (2, 4)})
+
+
 def _elsewhere(first: PlannedPair, number: int, place: int) -> PlannedPair:
     """Return a candidate with devices that are faster or slower than the first one's, and priced accordingly."""
     places = {"target_place": f"device {place}", "draft_place": f"device {place}"}
