@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from experiments.plan.answer import Plan
 from experiments.plan.ask import make_plan
 from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
-from experiments.plan.question import PLAIN, PlannedPair, Question
+from experiments.plan.question import PLAIN, PlannedPair
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT
 from fleet.scenario.cost import Cost
@@ -19,10 +19,6 @@ from tests.helpers.marks import slow
 from tests.helpers.questions import small_question
 
 NUMBERS = [0, 9, slow(2), slow(7)]  # even ones decode all the time, odd ones have arrivals
-
-
-def small(number: int, pairs: int = 1) -> Question:
-    return replace(small_question(number, pairs), drafters=(1,))
 
 
 def named(pair: PlannedPair, name: str, target: str = "") -> PlannedPair:
@@ -49,7 +45,7 @@ def content(plan: Plan) -> Any:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_single_candidate_is_not_named(number: int) -> None:
-    question = small(number)
+    question = small_question(number)
     alone = make_plan(question)
     assert "_place" not in msgspec.json.encode(alone).decode()
     with_name = make_plan(replace(question, pairs=(named(question.pairs[0], "here"),)))
@@ -60,7 +56,7 @@ def test_a_single_candidate_is_not_named(number: int) -> None:
 @pytest.mark.parametrize("change", ["dearer", "slower"])
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_dominated_device_is_never_chosen(number: int, change: str) -> None:
-    question = small(number)
+    question = small_question(number)
     good = named(question.pairs[0], "good")
     worse = named(dearer(good, 1.3) if change == "dearer" else slower(good, 1.5), "worse")
     plan = make_plan(replace(question, pairs=(worse, good)))
@@ -73,7 +69,7 @@ def test_a_dominated_device_is_never_chosen(number: int, change: str) -> None:
 
 @pytest.mark.parametrize("number", [*NUMBERS, slow(4), slow(11), slow(6), slow(13)])
 def test_a_further_candidate_never_makes_the_choice_worse(number: int) -> None:
-    three = small(number, pairs=3)
+    three = small_question(number, pairs=3)
     costs: list[float] = []
     for pairs in (three.pairs[:1], three.pairs[:2], three.pairs):
         plan = make_plan(replace(three, pairs=pairs))
@@ -89,7 +85,7 @@ def test_a_further_candidate_never_makes_the_choice_worse(number: int) -> None:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_order_of_candidates_changes_nothing(number: int) -> None:
-    question = small(number, pairs=3)
+    question = small_question(number, pairs=3)
     plan = make_plan(question)
     other = make_plan(replace(question, pairs=question.pairs[::-1]))
     assert (other.chosen, other.metrics, other.goals, other.lines) == (
@@ -103,12 +99,12 @@ def test_the_order_of_candidates_changes_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("number", [slow(number) for number in (0, 1, 2, 4)])
 def test_the_chosen_fleet_is_the_grids_best_of_all_candidates(number: int) -> None:
-    assert held(small(number, pairs=2)) != "WORSE"
+    assert held(replace(small_question(number, pairs=2), drafters=(1,))) != "WORSE"
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_fleets_without_drafters_apart_are_screened_once_a_place(number: int) -> None:
-    question = small(number)
+    question = small_question(number)
     pair = question.pairs[0]
     pairs = tuple(named(pair, f"drafter {d}", f"target {t}") for t in range(2) for d in range(3))
     screened = screen(replace(question, pairs=pairs))
@@ -121,7 +117,7 @@ def test_fleets_without_drafters_apart_are_screened_once_a_place(number: int) ->
 
 
 def test_each_fleet_has_its_own_devices_times_and_prices() -> None:
-    question = small(0, pairs=3)
+    question = small_question(0, pairs=3)
     for one in screen(question):
         pair = question.pair(one.shape)
         assert pair.target_place == one.shape.target_place
