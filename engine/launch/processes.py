@@ -88,7 +88,7 @@ class NodeProcess:
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
             for pipe in wait(list(by_pipe)):
-                by_pipe[pipe].take()  # type: ignore[index]
+                by_pipe[pipe].take()  # type: ignore[index]  # `wait` returns what it was given
             for node in beside:
                 node.check()
         self.check()

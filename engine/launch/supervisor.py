@@ -79,7 +79,7 @@ class Supervisor:
         """Read messages of all processes, for at most that time."""
         by_pipe = {place.node.pipe: place for place in self.places if place.goes}
         for pipe in wait(list(by_pipe), wait_s):
-            place = by_pipe[pipe]  # type: ignore[index]
+            place = by_pipe[pipe]  # type: ignore[index]  # `wait` returns what it was given
             place.node.take()
             self._read(place)
 

@@ -128,7 +128,7 @@ def fleet_of(column: int, seconds: float, variation: float) -> Scenario:
     links_do_not = local_s / verify_s  # vary
     stated = star(count, service_s(column), verify_s, remote_s, variation * links_do_not)
     assert stated.acceptance is not None
-    committed = expected_committed(stated.acceptance, stated.drafters.depth)  # type: ignore[arg-type]
+    committed = expected_committed(stated.acceptance, stated.drafters.depth)  # type: ignore[arg-type]  # `star` states one
     new_tokens = round(committed * seconds * ROUNDS_PER_S[column] / count)
     return msgspec.structs.replace(
         stated,
