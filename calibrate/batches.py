@@ -29,9 +29,7 @@ from fleet.policies.ragged import Slots
 from fleet.records.run import Run, make_run
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Batch, Scenario
-from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station
 from fleet.times.durations import extent, nodes_of
 from fleet.times.overhead import Overheads, StationOverheads
@@ -117,13 +115,15 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict
     """
     assert scenario.batch is not None
     allocate, shape = scenario.batch.allocate, scenario.drafters.shape
-    fleet, station, executor = batch_of(part, large)
-    if allocate is not None:
-        executor.signals = allocate.needs == "signals"
-        executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
     steps: list[Step] = []
-    executor.on_step = steps.append
-    run = make_run(part, "engine", drive(fleet, station, executor, large.device), fleet)
+
+    def observe(executor: BatchExecutor) -> None:
+        executor.on_step = steps.append
+        if allocate is not None:
+            executor.signals = allocate.needs == "signals"
+            executor.watch = (lambda _tag, _nats: False) if allocate.watches else None
+
+    run, _ = run_part(part, large, observe)
     rows = run.frame()
     done = rows[rows.event == "done"].drop_duplicates("step").set_index("step")
     extents = [
@@ -139,11 +139,13 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict
     return run
 
 
-def batch_of(part: Scenario, large: CausalLM, signals: bool = False) -> tuple[Fleet, BatchStation, BatchExecutor]:
-    """Return the fleet of a small run, its station and executor; `signals`: whether it records those of all tokens."""
+def run_part(part: Scenario, large: CausalLM, prepare: Callable[[BatchExecutor], None]) -> tuple[Run, BatchExecutor]:
+    """Run the batch of a small run; return its records and its executor, which `prepare` gets before the first step."""
     fleet = with_positions(resolve(part))
     station = batch_station(fleet)
-    return fleet, station, executor_of(fleet, station, large, prompts_of(fleet), signals)
+    executor = executor_of(fleet, station, large, prompts_of(fleet))
+    prepare(executor)
+    return make_run(part, "engine", drive(fleet, station, executor, large.device), fleet), executor
 
 
 def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, requests: int) -> list[list[int]]:
@@ -157,10 +159,14 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, request
         workload=msgspec.structs.replace(recorded.workload, requests=requests),
     )
     signals = scenario.drafters.shape.kind == "chain" and scenario.drafters.kind != "lookup"
-    fleet, station, executor = batch_of(recorded, large, signals)
-    rows = make_run(recorded, "engine", drive(fleet, station, executor, large.device), fleet).frame()
+
+    def observe(executor: BatchExecutor) -> None:
+        executor.signals = executor.signals or signals
+
+    run, executor = run_part(recorded, large, observe)
     if signals:
         write_signals(list(executor.recorded.values()), folder / SIGNALS_FILE)
+    rows = run.frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     return [part.accepted.tolist() for _, part in verified.groupby("request")]
 

@@ -63,7 +63,8 @@ def calibrate(
         try:
             write_profile(profile, file)
             fits = own if scenario is not None else scenario_of_pair(own, profile)
-            write_fitting(fits, profile, file.name, fitting_path(file, scenario))
+            path = fitting_path(file, scenario)
+            write_fitting(fits, profile, file.name, path)
         except OutputError as error:
             error.result = profile
             raise

@@ -6,6 +6,7 @@ decodes the same text with every drafter. So a new type of transformers is refus
 
 from pathlib import Path
 
+import torch
 from transformers import PretrainedConfig
 
 from engine.decoding.folders import read_config
@@ -26,6 +27,7 @@ ENCODERS = {"bert", "bert-generation", "electra", "ernie"}  # admitted if their 
 LAYERS = {"full_attention", "sliding_attention"}  # their keys and values are a row that can be rolled back
 NO_WINDOW = {"phimoe", "qwen2_moe"}  # types with sliding layers that do not pass the window to attention
 STATIC_ROPE = {"default", "linear", "llama3", "yarn"}  # frequencies that do not depend on the length of the text
+LEARNED = ("wpe", "embed_positions", "position_embeddings")  # names of embeddings of positions
 ROPE_BY_LENGTH = {"dynamic", "longrope"}  # frequencies that depend on it, beyond the original training length
 
 
@@ -94,3 +96,16 @@ def longest_row(config: PretrainedConfig) -> int:
     if config.model_type in NO_WINDOW and slides(config):
         limits.append(config.sliding_window)
     return min(limits, default=0)
+
+
+def known_positions(model: torch.nn.Module) -> int:
+    """Return the maximum positions of a row, learned or else; 0 for no limit."""
+    return min((limit for limit in (learned_positions(model), longest_row(model.config)) if limit), default=0)
+
+
+def learned_positions(model: torch.nn.Module) -> int:
+    """Return the number of learned positions; 0 for a model that computes them, without a limit."""
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in LEARNED and isinstance(module, torch.nn.Embedding):
+            return int(model.config.max_position_embeddings)
+    return 0

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from engine.decoding.admitted import longest_row
+from engine.decoding.admitted import check, known_positions
 from engine.decoding.aligned import AlignedCache
 from engine.decoding.attention import FEED, use_slots
 from engine.decoding.cache import CacheShape, RowCache, shape_of
@@ -31,7 +31,6 @@ PRECISIONS = {
     "float16": torch.float16,
 }
 POSITIONS = 4096  # of the first rotary table; a longer one is made when it is needed
-LEARNED = ("wpe", "embed_positions", "position_embeddings")  # names of embeddings of positions
 CHUNK = 512  # prompt tokens a forward pass, so that a long prompt's mask stays small
 
 
@@ -52,6 +51,7 @@ class CausalLM:
             # Since torch 2.11 cuDNN is the first choice for attention in half precision on sm90, and builds a plan for
             # every new shape; here the width changes with every token.
             torch.backends.cuda.enable_cudnn_sdp(False)
+        check(self.config)
         self.positions = known_positions(model)
         self.shape = shape_of(self.config)
         self.lean = lean and is_lean(self.config)
@@ -63,8 +63,8 @@ class CausalLM:
             self.embedding, self.norm = body.embed_tokens.weight, body.norm.weight
             self.rotary = Rotary(*torch.empty(2, 0))
         else:
-            use_slots(model)
             self.body = body_of(model)
+            use_slots(model)
             if self.dtype is torch.float64:
                 model.set_experts_implementation("eager")  # the faster ways of experts do not support float64
 
@@ -208,19 +208,6 @@ class _Given(torch.nn.Module):
         return _Output(inputs_embeds)
 
 
-def known_positions(model: torch.nn.Module) -> int:
-    """Return the maximum positions of a row, learned or else; 0 for no limit."""
-    return min((limit for limit in (learned_positions(model), longest_row(model.config)) if limit), default=0)
-
-
-def learned_positions(model: torch.nn.Module) -> int:
-    """Return the number of learned positions; 0 for a model that computes them, without a limit."""
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] in LEARNED and isinstance(module, torch.nn.Embedding):
-            return int(model.config.max_position_embeddings)
-    return 0
-
-
 def folder_of(name: str, role: str) -> Path:
     """Return the folder of a model: a path, or "demo" for the demo pair's `role` (drafter or target)."""
     folder = _named(name, role)
@@ -242,4 +229,5 @@ def load_model(name: str, role: str, precision: str = "float32", device: str = "
     """Load a model from a local folder, never from a hub. `device`: cpu, cuda, ...; cuda if there is one when empty."""
     folder = folder_of(name, role)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return CausalLM(load_whole(folder, PRECISIONS[precision]).to(place), lean)
+    model = load_whole(folder, PRECISIONS[precision])
+    return CausalLM(model.to(place), lean)

@@ -54,9 +54,10 @@ def executor_of(
 ) -> BatchExecutor:
     """Return the executor of a batch station, with caches as its rule needs them."""
     room = station.rule.pool, fleet.room.longest_row
+    streams = new_streams(fleet, prompts)
     target = new_target(fleet, large, station.rule, room)
     drafter = new_drafter(fleet, large, station.rule, room)
     allocation = station.grants.allocation
     watch = station.grants.stops if allocation.watches else None
     with_signals = signals or allocation.needs == "signals"
-    return BatchExecutor(drafter, target, new_streams(fleet, prompts), station.rule, watch, with_signals)
+    return BatchExecutor(drafter, target, streams, station.rule, watch, with_signals)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from transformers import AutoConfig
 
+from engine.decoding.cache import CacheShape, RowCache
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter, head_shape
 from engine.decoding.eagle_files import load_head, taps_of
@@ -71,15 +72,15 @@ def new_drafter(
     shape, verified_by = drafters.shape, fleet.verifiers.rule
     if drafters.kind == "lookup":
         return LookupDrafter((target or load_target(fleet)).device)
-    aligned = rule is not None and rule.aligns
     if drafters.kind == "eagle":
         large = target or load_target(fleet)
         folder = head_folder(fleet)
         head = load_head(folder, large.model, large.dtype, large.device)
-        cache = large.aligned_cache(head_shape(head)) if aligned else large.new_cache(*room, shape=head_shape(head))
+        cache = new_cache(large, rule, room, head_shape(head))
         return EagleDrafter(head, large, shape, verified_by, cache)
     small = load_model(drafters.model, "drafter", fleet.precision)
-    return Drafter(small, shape, verified_by, small.aligned_cache() if aligned else small.new_cache(*room))
+    cache = new_cache(small, rule, room)
+    return Drafter(small, shape, verified_by, cache)
 
 
 def head_folder(fleet: Fleet) -> Path:
@@ -104,6 +105,14 @@ def new_target(
     fleet: Fleet, model: CausalLM, rule: BatchRule | None = None, room: tuple[int, int] = (1, 512)
 ) -> Target:
     """Return a target of the fleet; `rule` and `room` as in `new_drafter`."""
-    aligned = rule is not None and rule.aligns
-    cache = model.aligned_cache() if aligned else model.new_cache(*room)
-    return Target(model, fleet.verifiers.rule, cache, head_taps(fleet))
+    taps, cache = head_taps(fleet), new_cache(model, rule, room)
+    return Target(model, fleet.verifiers.rule, cache, taps)
+
+
+def new_cache(
+    model: CausalLM, rule: BatchRule | None, room: tuple[int, int], shape: CacheShape | None = None
+) -> RowCache:
+    """Return an empty cache of a model, or of a head of `shape`; its rows have a common end if the rule aligns them."""
+    if rule is not None and rule.aligns:
+        return model.aligned_cache(shape)
+    return model.new_cache(*room, shape=shape)

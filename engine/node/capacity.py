@@ -7,12 +7,12 @@ import msgspec
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
-from engine.decoding.admitted import config_of
+from engine.decoding.admitted import config_of, known_positions
 from engine.decoding.cache import CacheShape, shape_of
 from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import explained, read_config
 from engine.decoding.llama import is_lean
-from engine.decoding.models import PRECISIONS, folder_of, is_folder_of_model, known_positions
+from engine.decoding.models import PRECISIONS, folder_of, is_folder_of_model
 from engine.node.build import head_folder
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet

@@ -27,7 +27,6 @@ from fleet.records.power import EnergyCurve
 from fleet.records.recorder import Log
 from fleet.records.schema import SCHEMA
 from fleet.scenario.names import World
-from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.times.labels import warning_of
@@ -106,10 +105,10 @@ class Run(msgspec.Struct, frozen=True):
         return self.table.to_pandas()
 
 
-def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = None, gpus: int = 0) -> Run:
+def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int = 0) -> Run:
     """Assemble a run from the logs of all stations: by time, and within a station in its order.
 
-    - `fleet`: the resolved scenario, if known.
+    - `fleet`: the resolved scenario.
     - `gpus`: number of GPUs available to the run.
     """
     width = len(SCHEMA)
@@ -119,7 +118,7 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet | None = N
     if np.any(time_s[1:] < time_s[:-1]):
         table = table.take(array_of(np.lexsort((numbers_of(table["seq"]), time_s)), pa.int64()))
     counts = {count["values"]: count["counts"] for count in pc.value_counts(table["station"]).to_pylist()}
-    return Run(make_header(scenario, fleet or resolve(scenario), world, counts, gpus), table)
+    return Run(make_header(scenario, fleet, world, counts, gpus), table)
 
 
 def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:

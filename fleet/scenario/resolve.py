@@ -33,7 +33,8 @@ def resolve(scenario: Scenario) -> Fleet:
     Raises:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
     """
-    hardware, room, streams = hardware_of(scenario), room_of(scenario), _streams(scenario)
+    hardware, room = hardware_of(scenario), room_of(scenario)
+    workload, streams = with_lengths(scenario.workload), _streams(scenario)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     return Fleet(
@@ -85,7 +86,7 @@ def resolve(scenario: Scenario) -> Fleet:
         links=_links(scenario, hardware),
         link_ranges=(_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
         streams=streams,
-        workload=with_lengths(scenario.workload),
+        workload=workload,
         measure=scenario.measure,
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),

@@ -61,7 +61,7 @@ def check(scenario: Scenario, servers: list[Node], target: Node) -> Any:
             node.stop()
             log += thread.result()
     assert target.outputs == plain_outputs(scenario)
-    run = make_run(scenario, "engine", log)
+    run = make_run(scenario, "engine", log, resolve(scenario))
     assert replay(run) == []
     frame = run.frame()
     assert not (frame.event == "refusal").any()
@@ -115,7 +115,7 @@ def test_replayed_targets_call_a_router(shares: list[list[int]]) -> None:
         for node, thread in zip(reversed(servers), reversed(started), strict=True):
             node.stop()
             log += thread.result()
-    run = make_run(scenario, "engine", log)
+    run = make_run(scenario, "engine", log, resolve(scenario))
     assert replay(run) == []
     frame = run.frame()
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1", "verifier.2", "verifier.3"}

@@ -143,7 +143,8 @@ def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
     rows = [tuple(row.values()) for row in run.table.to_pylist()]
     names = run.table.column_names
     dropped = next(number for number, row in enumerate(rows) if row[names.index("event")] == "draft-request")
-    assert replay(make_run(run.header.scenario, "engine", log_of(rows[:dropped] + rows[dropped + 1 :]))) != []
+    log = log_of(rows[:dropped] + rows[dropped + 1 :])
+    assert replay(make_run(run.header.scenario, "engine", log, run.header.fleet)) != []
 
 
 def test_more_models_than_cores_are_a_warning(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

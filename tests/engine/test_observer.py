@@ -36,7 +36,7 @@ class Recorded:
 SCENARIO = star()
 FLEET = resolve(SCENARIO)
 LOG = log_of_run(simulate(SCENARIO))
-COMMITTED = commits_of(make_run(SCENARIO, "sim", LOG).columns()).committed.sum()
+COMMITTED = commits_of(make_run(SCENARIO, "sim", LOG, resolve(SCENARIO)).columns()).committed.sum()
 
 
 def looks(*observed_logs: Log, take: object = None) -> Observer:

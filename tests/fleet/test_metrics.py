@@ -93,7 +93,7 @@ def test_truncated_runs_are_measured_to_their_last_token() -> None:
     """Verifications end at 6 and 11 s; at 12 s a draft has begun, and the second request never comes."""
     scenario = star(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": 50}, measure={"warm_up_share": 0})
     rows = run_star(scenario, verify_prefill=1).frame()
-    measured = values(make_run(scenario, "engine", log_of(rows[rows.time_s <= 12].to_numpy())))
+    measured = values(make_run(scenario, "engine", log_of(rows[rows.time_s <= 12].to_numpy()), resolve(scenario)))
     assert measured["throughput"] == pytest.approx((1 + 3 + 3) / 11)
     assert measured["load"] == pytest.approx((1 + 1) / 11)
 
@@ -130,7 +130,8 @@ def test_a_repeated_message_changes_no_metric() -> None:
     run = constant_star(3, 1.0)
     messages = run.frame()[lambda rows: rows.event.isin(["draft-request", "draft", "join"])]
     late = messages.assign(time_s=messages.time_s + 2.25, payload_bytes=1)
-    repeated = make_run(run.header.scenario, "sim", log_of([*run.frame().to_numpy(), *late.to_numpy()]))
+    log = log_of([*run.frame().to_numpy(), *late.to_numpy()])
+    repeated = make_run(run.header.scenario, "sim", log, run.header.fleet)
     assert repeated.table.num_rows > run.table.num_rows
     assert values(repeated) == values(run)
 

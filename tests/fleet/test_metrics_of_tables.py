@@ -15,6 +15,7 @@ from fleet.records.metrics.window import with_percentiles
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
 from fleet.scenario.names import verifier_name
+from fleet.scenario.resolve import resolve
 from tests.helpers.hand_stars import values
 from tests.helpers.logs import log_of
 from tests.helpers.stars import repeatable, star
@@ -36,7 +37,7 @@ def run_of(rows: Iterable[Row], targets: int = 1, requests: int = 1, **measured:
         workload={"requests": requests, "new_tokens": 2},
         measure={"warm_up_share": 0.0, **measured},
     )
-    return make_run(scenario, "engine", log_of(rows))
+    return make_run(scenario, "engine", log_of(rows), resolve(scenario))
 
 
 def test_latencies_are_those_of_the_requests() -> None:
@@ -94,7 +95,7 @@ def test_commits_end_at_the_goal(accepted: list[int], asked: int) -> None:
             )
         )  # fmt: skip
         base += length + 1
-    commits = commits_of(make_run(star(), "engine", log_of(rows)).columns())
+    commits = commits_of(make_run(star(), "engine", log_of(rows), resolve(star())).columns())
     assert commits.committed.sum() == min(base - 10, asked)
     assert (commits.committed >= 1).all()
 

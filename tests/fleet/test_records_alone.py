@@ -14,6 +14,7 @@ from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run, make_run
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from sim.run import simulate
@@ -94,7 +95,7 @@ def test_truncated_runs_end_with_their_newest_requests(share: float, requests: i
     """The scenario gives their number; the last one of a stream need not be complete."""
     rows = simulate(scenario := star(workload={"requests": requests, "new_tokens": 8})).frame()
     some = rows[: int(np.ceil(share * len(rows)))]
-    cut = make_run(scenario, "sim", log_of(some.to_numpy()))
+    cut = make_run(scenario, "sim", log_of(some.to_numpy()), resolve(scenario))
     known = findings_of(cut).requests
     there = set(zip(known.tag.tolist(), known.request.tolist(), strict=True))
     assert ends_in(cut) == ends_of(cut) & there

@@ -46,7 +46,7 @@ def test_replay_finds_lost_messages_that_matter() -> None:
         lost = rows.pop(position)
         for row in rows[position:]:
             row[seq] -= row[station] == lost[station]
-        contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(rows)))
+        contradictions = replay(make_run(LOG.header.scenario, "sim", log_of(rows), LOG.header.fleet))
         # A tag that returns was released anyway, and one that does not has no later events.
         assert contradictions or lost[event] == "leave", lost
 
