@@ -25,7 +25,6 @@ from sim.fast.kernel import (
     OF_REQUEST,
     OF_TOKENS,
     PREFILL,
-    REQUEST_BYTES,
     REQUESTED_S,
     VERIFIED,
     VERIFY,
@@ -75,7 +74,7 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
         fleet=fleet,
         commits=_commits(star, tags, log),
         requests=_requests(fleet, star, tags),
-        rounds=_rounds(star, tags, log) if speculates else None,
+        rounds=_rounds(tags, log) if speculates else None,
         verified=_verified(log) if speculates else None,
         draft_steps=_draft_steps(fleet, drafters, log),
         other_steps=_other_steps(fleet, targets, log),
@@ -113,7 +112,7 @@ def _requests(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
     ).where(np.lexsort((requests["number"], tags)))
 
 
-def _rounds(star: StarArrays, tags: Integers, log: StepLog) -> Table:
+def _rounds(tags: Integers, log: StepLog) -> Table:
     """Return the rounds. Columns are computed at first use."""
     times, numbers, ends = log.draft_times, log.drafts, log.commit_times
     following = numbers[NEXT_DRAFT]
@@ -123,11 +122,9 @@ def _rounds(star: StarArrays, tags: Integers, log: StepLog) -> Table:
         "service_s": lambda: times[LASTED_S],
         "draft_tokens": lambda: numbers[OF_TOKENS],
         "asked_s": lambda: times[REQUESTED_S],
-        "request_bytes": lambda: times[REQUEST_BYTES],
         "begun_s": lambda: times[GROUP_BEGUN_S],
         "idle_gap_s": lambda: times[GAP_S],
         "arrived_s": lambda: times[ARRIVED_S],
-        "draft_bytes": lambda: star.means.draft_bytes[numbers[OF_TOKENS]],
         "verified_s": lambda: ends[ENDED_S][numbers[VERIFIED]],
         "verify_s": lambda: ends[LASTED_S][numbers[VERIFIED]],
         "returned_s": lambda: np.where(following >= 0, times[REQUESTED_S][following], np.nan),

@@ -46,10 +46,10 @@ TIME_S, DURATION_S, IDLE_GAP_S = range(3)
 
 # columns of the step log: of drafts, and of targets' steps (the first three times, the first two integers, and others)
 # integers have 32 bits; bytes may exceed them and are among the times. GROUP_BEGUN_S: start of service of the stream
-ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, REQUESTED_S, GAP_S, ARRIVED_S, REQUEST_BYTES = range(8)  # times
+ENDED_S, BEGUN_S, LASTED_S, GROUP_BEGUN_S, REQUESTED_S, GAP_S, ARRIVED_S = range(7)  # times
 OF_REQUEST, OF_TOKENS, NEXT_DRAFT, VERIFIED = range(4)
 OF_KIND, WAS_ACCEPTED, AT_BASE = 2, 3, 4  # of targets
-DRAFT_COLUMNS, COMMIT_COLUMNS = (8, 4), (3, 5)  # times, and integers
+DRAFT_COLUMNS, COMMIT_COLUMNS = (7, 4), (3, 5)  # times, and integers
 
 
 class Means(NamedTuple):
@@ -258,8 +258,7 @@ def log_draft(log: StepLog, clock: Record, station: Record, one: Record, kind: i
     times, numbers = log.draft_times, log.drafts
     times[ENDED_S, row], times[BEGUN_S, row] = clock.now_s, station.begun_s
     times[LASTED_S, row], times[GROUP_BEGUN_S, row] = station.duration_s - station.ending_s, station.group_begun_s
-    times[REQUESTED_S, row], times[REQUEST_BYTES, row] = one.requested_s, one.request_bytes
-    times[GAP_S, row] = station.idle_gap_s
+    times[REQUESTED_S, row], times[GAP_S, row] = one.requested_s, station.idle_gap_s
     numbers[OF_REQUEST, row], numbers[OF_TOKENS, row], numbers[NEXT_DRAFT, row] = one.request, station.tokens, -1
     if one.epoch > 1:  # not the first of its request
         numbers[NEXT_DRAFT, one.draft] = row
@@ -454,7 +453,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 request.joined_s = now_s
                 wait(stations, streams, here, stream, PREFILL)
             elif kind == REQUEST:
-                one.requested_s, one.request_bytes = now_s, size
+                one.requested_s = now_s
                 if one.epoch == 1:  # the first of its request
                     one.cold, one.drafted = True, 0
                 wait(stations, streams, here, stream, DRAFTING)

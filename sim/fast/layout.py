@@ -41,7 +41,6 @@ A_STREAM = np.dtype([  # in the order of their first requests
     ("length", SMALL),  # place of its next acceptance length
     ("lengths_to", SMALL),
     ("requested_s", REAL),  # arrival of its last draft request
-    ("request_bytes", WHOLE),  # size of that request
     ("draft", SMALL),  # row of its last draft in the step log
     ("cold", TRUTH),  # whether its drafter needs a prefill
 ], align=True)  # fmt: skip

@@ -14,8 +14,6 @@ from fleet.records.metrics.window import Metric
 from fleet.records.run import Run, make_run
 from fleet.scenario.facts import devices_of
 from fleet.scenario.resolve import resolve
-from fleet.stations.messages import Draft, DraftRequest
-from fleet.stations.payload import ENVELOPE_BYTES
 from sim import analytic
 from tests.helpers.hand_stars import LINK_S, RETURN_S, VERIFY_S, run_star, values
 from tests.helpers.logs import log_of
@@ -63,8 +61,6 @@ def test_a_constant_star_measures_the_equations(targets: int, service_s: float) 
         "mean_acceptance_length": 3,
         "acceptance_rate": 2 / 3,
         "refused": 0,
-        "request_bytes": ENVELOPE_BYTES[DraftRequest] + 4,
-        "draft_bytes": ENVELOPE_BYTES[Draft] + 3 * 4,
     }
     assert {name: measured[name] for name in expected} == pytest.approx(expected, rel=1e-12, abs=1e-12)
 

@@ -39,6 +39,7 @@ METRICS = {  # name in the digests: name today; percentiles are flattened
 GONE = {  # metrics in the digests that were removed
     "in_time", "draft_cache_peak_bytes", "fairness", "rounds",
     "energy_kwh_per_million_tokens", "alone_token_share", "blocked_share", "rows_per_step", "utility_gap",
+    "request_bytes", "draft_bytes", "alone_tokens_per_s",
 }  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scenarios
     "star, time-sliced": {"devices.host": {}, "drafters.device": "host", "verifiers.device": "host"},

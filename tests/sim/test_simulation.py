@@ -134,8 +134,10 @@ def test_a_prefill_at_the_drafter_holds_up_the_queue() -> None:
 
 def test_links_add_latency_and_payload_over_bandwidth() -> None:
     slow = {"latency_s": 0.25, "bandwidth_bytes_per_s": 100.0}
-    metrics = middle(endless(1, 200, link=slow, profile=profile(1.0, 4.0)))
-    on_wire_s = (metrics["request_bytes"].value + metrics["draft_bytes"].value) / 100
+    run = simulate(endless(1, 200, link=slow, profile=profile(1.0, 4.0)))
+    metrics, rows = measure(run), run.frame()
+    sizes = rows[rows.event.isin(["draft-request", "draft"])].groupby("event").payload_bytes
+    on_wire_s = sizes.last().sum() / 100
     assert metrics["return_s"].value == pytest.approx(4 + 2 * 0.25 + on_wire_s)
     assert metrics["communication_s"].value == pytest.approx(2 * 0.25 + on_wire_s)
 

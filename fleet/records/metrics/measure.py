@@ -172,13 +172,11 @@ def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> di
 
 
 def _drafting(window: Window, rounds: Table) -> dict[str, Metric]:
-    """S, T_wait, the idle gap before a request (table 1), and the sizes of messages."""
+    """S, T_wait, and the idle gap before a request (table 1)."""
     return {
         "service_s": window.mean(rounds.drafted_s, rounds.service_s, "s"),
         "wait_s": window.spread(rounds.drafted_s, rounds.wait_s, "s"),
         "idle_gap_s": window.mean(rounds.drafted_s, rounds.idle_gap_s, "s"),
-        "request_bytes": window.mean(rounds.drafted_s, rounds.request_bytes, "bytes"),
-        "draft_bytes": window.mean(rounds.drafted_s, rounds.draft_bytes, "bytes"),
         "draft_tokens": window.mean(rounds.drafted_s, rounds.draft_tokens, "tokens/round"),
     }
 

@@ -1,4 +1,4 @@
-"""Cost of faults: time without a drafter, decoding speed meanwhile, and time to rejoin."""
+"""Cost of faults: time without a drafter, and time to rejoin."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,10 @@ def outage_metrics(window: Window, rows: Table, commits: Table) -> dict[str, Met
     """Return the metrics of lost drafters; `commits` as `commits_of` returns them."""
     spans, alone, given_up = spans_of(rows, commits), alone_of(rows, commits), rows.where(rows.event.among("overdue"))
     alone_s = window.within(alone.begun_s, alone.time_s)
-    tokens = window.sums(alone.time_s, alone.committed)
     rejoins = rejoins_of(rows)
     return {
         "given_up": window.count(given_up.time_s, "drafts"),
         "alone_share": window.ratio(alone_s, window.within(spans.begun_s, spans.ended_s), "share of time"),
-        "alone_tokens_per_s": window.ratio(tokens, alone_s, "tokens/s"),
         "rejoin_s": window.mean(rejoins.rejoined_s, rejoins.rejoined_s - rejoins.time_s, "s"),
     }
 
@@ -47,8 +45,7 @@ def alone_of(rows: Table, commits: Table) -> Table:
     It starts at the previous commit, or when the drafter was given up: waiting for a draft is not decoding alone.
     """
     given_up = rows.where(rows.event.among("overdue"))
-    given_up = given_up.plus(committed=np.zeros(len(given_up)))
-    names = ("tag", "request", "time_s", "seq", "committed")
+    names = ("tag", "request", "time_s", "seq")
     turns = Table.of(**{name: np.append(getattr(commits, name), getattr(given_up, name)) for name in names})
     alone = np.append(commits.kind.among("decode"), np.zeros(len(given_up), dtype=bool))
     order = np.lexsort((turns.seq, turns.time_s, turns.request, turns.tag))

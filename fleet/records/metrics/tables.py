@@ -1,6 +1,6 @@
 """Tables from records: commits, rounds, verifications and cache contents, the same for both worlds.
 
-Metrics are estimates from these tables. Times are in seconds since the run began, tokens and bytes as named.
+Metrics are estimates from these tables. Times are in seconds since the run began, lengths in tokens.
 """
 
 import numpy as np
@@ -55,7 +55,7 @@ def rounds_of(rows: Table) -> Table:
     - `idle_gap_s`: the drafter's idle time before the group.
     - `return_s` (Z): from the draft until the next request arrived.
     - `at_target_s`: from the draft's arrival until it was verified.
-    - `draft_tokens`, `acceptance_length`: in tokens. `request_bytes`, `draft_bytes`: on the wire.
+    - `draft_tokens`, `acceptance_length`: in tokens.
 
     Times are in seconds; each difference is taken on one host's clock. Of a repeated message or step the first
     counts.
@@ -88,11 +88,9 @@ def rounds_of(rows: Table) -> Table:
         service_s=drafts.duration_s,
         draft_tokens=drafts.tokens,
         asked_s=asked_s[of],
-        request_bytes=at(rows.payload_bytes, requested[of]),
         begun_s=at(rows.time_s, begun[of]),
         idle_gap_s=at(rows.idle_gap_s, begun[of]),
         arrived_s=at(rows.time_s, arrived[of]),
-        draft_bytes=at(rows.payload_bytes, arrived[of]),
         verified_s=at(rows.time_s, verified[of]),
         verify_s=at(rows.duration_s, verified[of]),
         acceptance_length=at(rows.accepted, verified[of]),
