@@ -4,7 +4,6 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 (`metrics/`). A run is one Parquet file: the rows, with the run header in the schema's metadata.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from fleet.records.samples import PowerSample
@@ -64,8 +63,7 @@ class RecordedStation:
             if step is not None:
                 self._done(event, step, now_s)
         else:
-            self.log += _ROW_OF[type(event)](now_s, self.station.name, self.written, self.origin, event, payload_bytes)
-            self.written += 1
+            self._received(event, now_s, payload_bytes)
         return self.station.handle(event, now_s)
 
     def killed(self, fresh: Station, now_s: float) -> None:
@@ -88,6 +86,17 @@ class RecordedStation:
                 self.written += 1
         return plan
 
+    def _received(self, event: StationEvent, now_s: float, payload_bytes: int) -> None:
+        name, places = _EVENTS[type(event)]
+        row = [now_s, self.station.name, self.written, name, self.origin, *_DEFAULTS]
+        for place, field in places:
+            row[place] = getattr(event, field)
+        if type(event) is Join:
+            row[_GOAL] += event.prompt_tokens
+        row[_PAYLOAD] = payload_bytes
+        self.log += row
+        self.written += 1
+
     def _done(self, event: StepDone, step: Step, now_s: float) -> None:
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tokens = member.tokens if outcome.drafted < 0 else outcome.drafted
@@ -100,90 +109,26 @@ class RecordedStation:
             self.written += 1
 
 
-# Values in the order of SCHEMA. Frequent rows are plain tuples: a simulation writes millions, and a Row is slower.
+def event_of(row: Row) -> StationEvent:
+    """Return the message of a row."""
+    message, places = _MESSAGES[row.event]
+    values = {field: row[place] for place, field in places}
+    if message is Join:
+        values["new_tokens"] -= row.tokens
+    return message(**values)
 
 
-def _join(now_s: float, station: str, seq: int, origin: str, event: Join, payload_bytes: int) -> tuple[Any, ...]:
-    goal = event.prompt_tokens + event.new_tokens
-    return Row(
-        now_s, station, seq, "join", origin, tag=event.tag, request=event.request, tokens=event.prompt_tokens,
-        goal=goal, priority=event.priority, payload_bytes=payload_bytes,
-    )  # fmt: skip
-
-
-def _request(
-    now_s: float, station: str, seq: int, origin: str, event: DraftRequest, payload_bytes: int
-) -> tuple[Any, ...]:
-    return (
-        now_s, station, seq, "draft-request", origin, 0, "", event.tag, event.request, event.epoch, event.base,
-        event.tokens, 0, 0, event.opening, event.priority, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0,
-    )  # fmt: skip
-
-
-def _draft(now_s: float, station: str, seq: int, origin: str, event: Draft, payload_bytes: int) -> tuple[Any, ...]:
-    return (
-        now_s, station, seq, "draft", origin, 0, "", event.tag, event.request, event.epoch, event.base, event.tokens,
-        0, 0, False, 0, 0.0, 0.0, payload_bytes, "", False, 0.0, 0.0, 0.0,
-    )  # fmt: skip
-
-
-def _refusal(now_s: float, station: str, seq: int, origin: str, event: Refusal, payload_bytes: int) -> tuple[Any, ...]:
-    return Row(
-        now_s, station, seq, "refusal", origin, tag=event.tag, request=event.request,
-        epoch=event.epoch, payload_bytes=payload_bytes, note=event.reason,
-    )  # fmt: skip
-
-
-def _leave(now_s: float, station: str, seq: int, origin: str, event: Leave, payload_bytes: int) -> tuple[Any, ...]:
-    return Row(
-        now_s, station, seq, "leave", origin, tag=event.tag, request=event.request, epoch=event.epoch,
-        payload_bytes=payload_bytes,
-    )  # fmt: skip
-
-
-def _overdue(now_s: float, station: str, seq: int, origin: str, event: Overdue, _payload_bytes: int) -> tuple[Any, ...]:
-    return Row(now_s, station, seq, "overdue", origin, tag=event.tag, request=event.request, epoch=event.epoch)
-
-
-def _retry(now_s: float, station: str, seq: int, origin: str, event: Retry, _payload_bytes: int) -> tuple[Any, ...]:
-    return Row(now_s, station, seq, "retry", origin, tag=event.tag, request=event.request)
-
-
-def _restarted(
-    now_s: float, station: str, seq: int, origin: str, event: Restarted, _payload_bytes: int
-) -> tuple[Any, ...]:
-    return Row(now_s, station, seq, "restart", origin, request=event.incarnation)
-
-
-def _view(now_s: float, station: str, seq: int, origin: str, event: View, payload_bytes: int) -> tuple[Any, ...]:
-    return Row(
-        now_s, station, seq, "view", origin, tag=event.tag, request=event.request, tokens=event.waiting,
-        duration_s=event.work_s, payload_bytes=payload_bytes,
-    )  # fmt: skip
-
-
-_ROW_OF: dict[type, Callable[[float, str, int, str, Any, int], tuple[Any, ...]]] = {
-    Join: _join,
-    DraftRequest: _request,
-    Draft: _draft,
-    Refusal: _refusal,
-    Leave: _leave,
-    Overdue: _overdue,
-    Retry: _retry,
-    Restarted: _restarted,
-    View: _view,
+_COLUMNS = {  # of fields that have another name in the table
+    "prompt_tokens": "tokens", "new_tokens": "goal", "opening": "flag", "reason": "note", "incarnation": "request",
+    "waiting": "tokens", "work_s": "duration_s",
+}  # fmt: skip
+_GOAL, _PAYLOAD = Row._fields.index("goal"), Row._fields.index("payload_bytes")
+_DEFAULTS = tuple(Row._field_defaults.values())
+_MESSAGES: dict[str, tuple[type[Any], tuple[tuple[int, str], ...]]] = {  # by event: fields by their place in a row
+    str(message.__struct_config__.tag): (
+        message,
+        tuple((Row._fields.index(_COLUMNS.get(field, field)), field) for field in message.__struct_fields__),
+    )
+    for message in (Join, DraftRequest, Draft, Refusal, Leave, Overdue, Retry, Restarted, View)
 }
-
-EVENT_OF: dict[str, Callable[[Row], StationEvent]] = {
-    "join": lambda row: Join(row.tag, row.request, row.tokens, row.goal - row.tokens, row.priority),
-    "draft-request": lambda row: DraftRequest(
-        row.tag, row.request, row.epoch, row.base, row.flag, row.priority, row.tokens
-    ),
-    "draft": lambda row: Draft(row.tag, row.request, row.epoch, row.base, row.tokens),
-    "refusal": lambda row: Refusal(row.tag, row.request, row.note, row.epoch),
-    "leave": lambda row: Leave(row.tag, row.request, row.epoch),
-    "overdue": lambda row: Overdue(row.tag, row.request, row.epoch),
-    "retry": lambda row: Retry(row.tag, row.request),
-    "restart": lambda row: Restarted(row.request),
-    "view": lambda row: View(row.tag, row.request, row.tokens, row.duration_s),
-}
+_EVENTS = {message: (event, places) for event, (message, places) in _MESSAGES.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from fleet.policies.outcome import Outcome
-from fleet.records.recorder import EVENT_OF
+from fleet.records.recorder import event_of
 from fleet.records.run import Run
 from fleet.records.schema import Row
 from fleet.stations.build import station_named, stations
@@ -69,7 +69,7 @@ def _replay_station(station: Station, rows: list[Row], again: Callable[[str], St
             outcomes = tuple(outcome_of(part) for part in ended)
             station.handle(StepDone(row.step, outcomes, row.duration_s), row.time_s)
         elif row.event != "killed":
-            station.handle(EVENT_OF[row.event](row), row.time_s)
+            station.handle(event_of(row), row.time_s)
         position += members
     if station.running is not None:
         return f"{station.name}: the log ends while step {station.running.number} ({station.running.kind}) runs"
