@@ -39,7 +39,7 @@ def test_a_run_without_drafts_counts_tokens() -> None:
     before, alone = Counters(FLEET), Counters(FLEET)
     alone.time_s = 4.0
     alone.verifying[0].committed = 8
-    alone.recent.rounds.append((3.0, 8, 0, 0))
+    alone.recent_rounds.append((3.0, 8, 0, 0))
     assert said(alone, 16) == "star: 8 of 16 tokens, 0:04 left, 2 tokens/s, 0 sessions"
     assert said(alone) == "star: 8 tokens, 2 tokens/s, 0 sessions"
     assert said(before, 16) == "star: 0 of 16 tokens, 0 tokens/s, 0 sessions"

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.metrics.counters import EDGES_S, Counters, Histogram, TargetCounters
+from fleet.records.metrics.counters import EDGES_S, MAX_EVENTS, SPAN_S, Counters, Histogram, TargetCounters
 from fleet.records.metrics.measure import measure
-from fleet.records.metrics.recent import MAX_EVENTS, SPAN_S
 from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
 from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import Run
@@ -182,7 +181,7 @@ def log_rows(log: Log) -> list[Log]:
 def test_recent_metrics_forget_what_is_older_than_a_minute() -> None:
     counters = Counters(FLEET)
     for time_s, tokens in ((100.0, 60), (200.0, 30), (230.0, 12)):
-        counters.recent.rounds.append((time_s, tokens, 2 * tokens, tokens // 2))
+        counters.recent_rounds.append((time_s, tokens, 2 * tokens, tokens // 2))
     counters.time_s = 240.0
     recent = counters.recent_metrics()
     assert recent["throughput"] == pytest.approx(42 / SPAN_S)
@@ -193,7 +192,7 @@ def test_a_full_ring_shortens_the_time_that_metrics_cover() -> None:
     counters = Counters(FLEET)
     counters.time_s = 0.001 * 2 * MAX_EVENTS
     for number in range(2 * MAX_EVENTS):
-        counters.recent.rounds.append((0.001 * (number + 1), 3, 4, 2))
+        counters.recent_rounds.append((0.001 * (number + 1), 3, 4, 2))
     recent = counters.recent_metrics()
     assert recent["throughput"] == pytest.approx(3000.0, rel=0.01)
 

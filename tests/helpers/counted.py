@@ -24,6 +24,6 @@ def counters_of_drafter(fleet: Fleet, time_s: float, rounds: int, target: int = 
     drafter.texts.update({tag: OpenText(1, 0.0, waits) for tag, waits in zip(tags, (math.nan, time_s), strict=True)})
     for number in range(1, rounds + 1):
         end_s, service_s = time_s * number / rounds, load * time_s / rounds
-        counters.recent.learned.append((end_s, COMMITTED, DRAFTED, ACCEPTED))
-        counters.recent.steps.append((end_s, end_s - service_s))
+        counters.recent_learned.append((end_s, COMMITTED, DRAFTED, ACCEPTED))
+        counters.recent_steps.append((end_s, end_s - service_s))
     return counters

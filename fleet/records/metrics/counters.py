@@ -1,12 +1,11 @@
-"""Counters of a fleet since its start, from log rows as they are written; `recent.py` has the last minute."""
+"""Counters of a fleet since its start, from log rows as they are written, and its last minute."""
 
 import math
 import threading
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
-from fleet.records.metrics.recent import Recent
 from fleet.records.metrics.tables import COMMITTING
 from fleet.records.recorder import ReportedRows
 from fleet.records.samples import PowerSample
@@ -15,6 +14,10 @@ from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.resolved import Fleet
 
 EDGES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+SPAN_S = 60.0  # the last minute
+MAX_EVENTS = 5000  # events kept of each kind
+
+Events = deque[tuple[float, ...]]
 
 
 @dataclass(slots=True)
@@ -119,7 +122,9 @@ class Counters:
     - `stations`: counters by station.
     - `waits`: wait of draft requests. `first`, `latency`: from a request's arrival to its first and last token.
     - `devices`: the newest sample of each measured device, by name.
-    - `recent`: events of the last minute.
+    - `recent_rounds`: the last steps of targets: time_s, and the tokens that were committed, drafted and accepted.
+    - `recent_learned`: the same, as drafters learn it from the targets' next requests.
+    - `recent_steps`: the last steps of drafters: their ends and starts.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -131,7 +136,7 @@ class Counters:
         self.stations: defaultdict[str, StationCounters] = defaultdict(StationCounters)
         self.waits, self.first, self.latency = Histogram(), Histogram(), Histogram()
         self.devices: dict[str, PowerSample] = {}
-        self.recent = Recent()
+        self.recent_rounds, self.recent_learned, self.recent_steps = (Events(maxlen=MAX_EVENTS) for _ in range(3))
 
     @property
     def known(self) -> dict[int, TargetCounters]:
@@ -171,10 +176,23 @@ class Counters:
             self.devices |= {sample.device: sample for sample in report.devices}
 
     def recent_metrics(self) -> dict[str, float]:
-        """Return the metrics of the last minute; see `Recent.metrics`."""
-        drafters = self.drafters.values()
-        running_since_s = [station.since_s for station in drafters if station.step >= 0]
-        return self.recent.metrics(self.time_s, len(drafters), running_since_s)
+        """Return throughput, acceptance_rate and load of the last minute; NaN if unknown."""
+        rounds, drafters = self.recent_rounds or self.recent_learned, self.drafters.values()
+        reach_s = [events[0][0] for events in (rounds, self.recent_steps) if len(events) == MAX_EVENTS]
+        begin_s = max(self.time_s - SPAN_S, 0.0, *reach_s)  # a full ring does not reach back further
+        span_s = max(self.time_s - begin_s, 1e-9)
+        inside = [counts for time_s, *counts in rounds if begin_s < time_s <= self.time_s]
+        committed, drafted, accepted = map(sum, zip((0.0, 0.0, 0.0), *inside, strict=True))
+        running = ((self.time_s, station.since_s) for station in drafters if station.step >= 0)
+        busy_s = sum(
+            max(min(ended_s, self.time_s) - max(begun_s, begin_s), 0.0)
+            for ended_s, begun_s in (*self.recent_steps, *running)
+        )
+        return {
+            "throughput": committed / span_s,
+            "acceptance_rate": accepted / drafted if drafted else math.nan,
+            "load": busy_s / span_s / len(drafters) if drafters else math.nan,
+        }
 
     def _row(self, row: Row) -> None:
         station = self.stations[row.station]
@@ -202,7 +220,7 @@ class Counters:
         station.busy_s += row.time_s - station.since_s
         station.step = -1
         if row.station.startswith(DRAFTER):
-            self.recent.steps.append((row.time_s, station.since_s))
+            self.recent_steps.append((row.time_s, station.since_s))
 
     def _at_drafter(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
         target = self.fleet.target_of(row.tag)
@@ -234,7 +252,7 @@ class Counters:
         drafted, accepted = (text.tail, committed - 1) if self.fleet.in_turn else (0, 0)
         counters.verified(drafted, accepted)
         counters.committed += committed
-        self.recent.learned.append((row.time_s, committed, drafted, accepted))
+        self.recent_learned.append((row.time_s, committed, drafted, accepted))
         text.epoch, text.base, text.tail, text.waits_since_s = row.epoch, row.base, 0, row.time_s
 
     def _at_target(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
@@ -263,7 +281,7 @@ class Counters:
         before = row.tokens if row.kind == "prefill" else row.base
         committed = min(row.accepted + 1, text.goal - before)
         counters.committed += committed
-        self.recent.rounds.append((row.time_s, committed, drafted, accepted))
+        self.recent_rounds.append((row.time_s, committed, drafted, accepted))
         if row.kind == "prefill":
             self.first.add(row.time_s - text.opened_s)
         if before + committed >= text.goal:
