@@ -22,12 +22,16 @@ Samples = Iterable[tuple[tuple[str, ...], float]]  # values of the labels, and o
 
 
 class Family(NamedTuple):
-    """A metric as Prometheus knows it: a counter, a gauge or a histogram."""
+    """A metric as Prometheus knows it: a counter, a gauge or a histogram.
+
+    - `field`: that of a target's counters, or of a device's sample, that it shows.
+    """
 
     name: str
     kind: str
     labels: tuple[str, ...]
     what: str
+    field: str = ""
 
     def of(self, samples: Samples) -> Any:
         """Return the family with these samples, as prometheus_client has it."""
@@ -49,51 +53,36 @@ class Family(NamedTuple):
 FAMILIES = (
     Family("vllm:num_requests_running", "gauge", ENGINE, "Requests that are being decoded."),
     Family("vllm:num_requests_waiting", "gauge", ENGINE, "Requests whose prefill has not begun."),
-    Family("vllm:prompt_tokens_total", "counter", ENGINE, "Tokens of the prompts of all requests."),
-    Family("vllm:generation_tokens_total", "counter", ENGINE, "Tokens that were committed."),
+    Family("vllm:prompt_tokens_total", "counter", ENGINE, "Tokens of the prompts of all requests.", "prompt_tokens"),
+    Family("vllm:generation_tokens_total", "counter", ENGINE, "Tokens that were committed.", "committed"),
     Family("vllm:time_to_first_token_seconds", "histogram", MODEL, "From a request's arrival to its first token."),
     Family("vllm:e2e_request_latency_seconds", "histogram", MODEL, "From a request's arrival to its last token."),
-    Family("vllm:spec_decode_num_drafts_total", "counter", ENGINE, "Drafts that were verified."),
-    Family("vllm:spec_decode_num_draft_tokens_total", "counter", ENGINE, "Their tokens."),
-    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", ENGINE, "Those that were accepted."),
+    Family("vllm:spec_decode_num_drafts_total", "counter", ENGINE, "Drafts that were verified.", "drafts"),
+    Family("vllm:spec_decode_num_draft_tokens_total", "counter", ENGINE, "Their tokens.", "drafted"),
+    Family("vllm:spec_decode_num_accepted_tokens_total", "counter", ENGINE, "Those that were accepted.",
+           "accepted_tokens"),
     Family("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter", (*ENGINE, "position"),
            "Drafts that were accepted up to and including a position, from 0."),
     Family("specfleet_draft_wait_seconds", "histogram", (), "From a request for a draft to its first step."),
-    Family("specfleet_rounds_total", "counter", TARGET, "Verifications that are known."),
-    Family("specfleet_requests_total", "counter", TARGET, "Requests that have come."),
-    Family("specfleet_requests_finished_total", "counter", TARGET, "Requests that were finished."),
-    Family("specfleet_received_bytes_total", "counter", TARGET, "Payload of messages that came in."),
+    Family("specfleet_rounds_total", "counter", TARGET, "Verifications that are known.", "rounds"),
+    Family("specfleet_requests_total", "counter", TARGET, "Requests that have come.", "opened"),
+    Family("specfleet_requests_finished_total", "counter", TARGET, "Requests that were finished.", "finished"),
+    Family("specfleet_received_bytes_total", "counter", TARGET, "Payload of messages that came in.", "received_bytes"),
     Family("specfleet_station_busy_seconds_total", "counter", STATION, "Time in which a station worked."),
     Family("specfleet_steps_total", "counter", (*STATION, "kind"), "Steps of a station, by kind."),
     Family("specfleet_step_seconds_total", "counter", (*STATION, "kind"), "Their time on the station's device."),
     Family("specfleet_station_sessions", "gauge", STATION, "Sessions that a station has open."),
     Family("specfleet_station_waiting", "gauge", STATION, "Sessions that wait at a station."),
-    Family("specfleet_energy_joules_total", "counter", DEVICE, "A device's energy counter, if --power measures it."),
-    Family("specfleet_power_watts", "gauge", DEVICE, "What it draws."),
-    Family("specfleet_graphics_clock_hertz", "gauge", DEVICE, "Clock of its graphics units."),
-    Family("specfleet_memory_used_bytes", "gauge", DEVICE, "Its memory that is in use."),
+    Family("specfleet_energy_joules_total", "counter", DEVICE, "A device's energy counter, if --power measures it.",
+           "energy_j"),
+    Family("specfleet_power_watts", "gauge", DEVICE, "What it draws.", "power_w"),
+    Family("specfleet_graphics_clock_hertz", "gauge", DEVICE, "Clock of its graphics units.", "graphics_clock_mhz"),
+    Family("specfleet_memory_used_bytes", "gauge", DEVICE, "Its memory that is in use.", "memory_bytes"),
     Family("specfleet_up_seconds", "gauge", (), "Time since the run, or the node, began."),
 )  # fmt: skip
 OF = {family.name: family for family in FAMILIES}
-# Counters of a target by their fields: of requests, if the target records them; of drafts, if acceptance is known.
-REQUESTS = {"prompt_tokens": "vllm:prompt_tokens_total", "committed": "vllm:generation_tokens_total"}
-DRAFTS = {
-    "drafts": "vllm:spec_decode_num_drafts_total",
-    "drafted": "vllm:spec_decode_num_draft_tokens_total",
-    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
-}
-TARGETS = {
-    "rounds": "specfleet_rounds_total",
-    "opened": "specfleet_requests_total",
-    "finished": "specfleet_requests_finished_total",
-    "received_bytes": "specfleet_received_bytes_total",
-}
-SAMPLES = {  # by fields of a sample, with our unit in theirs
-    "energy_j": ("specfleet_energy_joules_total", 1.0),
-    "power_w": ("specfleet_power_watts", 1.0),
-    "graphics_clock_mhz": ("specfleet_graphics_clock_hertz", 1e6),
-    "memory_bytes": ("specfleet_memory_used_bytes", 1.0),
-}
+OF_USERS = ("prompt_tokens", "committed")  # fields that only targets record
+OF_DRAFTS = ("drafts", "drafted", "accepted_tokens")  # fields that are known if acceptance is
 
 
 class PrometheusPage:
@@ -120,10 +109,12 @@ class PrometheusPage:
         targets = sorted(counters.known.items())
         # A drafter alone knows nothing of users; nor, if it drafts ahead, what was accepted.
         speculates = self.positions > 0 and bool(counters.verifying or counters.fleet.in_turn)
-        for field, name in ((REQUESTS if counters.verifying else {}) | (DRAFTS if speculates else {})).items():
-            yield OF[name].of(((str(target), model), getattr(one, field)) for target, one in targets)
-        for field, name in TARGETS.items():
-            yield OF[name].of(((str(target + 1),), getattr(one, field)) for target, one in targets)
+        unknown = (() if counters.verifying else OF_USERS) + (() if speculates else OF_DRAFTS)
+        for family in FAMILIES:
+            if family.field and family.labels == ENGINE and family.field not in unknown:
+                yield family.of(((str(target), model), getattr(one, family.field)) for target, one in targets)
+            elif family.labels == TARGET:
+                yield family.of(((str(target + 1),), getattr(one, family.field)) for target, one in targets)
         if speculates:
             yield OF["vllm:spec_decode_num_accepted_tokens_per_pos_total"].of(self._per_position(targets))
         if counters.verifying:
@@ -159,11 +150,13 @@ class PrometheusPage:
         )
 
     def _of_devices(self) -> Iterator[Any]:
-        for field, (family, factor) in SAMPLES.items():
-            values = {name: getattr(sample, field) * factor for name, sample in self.counters.devices.items()}
-            finite = {name: value for name, value in values.items() if not isnan(value)}
-            if finite:
-                yield OF[family].of(((name,), value) for name, value in finite.items())
+        for family in FAMILIES:
+            if family.labels == DEVICE:
+                unit = 1e6 if family.field.endswith("_mhz") else 1.0
+                values = {name: getattr(one, family.field) * unit for name, one in self.counters.devices.items()}
+                finite = {name: value for name, value in values.items() if not isnan(value)}
+                if finite:
+                    yield family.of(((name,), value) for name, value in finite.items())
 
 
 @contextmanager

@@ -112,10 +112,11 @@ class RecordedStation:
 def event_of(row: Row) -> StationEvent:
     """Return the message of a row."""
     message, places = _MESSAGES[row.event]
-    values = {field: row[place] for place, field in places}
+    values: dict[str, Any] = {field: row[place] for place, field in places}
     if message is Join:
         values["new_tokens"] -= row.tokens
-    return message(**values)
+    event: StationEvent = message(**values)
+    return event
 
 
 _COLUMNS = {  # of fields that have another name in the table
