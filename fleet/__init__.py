@@ -2,7 +2,7 @@
 
 Rooms, from the ground up:
 
-- `errors`, `interrupts`, `equations`, `shown`: user errors, signals, equations, one-line results.
+- `errors`, `interrupts`, `shown`: user errors, signals, one-line results.
 - `inputs`, `files`, `data`: how user input is read, how files are written, what ships.
 - `policies`: rules without state.
 - `acceptance`: models of accepted tokens.

@@ -8,7 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from fleet.equations import idle_s, iteration_s, rounds_per_s_per_target
 from fleet.policies.admit import N_max
 from sim.mva import mean_value_analysis
 
@@ -25,6 +24,21 @@ def is_fully_loaded(N: int, S_s: float, Z_s: float) -> bool:
 def regime(N: int, S_s: float, Z_s: float) -> Regime:
     """Return the stage of section 4.2 for N targets. Equation (7) separates the two."""
     return "fully-loaded" if is_fully_loaded(N, S_s, Z_s) else "under-loaded"
+
+
+def idle_s(N: int, S_s: float, Z_s: float) -> float:
+    """T_idle = max(0, Z - (N - 1) S): the drafter's idle time an iteration. Equation (9)."""
+    return max(0.0, Z_s - (N - 1) * S_s)
+
+
+def iteration_s(N: int, S_s: float, Z_s: float) -> float:
+    """T_gamma = N S + T_idle. Equations (8) and (10)."""
+    return N * S_s + idle_s(N, S_s, Z_s)
+
+
+def rounds_per_s_per_target(N: int, S_s: float, Z_s: float) -> float:
+    """R_p = 1 / T_gamma: a target verifies once an iteration (appendix C.1)."""
+    return 1 / iteration_s(N, S_s, Z_s)
 
 
 def rounds_per_s(N: int, S_s: float, Z_s: float) -> float:

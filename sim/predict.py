@@ -5,7 +5,6 @@ import msgspec
 from fleet.acceptance.models import survival
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
-from fleet.policies.allocate import Fixed
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.warm_up import NoWarmUp
@@ -91,7 +90,6 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.count": drafters.count != 1,
         "drafters.overlap": isinstance(drafters.overlap, Ahead),
         "drafters.group": not isinstance(drafters.group, One),
-        "drafters.allocate": drafters.allocate != Fixed(drafters.depth),
         "drafters.admit": drafters.admit.refusal(verifiers.count - 1) is not None,
         "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
         "drafters.limits_per_s": any(drafters.limits_per_s),

@@ -147,8 +147,8 @@ def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> Resolv
     `scenario`, `changes` and keywords as in `simulate`.
 
     >>> import specfleet
-    >>> specfleet.show("star").drafters.allocate
-    Fixed(depth=5)
+    >>> specfleet.show("star").drafters.depth
+    5
     """
     return ResolvedFleet(**msgspec.structs.asdict(resolve(scenario_of(scenario, changes, **keys))))
 

@@ -124,7 +124,6 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
         "drafters.depth": drafters.depth,
         "drafters.shape": drafters.shape,
         "drafters.kind": drafters.kind,
-        "drafters.allocate": drafters.allocate,
         "drafters.overlap": drafters.overlap,
         "drafters.route": drafters.route,
         "verifiers.count": verifiers.count,

@@ -84,9 +84,8 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
         *(key for key in changed_keys if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
     } - used  # fmt: skip
     yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
-        "drafters.depth", "drafters.shape", "drafters.allocate", "drafters.limits_per_s", "verifiers.allocate",
+        "drafters.depth", "drafters.shape", "drafters.limits_per_s", "verifiers.allocate",
     }  # fmt: skip
-    yield "verifiers.allocate grants the lengths of drafts", verifiers.allocate is not None, {"drafters.allocate"}
     unused = {f"drafters.shape.{name}" for names in OF_A_SHAPE.values() for name in names - OF_A_SHAPE[shape]}
     yield f"drafters.shape.kind = {shape!r} has other keys", True, unused
     yield "drafters.kind = 'lookup' drafts chains", drafters.kind == "lookup", {"drafters.shape"}

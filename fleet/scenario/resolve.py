@@ -49,7 +49,6 @@ def resolve(scenario: Scenario) -> Fleet:
             kind=drafters.kind,
             model=drafters.model,
             device=drafters.device if drafters.device in hardware.devices else "",
-            allocate=drafters.allocate or Fixed(drafters.depth),
             order=drafters.order,
             admit=drafters.admit,
             warm_up=drafters.warm_up,
@@ -115,8 +114,7 @@ def room_of(scenario: Scenario) -> Room:
     if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
         return Room(longest_answer, 0, longest_text)
     rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
-    decides = rule or scenario.drafters.allocate
-    longest_draft = scenario.drafters.depth if decides is None else decides.longest
+    longest_draft = scenario.drafters.depth if rule is None else rule.longest
     try:
         overshoot = scenario.drafters.shape.room(longest_draft)
     except ValueError as error:

@@ -15,8 +15,7 @@ from fleet.acceptance.models import LengthModel
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, Everyone
-from fleet.policies.allocate import Fixed, Needs
-from fleet.policies.depth import AdaptiveDepth
+from fleet.policies.allocate import Needs
 from fleet.policies.group import DraftGroup, Group, One
 from fleet.policies.liveness import Patience
 from fleet.policies.order import Fifo, Order
@@ -56,7 +55,6 @@ Timed = TypeVar("Timed", DrafterTimes, VerifierTimes)
 class ResolvedDrafters(msgspec.Struct, frozen=True):
     """The drafting side: `count` drafters for `targets` targets. Keys of the same name are the scenario's.
 
-    - `allocate`: the length rule, also for a constant depth.
     - `route`: None if streams stay with their drafter, without a router.
     - `positions`: positions that the models have learned; 0 for no limit.
     - `profile`: name and basis of this side's own profile.
@@ -69,7 +67,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     kind: DraftKind = "model"
     model: str = "demo"
     device: str = ""
-    allocate: Fixed | AdaptiveDepth = Fixed(5)
     order: Order = Fifo()
     admit: Admission = Everyone()
     warm_up: WarmUp = NoWarmUp()

@@ -12,7 +12,6 @@ from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
-from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import DraftGroup, Group, One
@@ -91,7 +90,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         view_delay_s: Age of the router's views of the drafters.
         limits_per_s (rounds/s): Maximum rate of draft requests of targets 1, 2, ...; 0 is no limit, and the last
             entry applies to all further targets.
-        allocate: Rule for the draft depth. Left out, it is always `depth`.
         lease_s: Timeout after which a drafter ends the session of a target that does not answer, and frees its cache.
             0 is never.
         tiers: Groups of drafters that differ from the others.
@@ -113,7 +111,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     move: Move = "prefill"
     view_delay_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
-    allocate: Fixed | AdaptiveDepth | None = None
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()
 

@@ -4,9 +4,7 @@ import math
 
 import msgspec
 
-from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
-from fleet.policies.depth import AdaptiveDepth, Observed, SmoothedAcceptance
 from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
 from fleet.scenario.resolved import ResolvedDrafters
@@ -47,13 +45,8 @@ class DrafterStation(Station):
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
         self.ahead = isinstance(drafters.overlap, Ahead)
-        allocate = drafters.allocate
-        self.depth = allocate.depth if isinstance(allocate, Fixed) else 0
-        self.adaptive = allocate if isinstance(allocate, AdaptiveDepth) else None
+        self.depth = drafters.depth
         self.positions = drafters.positions
-        self.observed = Observed()
-        self.accepted: dict[int, SmoothedAcceptance] = {}  # adaptive depth's counts of each target
-        self.drafted_s: dict[int, float] = {}  # end of a session's last draft, by tag
         self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
@@ -104,8 +97,6 @@ class DrafterStation(Station):
             moved = advance(session, event.epoch, event.base, event.tokens)
             if isinstance(moved, str):
                 return [Ignored(event, moved)]
-            if self.adaptive:
-                self._learn(session, event.base, now_s)
             self.sessions[event.tag] = moved
         if event.tokens == 0:  # nothing is granted: the round has only the target's own token
             self._await(event.tag, now_s)
@@ -121,15 +112,6 @@ class DrafterStation(Station):
         work_s = prefills * self.mean_s.get("prefill", 0.0)
         work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
         return [View(self.number, self.views, len(self.waiting) + running, work_s)]
-
-    def _learn(self, session: Session, base: int, now_s: float) -> None:
-        """Update adaptive depth with a round: its outcome and its time."""
-        drafted_s = self.drafted_s.pop(session.tag, None)
-        if self.adaptive and drafted_s is not None:
-            target = self.discipline.target_of(session.tag)
-            before = self.accepted.get(target) or self.adaptive.start()
-            self.accepted[target] = self.adaptive.learn(before, session.tail, base - session.base - 1)
-            self.observed = self.observed.back(now_s - drafted_s)
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Open a session; return the refusal if that is impossible."""
@@ -209,10 +191,10 @@ class DrafterStation(Station):
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
                     self.cache.brought_in(member.tag)
-        drafts = self._drafted(step, event.duration_s, now_s) if step.kind == "draft" else []
+        drafts = self._drafted(step, now_s) if step.kind == "draft" else []
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
-    def _drafted(self, step: Step, duration_s: float, now_s: float) -> list[Instruction]:
+    def _drafted(self, step: Step, now_s: float) -> list[Instruction]:
         """Send a step's drafts, except for sessions that left or advanced while it ran."""
         drafts: list[Instruction] = []
         for member in step.members:
@@ -221,9 +203,6 @@ class DrafterStation(Station):
                 continue
             tail = session.tail + member.tokens
             self.sessions[member.tag] = msgspec.structs.replace(session, tail=tail)
-            if self.adaptive:
-                self.drafted_s[member.tag] = now_s
-                self.observed = self.observed.step(member.tokens, duration_s)
             drafts.append(Draft(member.tag, member.request, member.epoch, member.base, member.tokens))
             self._await(member.tag, now_s)
             if self.ahead and (session.asked < 0 or tail < session.asked):
@@ -257,13 +236,5 @@ class DrafterStation(Station):
             return Member(tag, request, epoch, session.base, self.warm_up.tokens_after(self.idle_gap_s))
         if self.ahead:
             return Member(tag, request, epoch, session.base + session.tail, 1)
-        if session.asked > 0:
-            tokens = session.asked
-        elif self.adaptive:
-            state = self.accepted.get(self.discipline.target_of(tag)) or self.adaptive.start()
-            tokens = self.adaptive.depth(state, self.observed, len(self.sessions))
-        else:
-            tokens = self.depth
-        if self.positions:
-            tokens = reach(tokens, session.base, self.positions)
+        tokens = reach(session.asked if session.asked > 0 else self.depth, session.base, self.positions)
         return Member(tag, request, epoch, session.base, tokens, session.behind)

@@ -15,7 +15,6 @@ import numpy as np
 
 from fleet.acceptance.models import Sampler, expected_committed
 from fleet.acceptance.sources import of_each, sources_of
-from fleet.policies.allocate import Fixed
 from fleet.policies.clip import reach
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
@@ -248,12 +247,11 @@ def _of_way(links: np.random.Generator, number: int, way: int) -> np.random.Gene
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
     """Return mean times by base, and sizes by tokens."""
     drafters = fleet.drafters
-    depth = drafters.allocate.depth if isinstance(drafters.allocate, Fixed) else 0
     bases = range(
         min(request.prompt_tokens for request in requests),
         max(request.prompt_tokens + request.new_tokens for request in requests) + 1,
     )
-    tokens = [reach(depth, base, drafters.positions) for base in bases]
+    tokens = [reach(drafters.depth, base, drafters.positions) for base in bases]
     steps: list[list[float]] = []
     for times in fleet.verifiers.times:
         mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")

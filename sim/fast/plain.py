@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
-from fleet.policies.allocate import Fixed
 from fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
 from fleet.scenario.scenario import Workload
 from fleet.times.effects import IdleEffect
@@ -28,7 +27,7 @@ SUPPORTED: dict[type, frozenset[str]] = {
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
-    ResolvedDrafters: _names("count targets depth kind model allocate move view_delay_s positions profile times"),
+    ResolvedDrafters: _names("count targets depth kind model move view_delay_s positions profile times"),
     ResolvedVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
     Workload: _names(
         "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths temperature top_k top_p"
@@ -56,8 +55,6 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
     yield from _others(drafters, "drafters.")
     yield from _others(verifiers, "verifiers.")
     yield from _others(fleet.workload, "workload.")
-    if not isinstance(drafters.allocate, Fixed):
-        yield f"drafters.allocate = {_format(drafters.allocate)}"
     if not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_format(model)}"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):

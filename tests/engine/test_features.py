@@ -40,10 +40,6 @@ def steps(run: Run, kind: str) -> pd.DataFrame:
     return run.frame().query(f"station == 'drafter' and event == 'done' and kind == '{kind}'")
 
 
-def drafts_of_several_depths(run: Run) -> bool:
-    return steps(run, "draft").tokens.nunique() > 1
-
-
 def refuses(run: Run) -> bool:
     return bool((run.frame().event == "refusal").any())
 
@@ -59,7 +55,6 @@ def spaces_rounds(run: Run) -> bool:
 
 
 FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
-    "adaptive depth": ({"drafters": {"allocate": {"policy": "adaptive", "most": 6}}}, drafts_of_several_depths),
     "warm-up": (
         {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.001, "tokens": 2}}},
         lambda run: len(steps(run, "warm_up")) > 3,
@@ -95,7 +90,7 @@ def test_options_of_drafters_with_a_model_have_their_effect(feature: str, tiny: 
     assert acts(served.run)
 
 
-@pytest.mark.parametrize("feature", [slow(name) if name != "adaptive depth" else name for name in FEATURES])
+@pytest.mark.parametrize("feature", [slow(name) if name != "warm-up" else name for name in FEATURES])
 def test_options_of_replayed_drafters_have_their_effect(feature: str) -> None:
     tables, acts = FEATURES[feature]
     replayed = {"drafters": {"kind": "replayed", "depth": 4}, "verifiers": {"kind": "replayed", "count": 2}}

@@ -33,7 +33,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "a star": {},
     "deeper": {"drafters": {"depth": 8}},
     "a tree": {"drafters": {"depth": 3, "shape": {"kind": "tree", "branching": [2, 2, 1]}}},
-    "adaptive depth": {"drafters": {"allocate": {"policy": "adaptive"}}},
     "two drafters": {"drafters": {"count": 2}},
     "drafting ahead": {"drafters": {"overlap": "ahead"}},
     "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "slots", "size": 3}}},

@@ -20,9 +20,7 @@ SLOTS = {"rule": {"policy": "slots", "size": 2}}
         ({"batch": SLOTS, "drafters": {"count": 0}}, r"\[batch\] .* leave drafters.count out"),
         ({"batch": SLOTS, "verifiers": {"count": 2}}, "leave verifiers.count out"),
         ({"batch": SLOTS, "drafters": {"overlap": "ahead"}}, "leave drafters.overlap out"),
-        ({"batch": SLOTS, "drafters": {"allocate": "adaptive"}}, "leave drafters.allocate out"),
         ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "leave drafters.limits_per_s out"),
-        ({"drafters": {"overlap": "ahead", "allocate": "adaptive"}}, "leave drafters.allocate out"),
         (
             {"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "leave verifiers.allocate out",

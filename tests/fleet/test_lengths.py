@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
 from fleet.policies.clip import reach
-from fleet.policies.depth import AdaptiveDepth
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
@@ -26,7 +25,6 @@ from tests.helpers.stars import repeatable
     ("rule", "defaults"),
     [
         (Dsde, {"cap": True}),
-        (AdaptiveDepth, {"most": 16}),
         (Heuristic, {"most": 64}),
         (GoodSpeed, {"eta": 0.1, "beta": 0.5, "decay": 0.0}),
         (SameLength, {"window": 24, "sort": False}),
@@ -46,7 +44,7 @@ def test_defaults_are_those_of_the_papers(rule: Any, defaults: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("rule", "longest"),
     [
-        (Fixed(7), 7), (AdaptiveDepth(most=9), 9), (Heuristic(most=9), 9), (FixedShare(7), 7), (RandomShare(7), 7),
+        (Fixed(7), 7), (Heuristic(most=9), 9), (FixedShare(7), 7), (RandomShare(7), 7),
         (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(), 7),
     ],
 )  # fmt: skip

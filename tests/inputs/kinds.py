@@ -54,7 +54,7 @@ KINDS: dict[str, Kind] = {
         for name in SCENARIOS
     },
     "scenario for equations": Kind(
-        scenario("adaptive", drafters={"depth": 4}, devices={}, verifiers={"count": 2}), ("scenario.toml",), "toml",
+        scenario("batched", drafters={"depth": 4}, devices={}, verifiers={"count": 2}), ("scenario.toml",), "toml",
         (("analytic", "scenario.toml", "--json"),),
     ),
     "profile": Kind(scenario("star", profile="profile.json"), ("profile.json",), "json", (SIMULATE,)),

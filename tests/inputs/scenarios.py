@@ -42,8 +42,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "drafter": {"weights_bytes": 2_000_000_000, "kv_bytes_per_token": 32768},
         },
     },
-    "adaptive": {
-        "drafters": {"depth": 6, "allocate": "adaptive", "group": {"policy": "batch", "most": 2}, "device": "gpu"},
+    "batched": {
+        "drafters": {"depth": 6, "group": {"policy": "batch", "most": 2}, "device": "gpu"},
         "verifiers": {"count": 2, "device": "gpu", "verify": {"base_s": 0.02}},
         "devices": {"gpu": {"sharing": "turns"}},
         "acceptance": {"model": "per-position", "rates": [round(0.95 - 0.03 * place, 2) for place in range(20)]},

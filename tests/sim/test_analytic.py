@@ -13,19 +13,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fleet.equations import idle_s, iteration_s, rounds_per_s_per_target, service_s
 from fleet.errors import InputError
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
 from sim.analytic import (
     N_full,
+    idle_s,
     is_fully_loaded,
+    iteration_s,
     load,
     plateau_ratio,
     predict_star,
     regime,
     round_rate_bounds,
     rounds_per_s,
+    rounds_per_s_per_target,
     throughput,
     wait_s,
 )
@@ -59,11 +61,6 @@ def replay(services: list[list[float]], returns: list[list[float]]) -> list[tupl
 
 
 # --- the equations of the star ---
-
-
-def test_service_is_equation_5():
-    assert service_s(0.5, 0.25, 4) == 1.5
-    assert service_s(0.0, 0.25, 4) == 4 * 0.25, "equation (5) as printed"
 
 
 @pytest.mark.parametrize(("S", "Z"), [(1, 0), (1, 4), (2, 7), (3, 12), (5, 1), (7, 50)])

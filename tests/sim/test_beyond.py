@@ -1,4 +1,4 @@
-"""Beyond the papers: adaptive depth, a batched drafter, caches under pressure, packing."""
+"""Beyond the papers: a batched drafter, caches under pressure, packing."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
 from fleet.scenario.memory import DeviceMemory, ModelMemory
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
@@ -43,23 +42,6 @@ def limited(cache_tokens: int, **drafters: Any) -> Scenario:
 
 def tokens_per_s(scenario: Scenario) -> float:
     return measure(simulated(scenario))["throughput"].value
-
-
-# Adaptive depth.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("N", "beta"), [(1, 0.6), (1, 0.9), (12, 0.6), (12, 0.9)])
-def test_adaptive_depth_is_near_the_best_fixed_depth(N: int, beta: float) -> None:
-    """At most 4 % below the best of eight fixed depths; the interval of each rate is about 1.5 %."""
-    fixed = {depth: tokens_per_s(star(N, beta, depth=depth)) for depth in (1, 2, 3, 4, 6, 8, 12, 16)}
-    adaptive = tokens_per_s(star(N, beta, allocate="adaptive"))
-    assert adaptive > 0.96 * max(fixed.values())
-    assert adaptive > 1.03 * fixed[4] or fixed[4] > 0.95 * max(fixed.values())
-
-
-def test_a_run_with_adaptive_depth_replays() -> None:
-    assert replay(simulate(limited(900, allocate="adaptive"))) == []
 
 
 # A batched drafter.

@@ -51,7 +51,6 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scena
     },
     "star, plain decoding": {"drafters.count": 0},
     "star, arrivals": {"workload.arrivals": {"process": "poisson", "per_s": 0.2}, "workload.requests": 40},
-    "star, adaptive depth": {"drafters.allocate": "adaptive"},
     "star, 4090": {"profile": "rtx-4090", "verifiers.count": 5},
     "star, jetson": {"profile": "jetson-orin", "verifiers.count": 3},
     "star, a100": {"profile": "a100", "verifiers.count": 3},

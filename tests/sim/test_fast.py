@@ -192,7 +192,6 @@ def test_headers_differ_only_by_path() -> None:
         ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
-        ({"drafters": {"allocate": "adaptive"}}, 'drafters.allocate = "adaptive"'),
         ({"profile": ""}, "without a profile"),
         (
             {

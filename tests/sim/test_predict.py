@@ -113,7 +113,6 @@ def test_equations_equal_simulation_or_refuse(
         ("drafters.count", {"drafters": {"count": 2}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}}),
         ("drafters.group", {"drafters": {"group": "batch"}}),
-        ("drafters.allocate", {"drafters": {"allocate": "adaptive"}}),
         ("drafters.admit", {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}}),
         ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
         ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
