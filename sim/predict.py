@@ -12,11 +12,9 @@ from fleet.scenario.facts import middle_context, plain_step_s
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.stations.payload import payload_bytes
 from sim.analytic import StarPrediction, predict_star
-from sim.packing import Packings, colocated, shared
 
 
 class StarInputs(msgspec.Struct, frozen=True):
@@ -67,24 +65,12 @@ def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     )
 
 
-class FleetPrediction(StarPrediction, frozen=True):
-    """Results of the equations, and how many targets fit on the devices.
-
-    Keys:
-        packings: Both ways to use the devices of `[memory]`; none if the scenario has no memory.
-    """
-
-    packings: Packings | None = None
-
-
 def not_of_a_star(fleet: Fleet) -> str | None:
     """Return a key that makes the fleet other than one star of plain rounds; None if it is one.
 
-    A limit that is never reached, as in a cache that holds all texts, is no such key. Raises InputError if the scenario
-    names no profile.
+    A limit that is never reached is no such key. Raises InputError if the scenario names no profile.
     """
     drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
-    texts = verifiers.count * (fleet.room.longest_row - fleet.room.overshoot)  # tokens of complete texts
     other_fleets = {
         "[batch]": fleet.batch is not None,
         "drafters.count": drafters.count != 1,
@@ -93,7 +79,6 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.admit": drafters.admit.refusal(verifiers.count - 1) is not None,
         "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
         "drafters.limits_per_s": any(drafters.limits_per_s),
-        "memory": 0 < drafters.cache_tokens < texts,
         "drafters.device": bool(drafters.device),
         "verifiers.device": bool(verifiers.device),
         "verifiers.group": not isinstance(verifiers.group, One),
@@ -114,7 +99,7 @@ def _differ(fleet: Fleet) -> bool:
     return any(one != targets[0] for one in targets) or any(one != links[0] for one in links)
 
 
-def predict(scenario: Scenario) -> FleetPrediction:
+def predict(scenario: Scenario) -> StarPrediction:
     """Return the analytic prediction of a scenario.
 
     Raises InputError if the scenario is no star, or if its drafts take no time.
@@ -122,7 +107,7 @@ def predict(scenario: Scenario) -> FleetPrediction:
     return predict_fleet(resolve(scenario))
 
 
-def predict_fleet(fleet: Fleet) -> FleetPrediction:
+def predict_fleet(fleet: Fleet) -> StarPrediction:
     """Return the analytic prediction of a resolved fleet. Raises InputError as `predict` does."""
     key = not_of_a_star(fleet)
     if key is not None:
@@ -133,19 +118,10 @@ def predict_fleet(fleet: Fleet) -> FleetPrediction:
     inputs = star_inputs(fleet)
     if inputs.service_s == 0:
         raise InputError(f"scenario {fleet.name!r}: its profile's drafts take no time; the equations need S(d) > 0")
-    star = predict_star(
+    return predict_star(
         fleet.verifiers.count,
         inputs.service_s,
         inputs.return_s,
         inputs.accepted_per_round,
         inputs.standalone_tokens_per_s,
     )
-    packed = None
-    if fleet.memory is not None:
-        context = round(sum(mean_lengths(fleet.workload)))
-        S_s, verify_s, committed = inputs.service_s, inputs.verify_s, inputs.accepted_per_round + 1
-        packed = Packings(
-            colocated(fleet.memory, context, S_s, verify_s, committed),
-            shared(fleet.memory, context, S_s, verify_s, inputs.return_s - verify_s, committed),
-        )
-    return FleetPrediction(**msgspec.structs.asdict(star), packings=packed)

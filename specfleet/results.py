@@ -26,7 +26,7 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
 from fleet.shown import Shown, number
-from sim import predict
+from sim import analytic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,8 +126,8 @@ class Result(Shown):
         write_run(self.run, Path(path))
 
 
-class Prediction(Shown, predict.FleetPrediction, frozen=True):
-    """What the equations say of a star: the fields of `sim.predict.FleetPrediction`, and `notes` on the scenario."""
+class Prediction(Shown, analytic.StarPrediction, frozen=True):
+    """What the equations say of a star: the fields of `sim.analytic.StarPrediction`, and `notes` on the scenario."""
 
     notes: tuple[str, ...] = ()
 

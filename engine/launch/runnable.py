@@ -113,7 +113,6 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
         keys = {
             "drafters.overlap": not fleet.in_turn,
             "drafters.route": fleet.routed and drafters.kind == "eagle",
-            "memory": drafters.cache_tokens > 0 and drafters.kind == "eagle",
         }
         for key in [key for key, is_set in keys.items() if is_set]:
             yield f"{key} needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"

@@ -68,7 +68,7 @@ def _given(scenario: Scenario) -> list[str]:
     shape, chain = scenario.drafters.shape, Shape()
     keys = ("branching", "width", "most")
     names += [f"drafters.shape.{key}" for key in keys if getattr(shape, key) != getattr(chain, key)]
-    return names + [name for name in ("devices", "link", "memory", "faults") if getattr(scenario, name)]
+    return names + [name for name in ("devices", "link", "faults") if getattr(scenario, name)]
 
 
 def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:

@@ -58,7 +58,6 @@ def resolve(scenario: Scenario) -> Fleet:
             move=drafters.move,
             view_delay_s=drafters.view_delay_s,
             limits_per_s=drafters.limits_per_s,
-            cache_tokens=_cache_tokens(scenario, room, streams),
             positions=hardware.positions,
             lease_s=drafters.lease_s,
             profile=hardware.drafting_title,
@@ -90,7 +89,6 @@ def resolve(scenario: Scenario) -> Fleet:
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),
         room=room,
-        memory=scenario.memory,
         vocabulary=hardware.vocabulary,
         hidden=hardware.hidden,
         power=hardware.power,
@@ -129,15 +127,6 @@ def _streams(scenario: Scenario) -> int:
     if scenario.workload.streams or scenario.batch is not None:
         return scenario.workload.streams
     return max(scenario.drafters.count, scenario.verifiers.count)
-
-
-def _cache_tokens(scenario: Scenario, room: Room, streams: int) -> int:
-    """Tokens of a drafter's cache by `[memory]`; 0 if it fits all sessions, or without a table."""
-    memory = scenario.memory
-    if memory is None:
-        return 0
-    tokens = (memory.device_bytes - memory.drafter.weights_bytes) // memory.drafter.kv_bytes_per_token
-    return 0 if (streams or scenario.workload.requests) * room.longest_row <= tokens else max(tokens, 1)
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:

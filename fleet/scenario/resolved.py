@@ -26,7 +26,6 @@ from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
-from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.names import drafter_name
 from fleet.scenario.scenario import (
     Acceptance,
@@ -76,7 +75,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     move: Move = "prefill"
     view_delay_s: float = 0.0
     limits_per_s: tuple[float, ...] = ()
-    cache_tokens: int = 0
     positions: int = 0
     lease_s: float = 0.0
     profile: str = ""
@@ -176,7 +174,6 @@ class Fleet(msgspec.Struct, frozen=True):
     acceptance: Acceptance | None
     needs: Needs
     room: Room
-    memory: DeviceMemory | None = None
     vocabulary: int = 0
     hidden: int = 0
     power: Power | None = None

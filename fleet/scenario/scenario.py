@@ -25,7 +25,6 @@ from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.cost import Cost
 from fleet.scenario.faults import Fault
 from fleet.scenario.lengths import Between, Tokens
-from fleet.scenario.memory import DeviceMemory
 from fleet.scenario.slo import Slo
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
@@ -259,8 +258,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         measure: The measurement window.
         slo: Goals of each request. Left out, there are none.
         cost: Prices of devices. Left out, tokens have no price.
-        memory: Memory of devices and models. If set, the analytic model reports how many targets fit. A drafter that
-            runs out of cache evicts the least recently drafted sessions, and prefills them again at their next round.
         precision: Precision of the models' numbers in the real world.
         faults: Fault script, entry by entry: stations that die or stall, messages that are lost, late, repeated or
             overtaken.
@@ -280,7 +277,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measure: Measure = Measure()
     slo: Slo | None = None
     cost: Cost | None = None
-    memory: DeviceMemory | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
     version: Version = FORMAT

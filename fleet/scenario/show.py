@@ -17,7 +17,7 @@ from fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
 MANY = 6  # longest list of a parameter's values that is printed in full
-OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "batch", "devices", "faults", "cost", "memory")
+OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "batch", "devices", "faults", "cost")
 OF_WORLDS = ("links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "room")
 
 

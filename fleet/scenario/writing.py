@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
-TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost", "memory")
+TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost")
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),

@@ -10,7 +10,6 @@ from fleet.policies.overlap import Ahead
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.buffer import Work
 from fleet.stations.discipline import Discipline
-from fleet.stations.draft_cache import DraftCache
 from fleet.stations.messages import (
     Draft,
     DraftRequest,
@@ -28,14 +27,15 @@ from fleet.stations.session import Session, advance, begins, era_of
 from fleet.stations.station import WAIT, Station, Wait
 from fleet.times.step import Member, Step, StepKind
 
+FILLS: tuple[StepKind, ...] = ("prefill", "transfer")  # steps that bring a session's prefix into the cache
+
 
 class DrafterStation(Station):
     """M_q: drafts for many targets from one request buffer (StarSD, algorithm 1).
 
-    A session's first round begins with the prefill of its prompt, which delays all sessions behind it; `cache` lists
-    missing prefixes. A drafter that drafts ahead (AMUSD) drafts one token in a step, and continues during
-    verification up to the granted length. Behind a router it reports its work after every change. `drafter`: its
-    number.
+    A session's first round begins with the prefill of its prompt, which delays all sessions behind it. A drafter that
+    drafts ahead (AMUSD) drafts one token in a step, and continues during verification up to the granted length. Behind
+    a router it reports its work after every change. `drafter`: its number.
 
     A session may open again, in a later epoch or request, while it is still open here; its old state is then lost.
     """
@@ -50,7 +50,8 @@ class DrafterStation(Station):
         self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
-        self.cache = DraftCache(drafters.move, drafters.cache_tokens)
+        self.move = drafters.move
+        self.cold: dict[int, StepKind] = {}  # what fills the cache of a session that is not in it, by tag
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
@@ -108,7 +109,7 @@ class DrafterStation(Station):
         """Report the waiting work to the router."""
         self.views += 1
         running = self.running is not None or bool(self.program)
-        prefills = sum(map(self.waiting.holds, self.cache.cold))
+        prefills = sum(map(self.waiting.holds, self.cold))
         work_s = prefills * self.mean_s.get("prefill", 0.0)
         work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
         return [View(self.number, self.views, len(self.waiting) + running, work_s)]
@@ -125,7 +126,9 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        self.cache.open(event.tag, moved=not begins(event.epoch))
+        filled_by = "prefill" if begins(event.epoch) else self.move
+        if filled_by != "shared":
+            self.cold[event.tag] = filled_by
         return None
 
     def _await(self, tag: int, now_s: float) -> None:
@@ -136,7 +139,7 @@ class DrafterStation(Station):
     def _end(self, tag: int) -> None:
         """Remove a session and its cache."""
         self._forget(tag)
-        self.cache.release(tag)
+        self.cold.pop(tag, None)
         self.heard_s.pop(tag, None)
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
@@ -187,10 +190,10 @@ class DrafterStation(Station):
         if self.number >= 0:
             before_s = self.mean_s.get(step.kind, event.duration_s)
             self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
-        if step.kind in ("prefill", "transfer"):
+        if step.kind in FILLS:
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
-                    self.cache.brought_in(member.tag)
+                    self.cold.pop(member.tag, None)
         drafts = self._drafted(step, now_s) if step.kind == "draft" else []
         return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
 
@@ -213,23 +216,19 @@ class DrafterStation(Station):
         if not self.discipline.plain:
             self.discipline.served(works[0].virtual_start)
         tags = tuple([work.tag for work in works])
-        if self.cache.room:
-            self.cache.make_room(tags, self.sessions)
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
-        if self.cache.cold:
-            prefilled, transferred = self.cache.missing(tags)
-            if prefilled:
-                program.append(("prefill", prefilled))
-            if transferred:
-                program.append(("transfer", transferred))
+        for kind in FILLS if self.cold else ():
+            missing = tuple(tag for tag in tags if self.cold.get(tag) == kind)
+            if missing:
+                program.append((kind, missing))
         program.append(("draft", tags))
         return program
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
-        if kind in ("prefill", "transfer"):
+        if kind in FILLS:
             # The last committed token is the first input of the draft step.
             return Member(tag, request, epoch, 0, session.base - 1)
         if kind == "warm_up":

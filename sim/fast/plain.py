@@ -24,7 +24,7 @@ def _names(text: str) -> frozenset[str]:
 # Fields of any value: the loop supports them, or the simulation does not depend on them.
 SUPPORTED: dict[type, frozenset[str]] = {
     Fleet: _names(
-        "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room memory "
+        "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
     ResolvedDrafters: _names("count targets depth kind model move view_delay_s positions profile times"),

@@ -27,7 +27,8 @@ from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import default_of, fields_of, tag_of, toml
 from fleet.times.roofline import Roofline
-from sim.predict import FleetPrediction, StarInputs
+from sim.analytic import StarPrediction
+from sim.predict import StarInputs
 
 PARSER = GoogleParser([Section("Keys", "attribute", SectionType.MULTIPLE)])
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)
@@ -192,7 +193,7 @@ def scenario_tables() -> tuple[KeyTable, ...]:
 @cache
 def prediction_tables() -> tuple[KeyTable, ...]:
     """Return the tables of what the analytic model says."""
-    return tables_from(FleetPrediction)
+    return tables_from(StarPrediction)
 
 
 def is_of_profile(table: KeyTable) -> bool:

@@ -22,7 +22,7 @@ from fleet.stations.session import Session
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.explored import Explored, State, explore
 from tests.helpers.marks import slow
-from tests.helpers.stars import cache_of, star
+from tests.helpers.stars import star
 
 
 def ahead(least: int = 1, busy: bool = False) -> dict[str, Any]:
@@ -34,9 +34,7 @@ def in_turn(depth: int) -> dict[str, Any]:
 
 
 def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 1) -> Explored:
-    memory = {"memory": cache_of(drafters["cache"])} if "cache" in drafters else {}
-    own = {name: value for name, value in drafters.items() if name != "cache"}
-    fleet = resolve(star(drafters=own, verifiers={"count": 1}, workload={"requests": 1}, **memory))
+    fleet = resolve(star(drafters=drafters, verifiers={"count": 1}, workload={"requests": 1}))
     return explore(State(fleet, 2, new_tokens, tags))
 
 
@@ -53,7 +51,7 @@ def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 
         (ahead(2, busy=True), (3, 3), 1),
         (ahead(1), (5,), 1),
         (ahead(1, busy=True), (4, 1), 1),
-        (ahead(1) | {"cache": 4}, (3,), 2),  # a session moves on during its second prefill
+        (ahead(1), (3,), 2),
         (in_turn(1), (6, 6), 1),
         (in_turn(2), (6, 6), 1),
         (in_turn(3), (6, 6), 1),
@@ -66,7 +64,6 @@ def explored(drafters: dict[str, Any], new_tokens: tuple[int, ...], tags: int = 
         slow(ahead(3, busy=True), (5,), 1),
         slow(ahead(1), (4,), 2),
         slow(ahead(2, busy=True), (3,), 2),
-        slow(ahead(1) | {"cache": 4}, (4,), 2),
         slow(in_turn(3), (3, 1), 2),
     ],
 )

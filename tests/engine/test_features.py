@@ -24,7 +24,7 @@ from fleet.scenario.scenario import Scenario
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
-from tests.helpers.stars import cache_of, star
+from tests.helpers.stars import star
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "fleet" / "data" / "scenarios").glob("*.toml"))
 FEWER: dict[str, dict[str, Any]] = {  # a shipped scenario with real models needs a process of torch for each station
@@ -42,10 +42,6 @@ def steps(run: Run, kind: str) -> pd.DataFrame:
 
 def refuses(run: Run) -> bool:
     return bool((run.frame().event == "refusal").any())
-
-
-def prefills_again(run: Run) -> bool:
-    return len(steps(run, "prefill")) > run.header.scenario.workload.requests
 
 
 def spaces_rounds(run: Run) -> bool:
@@ -69,7 +65,6 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
         lambda run: len(steps(run, "draft")) > 9,
     ),
     "rate limits": ({"drafters": {"limits_per_s": [20.0, 0.0]}}, spaces_rounds),
-    "cache limit": ({"memory": cache_of(40)}, prefills_again),
     "batches": (  # of five simultaneous requests, some wait together
         {"drafters": {"group": "batch"}, "verifiers": {"count": 5}},
         lambda run: steps(run, "draft").step.duplicated().any(),

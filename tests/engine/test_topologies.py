@@ -17,7 +17,7 @@ from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
-from tests.helpers.stars import cache_of, star
+from tests.helpers.stars import star
 
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}
 GOODSPEED = {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}}
@@ -27,9 +27,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
     """Run a fleet of the kin and the target; check texts, where they are greedy, and logs."""
     drafters = {"model": str(folder / "kin"), "depth": 5 if "overlap" in drafters else 4} | drafters
     verifiers = {"count": 1} | verifiers
-    room = workload.pop("cache", 0)
-    memory = {"memory": cache_of(room)} if room else {}
-    scenario = pair_scenario(folder, drafters=drafters, verifiers=verifiers, workload=workload, **memory)
+    scenario = pair_scenario(folder, drafters=drafters, verifiers=verifiers, workload=workload)
     served = serve(scenario)
     if not scenario.workload.temperature:
         assert served.outputs == plain_outputs(scenario)
@@ -43,7 +41,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
     ("drafters", "verifiers", "workload"),
     [
         ({"overlap": AHEAD}, {}, {}),
-        slow({"overlap": AHEAD}, {"count": 2}, {"cache": 30}),
+        slow({"overlap": AHEAD}, {"count": 2}, {}),
         slow({"overlap": "ahead"}, {}, {"temperature": 0.8}),
         slow({"count": 2}, GOODSPEED, {}),
         ({"count": 2}, GOODSPEED, {"temperature": 1.0}),
@@ -53,7 +51,6 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),
         slow({"count": 2, "route": "least-work", "view_delay_s": 0.002}, {"count": 3}, {}),
         slow({"count": 2, "route": "central", "view_delay_s": 0.002}, {"count": 3}, {}),
-        slow({}, {"count": 2}, {"cache": 30}),
         slow({"limits_per_s": [20.0, 0.0]}, {"count": 2}, {}),
         slow({}, {"count": 2}, {"streams": 5, "new_tokens": {"low": 3, "high": 9}}),
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
@@ -109,7 +106,6 @@ def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifie
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
-        ("memory", {"drafters": {"kind": "eagle"}, "memory": cache_of(30)}),
         ("workload.new_tokens", {"verifiers": {"kind": "replayed"}, "workload": {"new_tokens": {"low": 3, "high": 9}}}),
         (
             "workload.arrivals",

@@ -15,7 +15,6 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
-from tests.helpers.stars import cache_of
 from tests.helpers.toy_fleets import ToyFleet
 from tests.helpers.toys import check_texts
 
@@ -65,23 +64,6 @@ def test_pending_drafts_stay_only_if_the_target_agrees() -> None:
     ]
     assert any(row.matches for row in verified)
     assert any(row.accepted < row.tokens for row in verified)
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.integers(0, 10**6), st.sampled_from([20, 24, 40]))
-def test_a_session_evicted_during_its_prefill_is_prefilled_once(seed: int, room: int) -> None:
-    drafters = {"overlap": AHEAD | {"busy": True}}
-    toys = run_toy(seed, drafters=drafters, verifiers={"count": 3}, memory=cache_of(room))
-    starts = [row for row in toys.rows if row.station == "drafter" and row.event == "start"]
-    last: dict[tuple[int, int], int] = {}  # place of each session's last prefill
-    for place, row in enumerate(starts):
-        if row.kind != "prefill":
-            continue
-        session = row.tag, row.request
-        if session in last:
-            between = {other.tag for other in starts[last[session] : place]}
-            assert between != {row.tag}, "nobody was served since, who could have evicted it"
-        last[session] = place
 
 
 @settings(deadline=None, max_examples=20)

@@ -18,7 +18,6 @@ from tests.helpers.values import values_of
 
 ROOMS = ("fleet.scenario", "fleet.policies", "fleet.acceptance")
 OWN = [t for t in scenario_tables() if not is_of_profile(t) and t.struct.__module__.startswith(ROOMS)]
-MEMORY = {"weights_bytes": 10, "kv_bytes_per_token": 1}
 
 
 def numbers(tables: list[KeyTable]) -> Iterator[tuple[KeyTable, str, inspect.IntType | inspect.FloatType]]:
@@ -63,9 +62,6 @@ def tables_with(struct: KeyTable, key: str, value: Any) -> dict[str, Any]:
         content = {field: name} | required | content
     if path.endswith("tiers"):
         return {path: [{"first": 1} | content]}
-    if path.startswith("memory"):
-        full = {"devices": 1, "device_bytes": 10**6, "target": MEMORY, "drafter": MEMORY}
-        return {"memory": full | content} if path == "memory" else {"memory": full | {path[7:]: MEMORY | content}}
     if path.startswith("workload.") and path.endswith("tokens"):
         return {path: {"low": 3, "high": 4} | content}
     if path == "batch":

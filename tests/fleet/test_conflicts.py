@@ -8,7 +8,6 @@ from fleet.errors import InputError
 from fleet.records.metrics.measure import measure, measure_targets
 from fleet.scenario.reading import make_scenario
 from sim.run import simulate
-from tests.helpers.stars import cache_of
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 SLOTS = {"rule": {"policy": "slots", "size": 2}}
@@ -78,14 +77,3 @@ def test_barrier_does_not_wait_for_plain_decoding() -> None:
     frame = simulate(scenario_).frame().query("event == 'done'")
     first_verify, last_decode = frame[frame.kind == "verify"].time_s.min(), frame[frame.kind == "decode"].time_s.max()
     assert first_verify < last_decode / 2
-
-
-def test_an_evicted_session_is_prefilled_and_not_transferred() -> None:
-    tables = {"count": 2, "route": "shortest-queue", "move": "transfer"}
-    evicting = scenario(drafters=tables, verifiers={"count": 4}, memory=cache_of(60))
-    frame = simulate(evicting).frame().query("event == 'done'")
-    drafting = frame[frame.station.str.startswith("drafter")]
-    moves = int((drafting.kind == "transfer").sum())
-    assert int((drafting.kind == "prefill").sum()) > 8
-    leaves = simulate(evicting).frame().query("event == 'leave'")
-    assert moves <= int(leaves.station.str.startswith("drafter").sum())

@@ -18,16 +18,9 @@ from tests.helpers.stars import TABLES
 
 POWER = {"power": {"idle_w": 1.0, "draft_w": 2.0, "verify_w": 3.0}}
 SHORT = {"requests": 12, "new_tokens": 12}
-MEMORY = {
-    "devices": 2,
-    "device_bytes": 1000,
-    "target": {"weights_bytes": 100, "kv_bytes_per_token": 2},
-    "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
-}
 RUNS: dict[str, dict[str, Any]] = {
     "a star with all that can be asked of one": {
         "profile": POWER | {"decode": {"base_s": 5.0}},
-        "memory": MEMORY,
         "drafters": {"admit": {"policy": "at-most", "sessions": 2}},
         "slo": {"tpot_s": 9.0},
         "cost": {"target_per_hour": 2.0, "drafter_per_hour": 0.5, "unit": "EUR"},

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost
-from fleet.policies.allocate import Fixed, FixedShare
+from fleet.policies.allocate import FixedShare
 from fleet.policies.group import Barrier
 from fleet.policies.liveness import Patience, lease_ends_s
 from fleet.policies.outcome import Outcome
@@ -46,7 +46,7 @@ def target(new_tokens: int = 30, **resolved: Any) -> VerifierStation:
 
 
 def hub(**resolved: Any) -> DrafterStation:
-    return DrafterStation("drafter", ResolvedDrafters(**{"allocate": Fixed(3), "lease_s": 4.0} | resolved))
+    return DrafterStation("drafter", ResolvedDrafters(**{"depth": 3, "lease_s": 4.0} | resolved))
 
 
 def step(station: Station, now_s: float, accepted: int = 0) -> list[Instruction]:
@@ -213,7 +213,7 @@ def test_requests_replace_predecessors_that_never_left() -> None:
     drafter = hub(admit=AtMost(1))
     drafter.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     assert drafter.handle(DraftRequest(0, 1, 1, 21, opening=True), 1.0) == []
-    assert (drafter.sessions[0].request, len(drafter.waiting), drafter.cache.cold) == (1, 1, {0})
+    assert (drafter.sessions[0].request, len(drafter.waiting), set(drafter.cold)) == (1, 1, {0})
 
 
 def test_refusals_apply_to_their_era_only() -> None:
@@ -292,7 +292,7 @@ def test_optional_fields_do_not_lengthen_earlier_messages() -> None:
 
 @pytest.mark.parametrize("incarnation", [1, 7])
 def test_views_of_restarted_drafters_are_newer(incarnation: int) -> None:
-    resolved = ResolvedDrafters(count=2, route=RoundRobin(), allocate=Fixed(3))
+    resolved = ResolvedDrafters(count=2, route=RoundRobin(), depth=3)
     before, after = DrafterStation("drafter.2", resolved, 1), DrafterStation("drafter.2", resolved, 1)
     before.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0)
     newest = max(one.request for now_s in (1.0, 2.0) for one in step(before, now_s) if isinstance(one, View))

@@ -21,7 +21,6 @@ from fleet.scenario.resolved import Fleet
 from fleet.stations.buffer import Buffer
 from fleet.stations.build import drafter_station, verifier_station
 from fleet.stations.discipline import Discipline
-from fleet.stations.draft_cache import DraftCache
 from fleet.stations.messages import (
     Draft,
     DraftRequest,
@@ -282,7 +281,7 @@ class State:
         return after
 
 
-_HOLDERS = (Station, PendingDrafts, DraftCache, Silence, Discipline)
+_HOLDERS = (Station, PendingDrafts, Silence, Discipline)
 _APART = ("target", "drafter", "most_on_the_way")
 _NO_STATE = ("_handlers", "rng", "_key")
 

@@ -34,7 +34,7 @@ choices = st.integers(0, 1 << 16)
 
 def snapshot(station: Station) -> tuple[object, ...]:
     """Return the whole state that decides the station's next step."""
-    cold = set(station.cache.cold) if isinstance(station, DrafterStation) else None
+    cold = set(station.cold) if isinstance(station, DrafterStation) else None
     return dict(station.sessions), list(station.waiting), list(station.program), station.running, cold
 
 

@@ -19,12 +19,6 @@ TABLES: dict[str, Any] = {
 }
 
 
-def cache_of(tokens: int) -> dict[str, Any]:
-    """A table `[memory]` with that many tokens of a drafter's cache."""
-    model = {"weights_bytes": 0, "kv_bytes_per_token": 1}
-    return {"devices": 1, "device_bytes": tokens, "target": model, "drafter": model}
-
-
 def star(**changes: Any) -> Scenario:
     """The scenario of TABLES with `changes`; a changed table keeps its other keys."""
     content = dict(TABLES)

@@ -22,7 +22,7 @@ from fleet.scenario.names import World
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.resolved import Fleet
 from fleet.times.profile import HardwareProfile, read_profile
-from sim.predict import FleetPrediction
+from sim.analytic import StarPrediction
 from sim.run import simulate
 
 
@@ -52,7 +52,7 @@ class PrintedImport(msgspec.Struct, frozen=True):
 
 
 PRINTED: dict[str, Any] = {
-    "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": FleetPrediction, "compare": Comparison,
+    "simulate": PrintedRun, "run": PrintedRun, "show": Fleet, "analytic": StarPrediction, "compare": Comparison,
     "reproduce": Reproduction, "import": PrintedImport, "export": dict[str, str],
     "profile": HardwareProfile,
 }  # fmt: skip

@@ -36,11 +36,6 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5},
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
         "measure": {"warm_up_share": 0.1},
-        "memory": {
-            "devices": 4, "device_bytes": 80_000_000_000,
-            "target": {"weights_bytes": 16_000_000_000, "kv_bytes_per_token": 131072},
-            "drafter": {"weights_bytes": 2_000_000_000, "kv_bytes_per_token": 32768},
-        },
     },
     "batched": {
         "drafters": {"depth": 6, "group": {"policy": "batch", "most": 2}, "device": "gpu"},

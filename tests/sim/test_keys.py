@@ -41,18 +41,11 @@ COMMON: dict[str, Any] = {
     "workload": {"requests": 9, "streams": 9, "prompt_tokens": 12, "new_tokens": 18, "temperature": 0.8},
 }
 HOST = {"device": "host"}
-MEMORY = {
-    "devices": 4,
-    "device_bytes": 1000,
-    "target": {"weights_bytes": 100, "kv_bytes_per_token": 2},
-    "drafter": {"weights_bytes": 50, "kv_bytes_per_token": 2},
-}
 CORNERS: dict[str, dict[str, Any]] = {
     "star": {},
     "one session each": {
         "verifiers": {"count": 4},
         "workload": {"requests": 8, "prompt_tokens": 12, "new_tokens": 18},
-        "memory": MEMORY,
     },
     "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
     "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "step": {"base_s": 0.9}}]}},
@@ -113,7 +106,6 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
     "verifiers.priorities": (FACT, ()),
-    "memory": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
@@ -121,7 +113,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.group": (ONE_SESSION, ("one session each",)),
 }
 WITHOUT_A_DRAFTER = (
-    "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link", "memory",
+    "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link",
     "verifiers.verify",
 )  # fmt: skip
 

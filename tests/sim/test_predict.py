@@ -13,7 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.predict import predict
 from sim.run import simulate
-from tests.helpers.stars import TABLES, cache_of, repeatable
+from tests.helpers.stars import TABLES, repeatable
 
 MEMORY = {
     "devices": 4, "device_bytes": 1000, "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
@@ -116,7 +116,6 @@ def test_equations_equal_simulation_or_refuse(
         ("drafters.admit", {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}}),
         ("drafters.warm_up", {"drafters": {"warm_up": {"policy": "after-idle", "idle_gap_s": 0.1, "tokens": 2}}}),
         ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
-        ("memory", {"memory": cache_of(179)}),
         ("drafters.device", DEVICE | {"drafters": {"device": "host"}, "verifiers": {"device": "host"}}),
         ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
         ("verifiers.group", {"verifiers": {"group": "barrier"}}),
@@ -146,7 +145,6 @@ def test_growing_conversations_are_no_star(tmp_path: Path) -> None:
     [
         {"drafters": {"admit": {"policy": "at-most", "sessions": 3}}},
         {"drafters": {"limits_per_s": [0.0]}},
-        {"memory": cache_of(180)},  # three texts of 10 + 50 tokens
         {"verifiers": {"tiers": [{"first": 1, "step": {"base_s": 5.0}}]}},
     ],
 )

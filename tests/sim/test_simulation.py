@@ -227,7 +227,19 @@ def test_a_target_beyond_N_max_decodes_alone() -> None:
     assert set(zip(alone.tag, alone.request, strict=True)) == set(zip(refused.tag, refused.request, strict=True))
 
 
-# ---- seeds and load
+# ---- batched drafts and load
+
+
+@pytest.mark.parametrize("N", [1, slow(12)])
+def test_batched_drafts_are_faster_under_load_alone(N: int) -> None:
+    own = profile(0.5, 6.0)
+    own["draft"] |= {"per_token_s": 0.3, "per_row_s": 0.1}
+    groups = ("one", {"policy": "batch", "most": 8})
+    singly, batched = (simulate(endless(N, 100, profile=own, drafters={"group": group})) for group in groups)
+    if N == 1:
+        assert singly.digest() == batched.digest()
+    else:
+        assert measure(batched)["throughput"].value > 1.5 * measure(singly)["throughput"].value
 
 
 def test_the_overhead_of_a_batch_is_between_its_steps() -> None:
