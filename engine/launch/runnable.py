@@ -33,11 +33,6 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
                 f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
-    if fleet.workload.conversations and not _drawn(fleet):
-        yield (
-            "workload.conversations: a later turn's prompt holds an answer that is not known before; allowed: drafters "
-            "and targets of kind 'replayed'"
-        )
     if fleet.batch is not None:
         return
     yield from _in_one_process(fleet)

@@ -11,7 +11,7 @@ Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", forbid_unknown_fields=True):
-    """Requests, or first turns of conversations, arrive as a Poisson process.
+    """Requests arrive as a Poisson process.
 
     Keys:
         per_s (requests/s): Mean arrival rate; the gaps are exponential.
@@ -21,7 +21,7 @@ class Poisson(msgspec.Struct, frozen=True, tag="poisson", tag_field="process", f
 
 
 class Gamma(msgspec.Struct, frozen=True, tag="gamma", tag_field="process", forbid_unknown_fields=True):
-    """Requests, or first turns of conversations, arrive with gamma-distributed gaps.
+    """Requests arrive with gamma-distributed gaps.
 
     Keys:
         per_s (requests/s): Mean arrival rate.

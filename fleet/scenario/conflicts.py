@@ -104,9 +104,7 @@ def _of_workload(workload: Workload) -> Iterator[Case]:
     yield "workload.arrivals makes every request a stream of its own", workload.arrivals is not None, streams
     prompts, answers, lengths = "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"
     source = f"workload.lengths = {workload.lengths!r}"
-    if workload.conversations:
-        yield "workload.conversations has the lengths", True, {prompts, lengths}
-    elif isinstance(workload.arrivals, Trace):
+    if isinstance(workload.arrivals, Trace):
         yield "the trace of workload.arrivals has the lengths", True, {prompts, answers, lengths}
     elif workload.lengths:
         yield f"{source} has the lengths", True, {prompts, answers}

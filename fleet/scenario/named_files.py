@@ -23,7 +23,7 @@ def with_files(scenario: Scenario, place: Callable[[str], str]) -> Scenario:
     True
     """
     workload, acceptance = scenario.workload, scenario.acceptance
-    named = {key: getattr(workload, key) for key in ("prompts", "conversations", "lengths")}
+    named = {key: getattr(workload, key) for key in ("prompts", "lengths")}
     workload = replace(workload, **{key: place(path) for key, path in named.items() if path not in NAMES})
     if isinstance(workload.arrivals, Trace):
         workload = replace(workload, arrivals=replace(workload.arrivals, file=place(workload.arrivals.file)))

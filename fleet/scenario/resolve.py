@@ -33,8 +33,7 @@ def resolve(scenario: Scenario) -> Fleet:
     Raises:
         InputError: A tree has too many nodes, or a file of the workload cannot be read.
     """
-    hardware, room = hardware_of(scenario), room_of(scenario)
-    workload, streams = with_lengths(scenario.workload), _streams(scenario)
+    hardware = hardware_of(scenario)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
     return Fleet(
@@ -83,12 +82,12 @@ def resolve(scenario: Scenario) -> Fleet:
         devices={name: _device(scenario, hardware, name) for name in hardware.devices},
         links=_links(scenario, hardware),
         link_ranges=(_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
-        streams=streams,
-        workload=workload,
+        streams=_streams(scenario),
+        workload=with_lengths(scenario.workload),
         measure=scenario.measure,
         acceptance=scenario.acceptance or (profile.acceptance if profile else None),
         needs=needs_of(scenario),
-        room=room,
+        room=room_of(scenario),
         vocabulary=hardware.vocabulary,
         hidden=hardware.hidden,
         power=hardware.power,

@@ -201,9 +201,6 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         new_tokens (tokens): Tokens to decode for a request: a number, or such a table. Requests run to that length,
             whatever the text, so that systems do equal work.
         arrivals: Open-loop arrivals; each request is then its own stream. Left out, the loop is closed.
-        conversations: A JSON Lines file with a list `turns` in each line (Spec-Bench), relative to the scenario's
-            folder. A stream is then one conversation, whose context grows from turn to turn; four characters count as
-            a token. Empty: none.
         lengths: Lengths in place of `prompt_tokens` and `new_tokens`: those of a published workload, "sharegpt"
             (means of the vLLM paper), "chat" or "summarising" (medians and 90th percentiles of Sarathi-Serve's table
             2); or row after row of a CSV file with the columns num_prefill_tokens and num_decode_tokens, relative to
@@ -220,7 +217,6 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompt_tokens: Tokens | Between = 192
     new_tokens: Tokens | Between = 96
     arrivals: Poisson | Gamma | Trace | None = None
-    conversations: str = ""
     lengths: str = ""
     temperature: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     top_k: WholeNumber = 0

@@ -3,23 +3,21 @@
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.inputs.text import parsed, read_csv, read_json_lines
+from fleet.inputs.text import parsed, read_csv
 from fleet.scenario.arrivals import Gamma, Poisson, Trace
 from fleet.scenario.lengths import TEXTS, Between, Tokens
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Workload, mean_tokens
 from fleet.times.step_time import Seconds
 
-CHARACTERS_PER_TOKEN = 4  # approximate, for English text; only conversation lengths depend on it
 MOST_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
 
 BLOCK = 256  # numbers drawn at once
@@ -28,7 +26,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
 SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # keys of random sources, one for each part
 Length = Callable[[What, int | Between], int]
-Turn = tuple[int, int, int]
+Texts = tuple[int, int]
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -41,12 +39,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     new_tokens: int
     not_before_s: float = 0.0
-
-
-class Conversation(msgspec.Struct, frozen=True):
-    """A line of a Spec-Bench file."""
-
-    turns: Annotated[list[str], Meta(min_length=1)]
 
 
 class LengthsRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,27 +63,27 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
     drawing = _Drawing(seed, rng)
-    turns = list(islice(_turns(fleet.workload, drawing.length), fleet.workload.requests))
-    tokens = sum(new_tokens for _, _, new_tokens in turns)
+    texts = list(islice(_texts(fleet.workload, drawing.length), fleet.workload.requests))
+    tokens = sum(new_tokens for _, new_tokens in texts)
     if tokens > MOST_TOKENS:
         raise InputError(
-            f"scenario {fleet.name!r}: workload.requests = {len(turns)} decode {tokens} tokens; allowed: "
+            f"scenario {fleet.name!r}: workload.requests = {len(texts)} decode {tokens} tokens; allowed: "
             f"up to {MOST_TOKENS} in a run, whose records would not fit in memory; take fewer requests, or shorter ones"
         )
     count = fleet.streams
     openings_s = _openings_s(fleet, rng, own_source(seed, "arrivals"))
-    if not turns:
+    if not texts:
         raise InputError(f"scenario {fleet.name!r}: its workload holds no request")
     streams: dict[int, list[Request]] = {}
     positions = fleet.drafters.positions
-    for number, (conversation, prompt_tokens, new_tokens) in enumerate(turns):
+    for number, (prompt_tokens, new_tokens) in enumerate(texts):
         if 0 < positions < prompt_tokens + new_tokens:
             raise InputError(
                 f"scenario {fleet.name!r}: request {number} has {prompt_tokens} + {new_tokens} tokens, and its models "
                 f"have learned {positions} positions; lower workload.prompt_tokens or workload.new_tokens"
             )
-        tag = conversation % count if count else conversation
-        opens_s = 0.0 if count or tag in streams else next(openings_s, None)
+        tag = number % count if count else number
+        opens_s = 0.0 if count else next(openings_s, None)
         if opens_s is None:
             raise InputError(f"scenario {fleet.name!r}: workload.arrivals has {len(streams)} arrivals only")
         streams.setdefault(tag, []).append(Request(number, prompt_tokens, new_tokens, opens_s))
@@ -116,8 +108,8 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 
     Raises InputError if a file of the workload cannot be read.
     """
-    turns = _each_once(workload, lambda _what, tokens: tokens if isinstance(tokens, int) else tokens.high)
-    return max((prompt + new for _, prompt, new in turns), default=0), max((new for _, _, new in turns), default=0)
+    texts = _each_once(workload, lambda _what, tokens: tokens if isinstance(tokens, int) else tokens.high)
+    return max(map(sum, texts), default=0), max((new for _, new in texts), default=0)
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
@@ -125,40 +117,37 @@ def mean_lengths(workload: Workload) -> tuple[float, float]:
     if not has_file(workload):
         lengths = with_lengths(workload)
         return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
-    turns = _each_once(workload, lambda _what, tokens: round(mean_tokens(tokens))) or [(0, 0, 0)]
-    return sum(prompt for _, prompt, _ in turns) / len(turns), sum(new for _, _, new in turns) / len(turns)
+    texts = _each_once(workload, lambda _what, tokens: round(mean_tokens(tokens))) or [(0, 0)]
+    return sum(prompt for prompt, _ in texts) / len(texts), sum(new for _, new in texts) / len(texts)
 
 
-def _each_once(workload: Workload, length: Length) -> list[Turn]:
+def _each_once(workload: Workload, length: Length) -> list[Texts]:
     """List the possible lengths of requests: those of a file, else one for all."""
     rows = workload.requests if has_file(workload) else 1
-    return list(islice(_turns(with_lengths(workload), length), rows))
+    return list(islice(_texts(with_lengths(workload), length), rows))
 
 
 def has_file(workload: Workload) -> bool:
     """Return whether requests come from a file, which may end before `workload.requests`."""
-    lengths = workload.lengths not in ("", *TEXTS)
-    return bool(workload.conversations) or lengths or isinstance(workload.arrivals, Trace)
+    return workload.lengths not in ("", *TEXTS) or isinstance(workload.arrivals, Trace)
 
 
-def _turns(workload: Workload, length: Length) -> Iterator[Turn]:
-    """Yield (conversation, prompt tokens, new tokens) of each request, without end unless a file ends.
+def _texts(workload: Workload, length: Length) -> Iterator[Texts]:
+    """Yield the tokens of prompt and answer of each request, until the requests or a file end.
 
     - `length`: draws the length of a prompt or an answer within a range.
     """
-    if workload.conversations:
-        yield from _conversations(Path(workload.conversations), workload.new_tokens, length)
-    elif isinstance(workload.arrivals, Trace):
-        for number, row in enumerate(_trace(Path(workload.arrivals.file))):
-            yield number, row.num_prefill_tokens, row.num_decode_tokens
+    if isinstance(workload.arrivals, Trace):
+        for row in _trace(Path(workload.arrivals.file)):
+            yield row.num_prefill_tokens, row.num_decode_tokens
     elif workload.lengths not in ("", *TEXTS):
-        for number, lengths in enumerate(_rows(Path(workload.lengths), LengthsRow, "workload.lengths")):
-            yield number, lengths.num_prefill_tokens, lengths.num_decode_tokens
+        for lengths in _rows(Path(workload.lengths), LengthsRow, "workload.lengths"):
+            yield lengths.num_prefill_tokens, lengths.num_decode_tokens
     elif isinstance(workload.prompt_tokens, int) and isinstance(workload.new_tokens, int):
-        yield from zip(range(workload.requests), repeat(workload.prompt_tokens), repeat(workload.new_tokens))
+        yield from repeat((workload.prompt_tokens, workload.new_tokens), workload.requests)
     else:
-        for number in range(workload.requests):
-            yield number, length("prompts", workload.prompt_tokens), length("answers", workload.new_tokens)
+        for _ in range(workload.requests):
+            yield length("prompts", workload.prompt_tokens), length("answers", workload.new_tokens)
 
 
 class _Drawing:
@@ -190,17 +179,6 @@ class _Drawing:
 def own_source(seed: int, what: What) -> np.random.Generator:
     """Return the random numbers of one part of a workload."""
     return np.random.default_rng([seed, 1, SOURCES[what]])
-
-
-def _conversations(path: Path, new_tokens: int | Between, length: Length) -> Iterator[Turn]:
-    """Yield the turns of a Spec-Bench file; each prompt contains the conversation before it."""
-    for conversation, (number, content) in enumerate(read_json_lines(path, "workload.conversations")):
-        context = 0
-        for text in convert(content, Conversation, f"{path}, line {number}").turns:
-            answer = length("answers", new_tokens)
-            context += max(1, round(len(text) / CHARACTERS_PER_TOKEN))
-            yield conversation, context, answer
-            context += answer
 
 
 def _openings_s(fleet: Fleet, rng: np.random.Generator, own: np.random.Generator) -> Iterator[float]:

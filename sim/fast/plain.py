@@ -29,9 +29,7 @@ SUPPORTED: dict[type, frozenset[str]] = {
     ),
     ResolvedDrafters: _names("count targets depth kind model move view_delay_s positions profile times"),
     ResolvedVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
-    Workload: _names(
-        "requests seed streams prompts prompt_tokens new_tokens arrivals conversations lengths temperature top_k top_p"
-    ),
+    Workload: _names("requests seed streams prompts prompt_tokens new_tokens arrivals lengths temperature top_k top_p"),
     DrafterTimes: _names("first draft prefill transfer catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),
     Overhead: _names("queued woken after"),

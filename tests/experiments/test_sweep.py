@@ -1,6 +1,5 @@
 """Sweeps and comparisons as a user meets them: cells, reruns, failures, tolerances."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,10 +171,6 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "trace.csv": (
         {"workload": {"arrivals": {"process": "trace", "file": "trace.csv"}, "new_tokens": 96}},
         lambda path, size: write(path, TRACE.format(size)),
-    ),
-    "talk.jsonl": (
-        {"workload.conversations": "talk.jsonl"},
-        lambda path, size: write(path, json.dumps({"turns": ["one of them"] * (size // 10)})),
     ),
     "signals.parquet": (
         {"acceptance": {"model": "signals", "file": "signals.parquet"}},

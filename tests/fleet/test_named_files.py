@@ -16,7 +16,6 @@ from specfleet.meaning.entries import described_keys
 RUN = {"model": "signals", "file": "sub/x"}
 NAMED: dict[str, dict[str, Any]] = {
     "Workload.prompts": {"workload": {"prompts": "sub/x"}},
-    "Workload.conversations": {"workload": {"conversations": "sub/x"}},
     "Workload.lengths": {"workload": {"lengths": "sub/x"}},
     "Trace.file": {"workload": {"arrivals": {"process": "trace", "file": "sub/x"}}},
     "SignalFile.file": {"batch": {"rule": {"policy": "slots", "size": 2}, "allocate": "dsde"}, "acceptance": RUN},

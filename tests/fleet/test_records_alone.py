@@ -1,6 +1,5 @@
 """A run is measured from its records alone: its workload's files are not read again, and may be gone."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,19 @@ from tests.helpers.logs import log_of
 from tests.helpers.stars import TABLES, repeatable, star
 
 ROWS = "".join(f"{n % 3 * 1.5 + 4 * n},{10 + n},{5 + 3 * n % 11}\n" for n in range(12))
-TURNS = "".join(json.dumps({"turns": [f"question {n} " * 3, "and then?"][: 1 + n % 2]}) + "\n" for n in range(8))
 FILES = {
     "trace.csv": "arrived_at,num_prefill_tokens,num_decode_tokens\n" + ROWS,
     "lengths.csv": "num_prefill_tokens,num_decode_tokens\n"
     + "".join(line.partition(",")[2] for line in ROWS.splitlines(keepends=True)),
-    "conversations.jsonl": TURNS,
 }
 TRACE = {"arrivals": {"process": "trace", "file": "trace.csv"}}
 POISSON = {"arrivals": {"process": "poisson", "per_s": 0.05}}
 LENGTHS = {"lengths": "lengths.csv"}
-CONVERSATIONS = {"conversations": "conversations.jsonl", "new_tokens": 8}
 BATCH = {"rule": {"policy": "slots", "size": 2}}
 WORKLOADS: dict[str, dict[str, Any]] = {
     "lengths": LENGTHS,
-    "conversations": CONVERSATIONS,
     "trace": TRACE,
     "arriving lengths": LENGTHS | POISSON,
-    "arriving conversations": CONVERSATIONS | POISSON,
 }
 
 
@@ -69,7 +63,7 @@ def test_runs_are_measured_without_their_workload_file(name: str, tmp_path: Path
 
 @settings(repeatable, max_examples=40)
 @given(
-    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS, CONVERSATIONS]),
+    workload=st.sampled_from([{"new_tokens": 8}, LENGTHS]),
     requests=st.integers(1, 20),
     targets=st.integers(1, 3),
     streams=st.integers(0, 5),

@@ -1,4 +1,4 @@
-"""Workloads: the same requests in every world; arrivals, traces and conversations; streams of one request each."""
+"""Workloads: the same requests in every world; arrivals and traces; streams of one request each."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import mean_lengths, streams_of
-from sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}
 
@@ -79,7 +78,6 @@ def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
         ({"prompt_tokens": 20}, "has the lengths; leave workload.prompt_tokens out"),
         ({"new_tokens": 20}, "has the lengths; leave workload.new_tokens out"),
         ({"lengths": "chat", "new_tokens": 20}, "'chat' has the lengths; leave workload.new_tokens out"),
-        ({"conversations": "talk.jsonl"}, "workload.conversations has the lengths; leave workload.lengths out"),
         ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
     ],
 )
@@ -88,31 +86,16 @@ def test_lengths_have_one_source(beside: dict[str, Any], says: str) -> None:
         scenario({"lengths": "lengths.csv", **beside})
 
 
-def test_a_conversation_grows_from_turn_to_turn(tmp_path: Path) -> None:
-    (tmp_path / "talk.jsonl").write_text('{"turns": ["12345678", "1234"]}\n{"turns": ["1234"]}\n')
-    workload = {"requests": 9, "new_tokens": 10, "conversations": "talk.jsonl"}
-    arriving = streams_of(resolved(workload | {"arrivals": {"process": "poisson", "per_s": 1.0}}, tmp_path))
-    assert {tag: [request.prompt_tokens for request in requests] for tag, requests in arriving.items()} == {
-        0: [2, 13],
-        1: [1],
-    }
-    run = simulate(scenario(workload, tmp_path))
-    joins = run.frame().query("event == 'join'")
-    assert sorted(joins.tokens) == [1, 2, 13]
-
-
 @pytest.mark.parametrize(
     ("workload", "message"),
     [
-        ({"conversations": "none.jsonl"}, "cannot be read"),
-        ({"conversations": "bad.jsonl"}, "line 1: content = .*object"),
+        ({"lengths": "none.csv"}, "cannot be read"),
         ({"arrivals": {"process": "trace", "file": "bad.csv"}}, "needs the columns"),
         ({"lengths": "bad.csv"}, "workload.lengths .*bad.csv: needs the columns num_prefill_tokens, num_decode_tokens"),
         ({"lengths": "zero.csv"}, "zero.csv, line 2: num_decode_tokens = 0"),
     ],
 )
 def test_bad_files_are_one_clear_line(tmp_path: Path, workload: dict[str, Any], message: str) -> None:
-    (tmp_path / "bad.jsonl").write_text("[]\n")
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     (tmp_path / "zero.csv").write_text("num_prefill_tokens,num_decode_tokens\n1,0\n")
     with pytest.raises(InputError, match=message):

@@ -94,7 +94,6 @@ KINDS: dict[str, Kind] = {
         scenario("routed", workload={"requests": 6, "arrivals": {"process": "trace", "file": "trace.csv"}}),
         ("trace.csv",), "csv", (SIMULATE,),
     ),
-    "conversations": Kind(scenario("tree"), ("conversations.jsonl",), "jsonl", (SIMULATE,)),
     "cell of a sweep": Kind(
         write_sweep, ("swept/cells/verifiers.count=1.json",), "json",
         (("sweep", "scenario.toml", "-o", "swept", "--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1"),),

@@ -1,4 +1,4 @@
-"""Good scenarios, one a corner of what we read, with the profile, trace and conversations that they name."""
+"""Good scenarios, one a corner of what we read, with the profile and trace that they name."""
 
 import json
 from collections.abc import Callable
@@ -78,13 +78,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "tree": {
         "drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}, "depth": 3},
         "verifiers": {"rule": "without-replacement", "count": 2},
-        "workload": {"requests": 6, "new_tokens": 24, "conversations": "conversations.jsonl"},
     },
 }  # fmt: skip
 TRACE = "arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(
     f"{place / 20},{10 + place},{12 + place % 5}\n" for place in range(8)
 )
-TURNS = "".join(json.dumps({"question_id": n, "turns": [f"question {n} " * 4, "and then?"]}) + "\n" for n in range(4))
 
 
 def scenario(name: str, **tables: Any) -> Callable[[Path], None]:
@@ -95,6 +93,5 @@ def scenario(name: str, **tables: Any) -> Callable[[Path], None]:
         (folder / "scenario.toml").write_text(toml_of(content))
         (folder / "profile.json").write_text(json.dumps(PROFILE))
         (folder / "trace.csv").write_text(TRACE)
-        (folder / "conversations.jsonl").write_text(TURNS)
 
     return write

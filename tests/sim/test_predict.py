@@ -1,6 +1,5 @@
 """The equations equal the simulation of every star, and refuse every other fleet by its key."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,13 +130,6 @@ def test_other_fleets_are_refused_by_their_key(key: str, tables: dict[str, Any])
     with pytest.raises(InputError, match=f"one star of plain rounds, and {key} makes this another fleet; simulate it"):
         predict(of_tables(tables))
     assert analytic_values(of_tables(tables)) == {}
-
-
-def test_growing_conversations_are_no_star(tmp_path: Path) -> None:
-    (tmp_path / "some.jsonl").write_text('{"turns": ["one", "two"]}\n')
-    workload = {"requests": 6, "new_tokens": 20, "conversations": str(tmp_path / "some.jsonl")}
-    with pytest.raises(InputError, match=r"and workload\.conversations makes this another fleet"):
-        predict(make_scenario(TABLES | {"workload": workload}))
 
 
 @pytest.mark.parametrize(

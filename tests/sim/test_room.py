@@ -1,6 +1,5 @@
 """No stream takes more cache places than its fleet resolved, for any workload and speeds."""
 
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,6 @@ from tests.helpers.stars import repeatable, star
 
 lengths = st.integers(1, 60)
 ranges = st.tuples(lengths, lengths).map(lambda two: {"low": min(two), "high": max(two)})
-texts = st.lists(st.integers(0, 1600).map(lambda size: "a" * size), min_size=1, max_size=4)
 long = st.integers(1, 600)  # longer than by the keys of [workload]
 arrivals = st.lists(st.tuples(st.floats(0, 50), long, long), min_size=1, max_size=8)
 POISSON = {"process": "poisson", "per_s": 0.2}
@@ -27,21 +25,16 @@ HEADER = "arrived_at,num_prefill_tokens,num_decode_tokens"
 def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, str]]:
     """A workload, and the content of its files by name."""
     plain = {"requests": 12, "prompt_tokens": draw(lengths | ranges), "new_tokens": draw(lengths | ranges)}
-    match draw(st.sampled_from(["closed", "poisson", "trace", "conversations", "conversations arrive"])):
+    match draw(st.sampled_from(["closed", "poisson", "trace"])):
         case "closed":
             return plain, {}
         case "poisson":
             return plain | {"arrivals": POISSON}, {}
-        case "trace":
+        case _:
             rows = sorted(draw(arrivals))
             content = "\n".join([HEADER, *(f"{at_s},{prompt},{new}" for at_s, prompt, new in rows)])
             file = {"process": "trace", "file": "trace.csv"}
             return {"requests": len(rows), "arrivals": file}, {"trace.csv": content}
-        case kind:
-            content = "\n".join(json.dumps({"turns": turns}) for turns in draw(st.lists(texts, min_size=1, max_size=4)))
-            arriving = {"arrivals": POISSON} if kind.endswith("arrive") else {}
-            del plain["prompt_tokens"]
-            return plain | {"conversations": "talk.jsonl"} | arriving, {"talk.jsonl": content}
 
 
 def places_of(run: Run) -> int:
