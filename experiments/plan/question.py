@@ -91,6 +91,12 @@ class PlannedPair(msgspec.Struct, frozen=True):
     draft_place: Place = UNSET
     beside: Place = UNSET
 
+    def fleet(self, kind: Kind, levers: Mapping[str, Any]) -> Scenario:
+        """The fleet of a kind here that all others of it are made of, with other values of the varied keys."""
+        base = self.colocated if kind == COLOCATED else self.base
+        assert base is not None
+        return with_levers(base, levers)
+
     def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> FleetShape:
         """A fleet of a kind at these places."""
         _, target_place, draft_place = self.family(kind)
@@ -155,9 +161,7 @@ class Question(msgspec.Struct, frozen=True):
     def scenario(self, shape: FleetShape) -> Scenario:
         """The fleet, or the part of it that `copies` stands for, as a scenario; InputError for unfit levers."""
         replace = msgspec.structs.replace
-        copies, pair = self.copies(shape), self.pair(shape)
-        base = pair.colocated if shape.kind == COLOCATED else pair.base
-        assert base is not None
+        copies, base = self.copies(shape), self.pair(shape).fleet(shape.kind, {})
         workload, targets = base.workload, shape.targets // copies
         if isinstance(workload.arrivals, Poisson | Gamma):
             arrivals, requests = share_of(workload.arrivals, 1 / copies), max(ARRIVALS // copies, FEWEST_REQUESTS)
@@ -185,10 +189,7 @@ def share_of(arrivals: Poisson | Gamma, share: float) -> Poisson | Gamma:
 
 def with_levers(scenario: Scenario, levers: Mapping[str, Any]) -> Scenario:
     """Return the scenario with other values of the varied keys."""
-    if set(levers) == {DEPTH}:  # the usual case, many times: nothing to read again
-        drafters = msgspec.structs.replace(scenario.drafters, depth=levers[DEPTH])
-        return msgspec.structs.replace(scenario, drafters=drafters)
-    return change_scenario(scenario, levers)
+    return change_scenario(scenario, levers) if levers else scenario
 
 
 def check(question: Question) -> None:

@@ -6,23 +6,13 @@ can carry the load at all; work that arrives between steps waits for half of one
 """
 
 import itertools
+import math
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from experiments.plan.question import (
-    APART,
-    COLOCATED,
-    PLAIN,
-    Family,
-    FleetShape,
-    Kind,
-    PlannedPair,
-    Question,
-    with_levers,
-)
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, PlannedPair, Question
 from fleet.policies.group import One
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.resolve import resolve
@@ -36,6 +26,9 @@ MOST_ROWS = 256  # of a step; beyond, a station does not come after its work
 MOST_TURNS = 200
 STEADY = 1e-6  # relative change of the rows at which their iteration ends
 
+Speeds = Iterator[tuple[int, int, float, float]]
+"""Drafters and targets of fleets, the tokens that each decodes in a second, and the time for a token."""
+
 
 class Screened(msgspec.Struct, frozen=True):
     """What the equations say of a fleet.
@@ -44,16 +37,12 @@ class Screened(msgspec.Struct, frozen=True):
         shape: The fleet.
         tokens_per_s (tokens/s): All that it decodes; of arrivals, what they ask for.
         tpot_s (s/token): Time for a token of one request, on average; infinite where the load cannot be carried.
-        drafter_load (share): Share of time in which a drafter works.
-        target_load (share): The same of a target.
         cost_per_hour (the prices' unit): What an hour of it costs.
     """
 
     shape: FleetShape
     tokens_per_s: float
     tpot_s: float
-    drafter_load: float
-    target_load: float
     cost_per_hour: float
 
     @property
@@ -72,60 +61,46 @@ def screen(question: Question) -> list[Screened]:
     for pair in question.pairs:
         kinds = [APART, PLAIN] if pair.colocated is None else [APART, COLOCATED, PLAIN]
         fresh = [kind for kind in kinds if pair.family(kind) not in families]
-        families.update(pair.family(kind) for kind in fresh)
+        families.update(map(pair.family, fresh))
         found += _of_pair(question, pair, fresh)
     return found
 
 
 def _of_pair(question: Question, pair: PlannedPair, kinds: Collection[Kind]) -> Iterator[Screened]:
     """Screen the fleets of some kinds at a pair of places."""
-    screened = _serving if question.arrivals_per_s else _decoding
-    for values in itertools.product(*question.vary.values()):
-        levers = dict(zip(question.vary, values, strict=True))
-        for kind in kinds:
-            if kind != PLAIN:
-                yield from screened(question, pair, kind, levers)
-    if PLAIN in kinds:
-        yield from screened(question, pair, PLAIN, {})
+    speeds = _serving if question.arrivals_per_s else _decoding
+    every = [dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())]
+    drafting = itertools.product(every, [kind for kind in kinds if kind != PLAIN])
+    for levers, kind in (*drafting, *(({}, kind) for kind in kinds if kind == PLAIN)):
+        fleet = resolve(pair.fleet(kind, levers))
+        for drafters, targets, tokens_per_s, tpot_s in speeds(question, kind, fleet):
+            shape = pair.shape(kind, drafters, targets, levers)
+            yield Screened(shape, tokens_per_s, tpot_s, pair.prices.per_hour(drafters, targets))
 
 
-def _decoding(question: Question, pair: PlannedPair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
-    """Fleets of targets that decode all the time; one target stands for those that draft for themselves, or not."""
-    if kind == APART:
-        yield from _stars(question, pair, levers)
-        return
-    if kind == COLOCATED:
-        assert pair.colocated is not None
-        tokens_per_s = star_inputs(resolve(with_levers(pair.colocated, levers))).colocated_tokens_per_s
-    else:
-        tokens_per_s = star_inputs(resolve(pair.base)).standalone_tokens_per_s
-    yield _busy(pair, pair.shape(kind, 0, 1, levers), tokens_per_s, 0.0, 1.0)
+def _counts_apart(question: Question) -> list[tuple[int, int]]:
+    """Drafters and targets of fleets with drafters apart."""
+    return [(M, N) for M in question.drafters for N in question.targets if M <= N]
 
 
-def _busy(pair: PlannedPair, shape: FleetShape, tokens_per_s: float, drafter: float, target: float) -> Screened:
-    """Targets that decode all the time, one request each."""
-    cost = pair.prices.per_hour(shape.drafters, shape.targets)
-    return Screened(shape, tokens_per_s, shape.targets / tokens_per_s, drafter, target, cost)
+def _decoding(question: Question, kind: Kind, fleet: Fleet) -> Speeds:
+    """Fleets of targets that decode all the time; one target stands for those that draft for themselves, or not.
 
-
-def _stars(question: Question, pair: PlannedPair, levers: dict[str, Any]) -> Iterator[Screened]:
-    """Drafters apart, each with its share of the targets: a star of its own."""
-    fleet = resolve(with_levers(pair.base, levers))
-    inputs = star_inputs(fleet)
-    shapes = [(M, N) for M in question.drafters for N in question.targets if M <= N]
-    if not shapes or inputs.service_s <= 0:
-        return
-    M, N = np.array(shapes).T
-    scv, return_scv = _variabilities(fleet, inputs)
-    fewer, larger = N // M, N % M  # how many targets a drafter has, and how many drafters have one more
-    S, Z = inputs.service_s, inputs.return_s
-    fewer_rounds, more_rounds = (rounds_per_s(each, S, Z, scv, return_scv) for each in (fewer, fewer + 1))
-    rounds = (M - larger) * fewer_rounds + larger * more_rounds
-    tokens_per_s = rounds * (inputs.accepted_per_round + 1)
-    for drafters, targets, rate, tokens in zip(M, N, rounds, tokens_per_s, strict=True):
-        shape = pair.shape(APART, int(drafters), int(targets), levers)
-        load, busy = float(rate * S / drafters), float(rate * inputs.verify_s / targets)
-        yield _busy(pair, shape, float(tokens), load, busy)
+    Each of the drafters apart has its share of the targets: a star of its own.
+    """
+    inputs, counts = star_inputs(fleet), _counts_apart(question)
+    if kind != APART:
+        tokens_per_s = inputs.colocated_tokens_per_s if kind == COLOCATED else inputs.standalone_tokens_per_s
+        yield 0, 1, tokens_per_s, 1 / tokens_per_s
+    elif counts and inputs.service_s > 0:
+        M, N = np.array(counts).T
+        scv, return_scv = _variabilities(fleet, inputs)
+        fewer, larger = N // M, N % M  # how many targets a drafter has, and how many drafters have one more
+        S, Z = inputs.service_s, inputs.return_s
+        fewer_rounds, more_rounds = (rounds_per_s(each, S, Z, scv, return_scv) for each in (fewer, fewer + 1))
+        rounds = (M - larger) * fewer_rounds + larger * more_rounds
+        tokens = rounds * (inputs.accepted_per_round + 1)
+        yield from zip(M.tolist(), N.tolist(), tokens.tolist(), (N / tokens).tolist(), strict=True)
 
 
 def _variabilities(fleet: Fleet, inputs: StarInputs) -> tuple[float, float]:
@@ -141,38 +116,30 @@ def _variability(spread: Spread) -> float:
     return float(spread.ratios((np.arange(1000) + 0.5) / 1000).var())
 
 
-def _serving(question: Question, pair: PlannedPair, kind: Kind, levers: dict[str, Any]) -> Iterator[Screened]:
+def _serving(question: Question, kind: Kind, fleet: Fleet) -> Speeds:
     """Fleets for requests that come by themselves."""
-    base = pair.colocated if kind == COLOCATED else pair.base
-    assert base is not None
-    fleet = resolve(with_levers(base, levers) if levers else base)
     load = _Load(fleet, star_inputs(fleet), question.arrivals_per_s)
-    tokens_per_s = question.arrivals_per_s * load.new_tokens
     if kind == APART:
-        drafting = {M: load.drafting(M) for M in question.drafters}
-        verifying = {N: load.verifying(N) for N in question.targets}
-        for M, N in itertools.product(question.drafters, question.targets):
-            if M <= N:
-                (draft_s, at_drafter), (verify_s, at_target) = drafting[M], verifying[N]
-                tpot_s = (draft_s + load.communication_s + verify_s) / load.tokens_per_round
-                cost = pair.prices.per_hour(M, N)
-                yield Screened(pair.shape(APART, M, N, levers), tokens_per_s, tpot_s, at_drafter, at_target, cost)
-        return
-    for N in question.targets:
-        tpot_s, busy = load.together(N) if kind == COLOCATED else load.plain(N)
-        cost = pair.prices.per_hour(0, N)
-        yield Screened(pair.shape(kind, 0, N, levers), tokens_per_s, tpot_s, 0.0, busy, cost)
+        drafting_s = {M: load.drafting_s(M) for M in question.drafters}
+        verifying_s = {N: load.verifying_s(N) for N in question.targets}
+        for M, N in _counts_apart(question):
+            round_s = drafting_s[M] + load.communication_s + verifying_s[N]
+            yield M, N, load.tokens_per_s, round_s / load.tokens_per_round
+    else:
+        tpot_s = load.together_s if kind == COLOCATED else load.plain_s
+        for N in question.targets:
+            yield 0, N, load.tokens_per_s, tpot_s(N)
 
 
 class _Load:
     """What requests that come `per_s` times a second ask of the stations of a fleet."""
 
     def __init__(self, fleet: Fleet, inputs: StarInputs, per_s: float) -> None:
-        prompt, self.new_tokens = mean_lengths(fleet.workload)
-        self.depth, self.context = fleet.drafters.depth, prompt + self.new_tokens / 2
+        prompt, new_tokens = mean_lengths(fleet.workload)
+        self.depth, self.context = fleet.drafters.depth, prompt + new_tokens / 2
         self.tokens_per_round = inputs.accepted_per_round + 1
-        self.rounds_per_s = per_s * self.new_tokens / self.tokens_per_round
-        self.tokens_per_s = per_s * self.new_tokens
+        self.rounds_per_s = per_s * new_tokens / self.tokens_per_round
+        self.tokens_per_s = per_s * new_tokens
         self.communication_s = inputs.return_s - inputs.verify_s
         self.drafter, self.target = fleet.drafter_times(0), fleet.verifier_times(0)
         self.nodes = fleet.drafters.shape.nodes(self.depth) + 1
@@ -181,34 +148,34 @@ class _Load:
         self.draft_prefill_s = per_s * self.drafter.prefill.mean_s(prompt)
         self.prefill_s = per_s * self.target.prefill.mean_s(prompt)
 
-    def drafting(self, M: int) -> tuple[float, float]:
-        """How long a round stays at one of M drafters, in seconds, and how busy they are."""
-        return _stay(self.drafter.draft, self.depth, self.context, self.rounds_per_s / M, self.draft_prefill_s / M,
-                     self.drafts_alone)  # fmt: skip
+    def drafting_s(self, M: int) -> float:
+        """How long a round stays at one of M drafters."""
+        return _stay_s(self.drafter.draft, self.depth, self.context, self.rounds_per_s / M, self.draft_prefill_s / M,
+                       self.drafts_alone)  # fmt: skip
 
-    def verifying(self, N: int) -> tuple[float, float]:
+    def verifying_s(self, N: int) -> float:
         """The same at one of N targets."""
-        return _stay(self.target.verify, self.nodes, self.context, self.rounds_per_s / N, self.prefill_s / N,
-                     self.verifies_alone)  # fmt: skip
+        return _stay_s(self.target.verify, self.nodes, self.context, self.rounds_per_s / N, self.prefill_s / N,
+                       self.verifies_alone)  # fmt: skip
 
-    def plain(self, N: int) -> tuple[float, float]:
-        """Time for a token, and how busy targets are, where each of N decodes by itself, all its sessions at once.
+    def plain_s(self, N: int) -> float:
+        """Time for a token where each of N targets decodes by itself, all its sessions at once.
 
         A session that decodes is in the next step, too, and does not wait for it.
         """
-        return _stay(self.target.decode, 1, self.context, self.tokens_per_s / N, self.prefill_s / N,
-                     self.verifies_alone, waits=self.verifies_alone)  # fmt: skip
+        return _stay_s(self.target.decode, 1, self.context, self.tokens_per_s / N, self.prefill_s / N,
+                       self.verifies_alone, waits=self.verifies_alone)  # fmt: skip
 
-    def together(self, N: int) -> tuple[float, float]:
+    def together_s(self, N: int) -> float:
         """The same where each of N targets drafts for itself, with two groups of sessions that alternate."""
         per_s, left = self.rounds_per_s / N, 1 - (self.draft_prefill_s + self.prefill_s) / N
         if left <= 0:
-            return float("inf"), float("inf")
+            return math.inf
         alone_s = self._round_s(1.0) / left
-        busy = per_s * alone_s
         if self.drafts_alone or self.verifies_alone:
             # A draft keeps other sessions from verifying: one server, with arrivals at any time.
-            return (alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else float("inf")), busy
+            busy = per_s * alone_s
+            return alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else math.inf
         sessions, round_s = 1.0, alone_s
         for _ in range(MOST_TURNS):
             # One session waits for itself alone, two alternate, more share steps.
@@ -216,11 +183,11 @@ class _Load:
             round_s = groups * self._round_s(sessions / groups) / left
             newer = 1 + per_s * round_s
             if newer > MOST_ROWS:
-                return float("inf"), busy
+                return math.inf
             if abs(newer - sessions) <= STEADY * sessions:
                 break
             sessions = newer
-        return round_s / self.tokens_per_round, min(busy, 1.0)
+        return round_s / self.tokens_per_round
 
     def _round_s(self, rows: float) -> float:
         """A draft and a verification of so many rows."""
@@ -228,31 +195,31 @@ class _Load:
         return draft_s + _rows_s(self.target.verify, self.nodes, self.context, rows)
 
 
-def _stay(
+def _stay_s(
     step: StepTime, tokens: float, context: float, per_s: float, prefill_share: float, alone: bool, waits: bool = True
-) -> tuple[float, float]:
-    """How long work stays at a station to which `per_s` pieces come in a second, and how busy the station is.
+) -> float:
+    """How long work stays at a station to which `per_s` pieces come in a second.
 
     As many rows share a step as come while one runs; `waits`: whether they come at any time of it. Infinite where the
     station does not come after its work.
     """
     left = 1 - prefill_share
     if left <= 0:
-        return float("inf"), float("inf")
+        return math.inf
     single_s = step.mean_s(tokens, context) / left
     busy = per_s * single_s
     if alone:
-        return (single_s * (1 + busy / (2 * (1 - busy))) if busy < 1 else float("inf")), busy
+        return single_s * (1 + busy / (2 * (1 - busy))) if busy < 1 else math.inf
     rows, step_s = 1.0, single_s
     for _ in range(MOST_TURNS):
         step_s = _rows_s(step, tokens, context, rows) / left
         newer = max(1.0, per_s * step_s)
         if newer > MOST_ROWS:
-            return float("inf"), per_s * step_s / newer
+            return math.inf
         if abs(newer - rows) <= STEADY * rows:
             break
         rows = newer
-    return step_s * (1 + min(busy, 1.0) / 2 * waits), min(busy, 1.0)
+    return step_s * (1 + min(busy, 1.0) / 2 * waits)
 
 
 def _rows_s(step: StepTime, tokens: float, context: float, rows: float) -> float:

@@ -18,7 +18,7 @@ GOALS = parse_slo([f"tpot_p99={LIMIT_S}"])
 
 def line_of(estimates_s: list[float]) -> FleetsByTargets:
     """A line of fleets of 1, 2, ... targets; what equations say a token takes, falling."""
-    fleets = [[Screened(FleetShape(APART, 1, N), 100.0, tpot_s, 0.5, 0.5, float(N))]
+    fleets = [[Screened(FleetShape(APART, 1, N), 100.0, tpot_s, float(N))]
               for N, tpot_s in enumerate(estimates_s, start=1)]  # fmt: skip
     return FleetsByTargets(fleets, GOALS)
 
