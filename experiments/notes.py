@@ -27,18 +27,20 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     >>> notes_of(scenario_of("star", {"workload.lengths": "chat"}))[0][:25]
     "workload.lengths = 'chat'"
     """
-    notes = [] if world == "engine" else [*_estimated(scenario), *_falling_rates(scenario)]
-    notes += [] if world == "engine" else [*_mixed_profiles(scenario)]
+    kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
     if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
-        notes += _mixed_tiers(scenario)
-    return (*notes, *_absent_tiers(scenario), *_replaced_acceptance(scenario), *_published_texts(scenario))
+        kinds = [_mixed_tiers, *kinds]
+    if world != "engine":
+        kinds = [_estimated, _falling_rates, _mixed_profiles, *kinds]
+    return tuple(note for kind in kinds for note in kind(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
     profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
     step = decode or (profile.decode if profile is not None else None)
-    if step is not None and step.mean_s(1, _middle_context(scenario)) == 0:
+    prompt, answer = mean_lengths(scenario.workload)
+    if step is not None and step.mean_s(1, prompt + answer / 2) == 0:
         return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
     return notes_of(scenario)
 
@@ -123,8 +125,3 @@ def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
                 f"verifiers.tiers: targets {tier.first} and above have a verify time of their own; prefill and decode "
                 "are those of the targets before them"
             )
-
-
-def _middle_context(scenario: Scenario) -> float:
-    prompt, answer = mean_lengths(scenario.workload)
-    return prompt + answer / 2

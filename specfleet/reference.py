@@ -1,14 +1,12 @@
-"""`python -m specfleet.reference` writes the reference pages; `--check` says whether they are up to date."""
+"""`python -m specfleet.reference` writes the reference pages."""
 
-import argparse
 from pathlib import Path
 
 import typer.main
 from typer.cli import get_docs_for_click
 
 from experiments.console.exits import STATUSES, run
-from experiments.console.printing import remark
-from fleet.files import check_folder, write_file
+from fleet.files import write_file
 from specfleet.cli.entry import app
 from specfleet.meaning.render import all_pages, page, table_of
 
@@ -22,26 +20,10 @@ def pages() -> dict[str, str]:
     return all_pages() | {"cli.md": commands}
 
 
-def outdated(folder: Path) -> list[str]:
-    """Return the names of the pages in a folder that are not what the code says; pages too many among them."""
-    made, stored = pages(), {path.name: path.read_text() for path in folder.glob("*.md")}
-    return sorted(name for name in made.keys() | stored.keys() if made.get(name) != stored.get(name))
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Write the pages, or check them; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m specfleet.reference", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a page is not up to date")
-    parser.add_argument("--out", type=Path, default=Path("docs/reference"), metavar="DIR", help="folder of the pages")
-    options = parser.parse_args(arguments)
-    if options.check:
-        stale = outdated(options.out)
-        if stale:
-            remark(f"{options.out}: not up to date: {', '.join(stale)}; run python -m specfleet.reference")
-        return 1 if stale else 0
-    check_folder(options.out)
+def main() -> int:
+    """Write the pages; return the exit status."""
     for name, text in pages().items():
-        write_file(options.out / name, text)
+        write_file(Path("docs/reference") / name, text)
     return 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn
 
 from experiments.memory import keep_freed_memory
 from fleet.errors import InputError, NodeDiedError, OutputError
@@ -48,20 +48,19 @@ def run(program: Callable[[], int | str | None], name: str = "specfleet") -> NoR
     `name` begins the line.
     """
     keep_freed_memory()
-    sys.stdout, sys.stderr = (stream or _nowhere() for stream in (sys.stdout, sys.stderr))  # None where it was closed
+    nowhere = Path(os.devnull)
+    sys.stdout, sys.stderr = (stream or nowhere.open("w") for stream in (sys.stdout, sys.stderr))  # None if closed
     status: int | str | None
     try:
         status, line = _outcome(program)
-    except BrokenPipeError:
-        if not _is_broken(sys.__stdout__):
-            raise
-        _give_up_stdout()
-        status, line = BROKEN_PIPE, ""
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno in FULL:
+            status, line = 1, f"{error.filename or 'standard output'}: cannot be written ({error.strerror})"
+        elif isinstance(error, BrokenPipeError) and _is_broken(sys.__stdout__):
+            status, line = BROKEN_PIPE, ""
+        else:
             raise
         _give_up_stdout()
-        status, line = 1, f"{error.filename or 'standard output'}: cannot be written ({error.strerror})"
     try:
         sys.stdout.flush()
     except OSError:  # the message above is enough
@@ -154,6 +153,17 @@ def keeping(*places: Path | None) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def printing_anyway(show: Callable[[Any], None]) -> Iterator[None]:
+    """Where a file of the work inside cannot be written at its end, show what was computed, then raise the error."""
+    try:
+        yield
+    except OutputError as error:
+        if error.result is not None:
+            show(error.result)
+        raise
+
+
 def _kept(place: Path, before: set[tuple[str, int, int]]) -> str:
     written = _files(place) - before
     if not written:
@@ -165,10 +175,6 @@ def _files(place: Path) -> set[tuple[str, int, int]]:
     """Return each file at or below a place, with its size and time of change."""
     files = place.rglob("*") if place.is_dir() else [place]
     return {(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files if file.is_file()}
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w")
 
 
 def _is_broken(stream: object) -> bool:

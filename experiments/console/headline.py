@@ -4,7 +4,6 @@ Goals (`[slo]`), prices (`[cost]`) and the powers of a profile add a line each.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -14,18 +13,13 @@ from fleet.records.metrics.window import Metric
 MS = 1e3
 
 
-class Headline(NamedTuple):
-    """One of the lines: its subject in one word, and values with their units and intervals."""
-
-    name: str
-    text: str
-
-
-def headline(metrics: Mapping[str, Metric]) -> tuple[Headline, ...]:
-    """Return the lines that a run has metrics for, in their fixed order."""
-    lines = (_throughput(metrics), _speed(metrics), _waiting(metrics), _load(metrics), _acceptance(metrics),
-             _goals(metrics), _cost(metrics))  # fmt: skip
-    return tuple(line for line in lines if line is not None)
+def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
+    """Return the lines that a run has metrics for, in their fixed order: values with units, by a word for each."""
+    parts = {"throughput": _throughput(metrics), "speed": _speed(metrics), "waiting": _waiting(metrics),
+             "load": _load(metrics), "acceptance": _acceptance(metrics), "goals": _goals(metrics),
+             "cost": _cost(metrics)}  # fmt: skip
+    texts = {name: "; ".join(filter(None, own)) for name, own in parts.items()}
+    return {name: text for name, text in texts.items() if text}
 
 
 def acceptance_text(with_bonus: float) -> str:
@@ -36,29 +30,27 @@ def acceptance_text(with_bonus: float) -> str:
     )
 
 
-def _throughput(metrics: Mapping[str, Metric]) -> Headline | None:
-    parts = [_of(metrics, "throughput", "tokens/s"), _of(metrics, "throughput_per_target", "a target", ranged=False)]
-    return _line("throughput", parts)
+def _throughput(metrics: Mapping[str, Metric]) -> list[str]:
+    return [_of(metrics, "throughput", "tokens/s"), _of(metrics, "throughput_per_target", "a target", ranged=False)]
 
 
-def _speed(metrics: Mapping[str, Metric]) -> Headline | None:
+def _speed(metrics: Mapping[str, Metric]) -> list[str]:
     """Tokens per second of a request, at the median and the 99th percentile of the time per token."""
     speeds = [(percent, metric) for percent, metric in _percentiles(metrics, "tpot_s") if metric.value > 0]
     if not speeds:
-        return None
+        return []
     rates = ", ".join(f"{number(1 / metric.value)} at P{percent}" for percent, metric in speeds)
     times = ", ".join(f"{number(MS * metric.value)} ({_range(metric, MS)})" for _, metric in speeds)
-    text = f"tokens/s a request: {rates}; ms a token: {times}"
-    return _line("speed", [text])
+    return [f"tokens/s a request: {rates}", f"ms a token: {times}"]
 
 
-def _waiting(metrics: Mapping[str, Metric]) -> Headline | None:
+def _waiting(metrics: Mapping[str, Metric]) -> list[str]:
     parts = []
     for name, what in (("ttft_s", "first token after"), ("wait_s", "for the drafter")):
         values = [f"{number(MS * metric.value)} ms at P{percent}" for percent, metric in _percentiles(metrics, name)]
         if values:
             parts.append(f"{what} {', '.join(values)}")
-    return _line("waiting", parts)
+    return parts
 
 
 def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Metric]]:
@@ -68,36 +60,29 @@ def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Me
     return [(percent, metric) for percent, metric in both if metric is not None]
 
 
-def _load(metrics: Mapping[str, Metric]) -> Headline | None:
-    load = metrics.get("load")
-    if load is None:
-        return None
-    return Headline("load", f"drafters work {number(100 * load.value)} % of the time ({_range(load, 100)})")
+def _load(metrics: Mapping[str, Metric]) -> list[str]:
+    load = _percent(metrics, "load", "of the time")
+    return [f"drafters work {load}"] if load else []
 
 
-def _acceptance(metrics: Mapping[str, Metric]) -> Headline | None:
+def _acceptance(metrics: Mapping[str, Metric]) -> list[str]:
     length, rate = metrics.get("mean_acceptance_length"), metrics.get("acceptance_rate")
     if length is None:
-        return None
+        return []
     share = f", {number(100 * rate.value)} % of those drafted" if rate is not None else ""
-    return Headline("acceptance", acceptance_text(length.value) + share)
+    return [acceptance_text(length.value) + share]
 
 
-def _goals(metrics: Mapping[str, Metric]) -> Headline | None:
+def _goals(metrics: Mapping[str, Metric]) -> list[str]:
     """How many requests meet all goals of `[slo]`."""
-    share = metrics.get("slo_attainment")
-    if share is None:
-        return None
-    met = f"{number(100 * share.value)} % of requests meet [slo] ({_range(share, 100)})"
-    goodput = _of(metrics, "goodput_requests_per_s", "requests/s that do")
-    return _line("goals", [met, goodput])
+    met = _percent(metrics, "slo_attainment", "of requests meet [slo]")
+    return [met, _of(metrics, "goodput_requests_per_s", "requests/s that do")]
 
 
-def _cost(metrics: Mapping[str, Metric]) -> Headline | None:
+def _cost(metrics: Mapping[str, Metric]) -> list[str]:
     """Cost of a million tokens, and energy of a token."""
     names = ("cost_per_million_tokens", "energy_j_per_token")
-    costs = [metrics[name] for name in names if name in metrics]
-    return _line("cost", [f"{number(one.value)} {one.unit} ({_range(one)})" for one in costs])
+    return [_of(metrics, name, metrics[name].unit) for name in names if name in metrics]
 
 
 def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:
@@ -107,13 +92,13 @@ def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True
     return f"{number(metric.value)} {unit}" + (f" ({_range(metric)})" if ranged else "")
 
 
+def _percent(metrics: Mapping[str, Metric], name: str, what: str) -> str:
+    share = metrics.get(name)
+    return "" if share is None else f"{number(100 * share.value)} % {what} ({_range(share, 100)})"
+
+
 def _range(metric: Metric, factor: float = 1.0) -> str:
     """Return the interval in words: its ends, or why there is none."""
     ends = msgspec.structs.replace(metric, low=factor * metric.low, high=factor * metric.high)
     text = interval(ends)
     return "no interval" if text == "-" else text
-
-
-def _line(name: str, parts: list[str]) -> Headline | None:
-    text = "; ".join(filter(None, parts))
-    return Headline(name, text) if text else None

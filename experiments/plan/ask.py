@@ -9,7 +9,7 @@ import msgspec
 from experiments.jobs import side_by_side
 from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import doubts_of, error_of, ranges_of
-from experiments.plan.goals import ATTAINMENT, Goal, parse_least, parse_slo
+from experiments.plan.goals import ATTAINMENT, parse_least, parse_slo
 from experiments.plan.lines import lines_of, unmet_lines
 from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, FleetShape, Question, check
@@ -84,7 +84,7 @@ def plan(
         M or DRAFTERS[open_loop],
         N or tuple(range(1, TARGETS + 1)),
         {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
-        goals_of(slo, least),
+        (*parse_slo(_texts(slo)), *parse_least(_texts(least))),
         _title(base, targets, drafts),
         apart,
     )
@@ -152,11 +152,6 @@ def make_plan(
         simulations=simulations,
         approximation=approximation_of(question, choice, screened),
     )
-
-
-def goals_of(slo: str | Iterable[str], least: str | Iterable[str]) -> tuple[Goal, ...]:
-    """Read the goals; InputError for what is none."""
-    return (*parse_slo(_texts(slo)), *parse_least(_texts(least)))
 
 
 def _texts(value: str | Iterable[str]) -> list[str]:

@@ -46,7 +46,7 @@ def parse_slo(texts: Iterable[str]) -> list[Goal]:
         if kind not in TIMES or form not in FORMS:
             allowed = f"{', '.join(TIMES)}, each with {', '.join(f'_{each}' for each in FORMS)}"
             raise InputError(f"--slo {text}: no time of requests is called {name!r}; allowed: {allowed}")
-        limit_s = _number("--slo", text, value, "limit_s")
+        limit_s = number_of(f"--slo {text}", value, "limit_s")
         goals.append(Goal(f"{plain} <= {value.strip()}", _metric(TIMES[kind], form), limit_s, "at most"))
     return goals
 
@@ -58,7 +58,7 @@ def parse_least(texts: Iterable[str]) -> list[Goal]:
     """
     goals = []
     for text, name, value in _pairs("--least", texts):
-        number = _number("--least", text, value, "per_s", share=name == ATTAINMENT)
+        number = number_of(f"--least {text}", value, "per_s", share=name == ATTAINMENT)
         form = name.removeprefix(USER).removeprefix("_") or "mean"
         if name.startswith(USER) and form in FORMS:
             goals.append(Goal(f"{name} >= {value.strip()}", _metric("tpot", form), 1 / number, "at most"))
@@ -86,12 +86,13 @@ def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:
         yield text, name.strip(), value
 
 
-def _number(option: str, text: str, value: str, key: str, share: bool = False) -> float:
+def number_of(said: str, value: str, key: str, share: bool = False) -> float:
+    """Read a number above 0, with a unit perhaps, in the unit of `key`; InputError, which begins with what was said."""
     try:
         number = quantity(value, key, share, whole=False)
         number = float(value) if number is None else number
     except ValueError as error:
-        raise InputError(f"{option} {text}: {error}") from error
+        raise InputError(f"{said}: {error}") from error
     if not 0 < number < 1e9:
-        raise InputError(f"{option} {text}: needs a number above 0")
+        raise InputError(f"{said}: needs a number above 0")
     return number

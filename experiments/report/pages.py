@@ -93,7 +93,7 @@ def run_page(run: Run) -> ReportPage:
     header, fleet = run.header, run.header.fleet
     metrics, overload = assess(run)
     label = "measured" if header.world == "engine" else "simulated"
-    answer = [(line.name, line.text) for line in headline(metrics)]
+    answer = list(headline(metrics).items())
     if overload is not None:
         answer.insert(0, ("overload", f"{overload.line()}: no steady state, no intervals"))
     grids = [metrics_grid(metrics, label), _targets(run, label)]

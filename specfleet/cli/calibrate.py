@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping
+from experiments.console.exits import keeping, printing_anyway
 from experiments.console.printing import print_comparison, print_json, print_table, progress, remark
-from fleet.errors import InputError, OutputError
+from fleet.errors import InputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
 if TYPE_CHECKING:
+    from experiments.demo.run import DemoResult
     from fleet.times.profile import HardwareProfile
 
 
@@ -53,15 +54,10 @@ def calibrate(
     is_batch = fitted_scenario(scenario, overrides, prompts).batch is not None
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
-    with keeping(out, signals):
-        try:
-            of_batch = (batches.QUICK if quick else batches.WHOLE).stages
-            with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
-                profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
-        except OutputError as error:
-            if error.result is not None:
-                print_profile(error.result, as_json)
-            raise
+    with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
+        of_batch = (batches.QUICK if quick else batches.WHOLE).stages
+        with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
+            profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
         print_profile(profile, as_json)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
@@ -100,16 +96,13 @@ def demo(
     from experiments.demo.run import run_demo
 
     effort = SHORT if short else FULL
-    failed = None
-    with keeping(out):
-        try:
-            with progress("demo", effort.stages) as advance:
-                result = run_demo(out, effort, advance)
-        except OutputError as error:
-            if error.result is None:
-                raise
-            result, failed = error.result, error
+    with printing_anyway(print_demo):
+        with keeping(out), progress("demo", effort.stages) as advance:
+            result = run_demo(out, effort, advance)
+        print_demo(result)
+
+
+def print_demo(result: "DemoResult") -> None:
+    """Print the comparison of both worlds, the files and what was found."""
     print_comparison("blind simulation against engine", result.comparison, ("rounds_per_s", "throughput"))
     print("\n".join([*result.files, *result.findings]))
-    if failed is not None:
-        raise failed

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.console.printing import print_json, print_table, progress, remark
-from fleet.errors import InputError
 from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, folder_option, settings, shipped
 
@@ -95,18 +94,9 @@ def plan(
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:
     """Read what an option says with a unit, `10ms` or `3/s`, in the unit of `key`; InputError for anything else."""
-    if text is None:
-        return None
-    from fleet.inputs.quantities import quantity
+    from experiments.plan.goals import number_of
 
-    try:
-        value = quantity(text, key, share=key == "share", whole=False)
-        number = float(text) if value is None else float(value)
-    except ValueError as error:
-        raise InputError(f"{option} {text}: {error}") from error
-    if not 0 < number < 1e9:
-        raise InputError(f"{option} {text}: needs a number above 0")
-    return number
+    return None if text is None else number_of(f"{option} {text}", text, key, share=key == "share")
 
 
 def print_plan(found: "Plan") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.console.exits import keeping
+from experiments.console.exits import keeping, printing_anyway
 from experiments.console.printing import interval, print_json, print_table, remark, value_text
 from fleet.errors import InputError, OutputError
 from fleet.scenario.names import SimPath
@@ -49,13 +49,11 @@ def simulate(
     """Run a scenario in simulated time."""
     from specfleet import simulate
 
-    if of is not None or play_back is not None or scenario is None:
-        result = _played_back(scenario, of, play_back, settings(changes), path)
-        with keeping(out):
-            show_run(result, as_json, out, everything)
-        return
     with keeping(out):
-        result = simulate(scenario, settings(changes), path=path)
+        if of is not None or play_back is not None or scenario is None:
+            result = _played_back(scenario, of, play_back, settings(changes), path)
+        else:
+            result = simulate(scenario, settings(changes), path=path)
         show_run(result, as_json, out, everything)
 
 
@@ -99,16 +97,11 @@ def run(
     from specfleet import run
     from specfleet.cli.watching import watched
 
-    with keeping(out, signals, power):
-        try:
-            chosen = scenario_of(scenario, settings(changes))
-            fleet = resolve(chosen)
-            with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
-                result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
-        except OutputError as error:
-            if error.result is not None:
-                show_run(error.result, as_json, out, everything)
-            raise
+    with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything)):
+        chosen = scenario_of(scenario, settings(changes))
+        fleet = resolve(chosen)
+        with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
+            result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything)
 
 
@@ -191,7 +184,7 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
             print(acceptance_text(metrics["mean_acceptance_length"].value))
     else:
         print(f"{result.title()}; 95 % intervals; --all prints all {len(metrics)} metrics")
-        print("\n".join(f"{line.name:<11} {line.text}" for line in headline(metrics)))
+        print("\n".join(f"{name:<11} {text}" for name, text in headline(metrics).items()))
     if result.overload is not None:
         print(
             f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"

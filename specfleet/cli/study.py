@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.console.exits import keeping
+from experiments.console.exits import keeping, printing_anyway
 from experiments.console.printing import (
     busy,
     case_text,
@@ -17,7 +17,7 @@ from experiments.console.printing import (
     progress,
     remark,
 )
-from fleet.errors import InputError, OutputError
+from fleet.errors import InputError
 from fleet.interrupts import Interrupted
 from fleet.scenario.names import World
 from fleet.shown import number
@@ -56,13 +56,9 @@ def sweep(
     from specfleet import sweep
 
     axes = vary_of(vary)
-    cells, finished, failed = len(list(cells_of(axes))), 0, None
-
-    def kept() -> str:
-        return f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
-
+    cells, finished = len(list(cells_of(axes))), 0
     try:
-        with progress("sweep", cells) as advance:
+        with printing_anyway(lambda swept: print_sweep(swept, out)), progress("sweep", cells) as advance:
 
             def done(result: "CellResult") -> None:
                 nonlocal finished
@@ -74,15 +70,9 @@ def sweep(
                 path=path,
             )  # fmt: skip
     except Interrupted as stop:
-        stop.kept = kept()
+        stop.kept = f"kept: {finished} of {cells} cells in {out}; the same command goes on from there"
         raise
-    except OutputError as error:
-        if error.result is None:
-            raise
-        swept, failed = error.result, error
     print_sweep(swept, out)
-    if failed is not None:
-        raise failed
     if swept.errors:
         remark(f"specfleet: {len(swept.errors)} of {len(swept.cells)} cells failed")
         raise typer.Exit(1)

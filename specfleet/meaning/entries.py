@@ -75,6 +75,16 @@ class KeyTable(msgspec.Struct, frozen=True):
     paths: tuple[str, ...]
     uses: tuple[str, ...]
 
+    @property
+    def is_of_profile(self) -> bool:
+        """Whether it belongs to the profile's format rather than to the scenario's own keys."""
+        return self.struct.__module__.startswith("fleet.times.")
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The keys that hold it, where that is not plain from its path."""
+        return self.uses if self.tag_field or len(self.paths) > 1 else ()
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One thing that can be looked up, by any of its `names`; `facts` are pairs of a label and a text."""
@@ -185,24 +195,8 @@ def default_text(field: types.Field) -> str:
 
 
 @cache
-def scenario_tables() -> tuple[KeyTable, ...]:
-    """Return the tables of a scenario, its own keys first; those of a profile are among them."""
-    return tables_from(Scenario)
-
-
-@cache
-def prediction_tables() -> tuple[KeyTable, ...]:
-    """Return the tables of what the analytic model says."""
-    return tables_from(StarPrediction)
-
-
-def is_of_profile(table: KeyTable) -> bool:
-    """Whether a table belongs to the profile's format rather than to the scenario's own keys."""
-    return table.struct.__module__.startswith("fleet.times.")
-
-
 def tables_from(root: type) -> tuple[KeyTable, ...]:
-    """Return the table of `root` and all that can stand within it."""
+    """Return the table of `root` and all that can stand within it, in its order."""
     paths: dict[type, dict[str, None]] = {}
     owners: dict[type, dict[tuple[type, str], None]] = {}
 
@@ -235,8 +229,8 @@ def joined(path: str, key: str) -> str:
 
 def all_entries() -> list[Entry]:
     """Return everything that has a meaning, what people ask for most first."""
-    tables = scenario_tables()
-    plain = sorted((table for table in tables if not is_of_profile(table)), key=lambda table: bool(table.tag_field))
+    tables = tables_from(Scenario)
+    plain = sorted((table for table in tables if not table.is_of_profile), key=lambda table: bool(table.tag_field))
     entries = [entry for table in plain for entry in _of_keys(table, "scenario key")]
     for kind, meanings in (("metric", METRICS), ("symbol", SYMBOLS)):
         for one in meanings:
@@ -244,8 +238,9 @@ def all_entries() -> list[Entry]:
             names = (one.name, one.symbol, *(percentile_name(one.name, each) for each in percentiles))
             facts = {"unit": one.unit, "symbol": one.symbol, "equation": one.equation, "source": one.source}
             entries.append(_entry(kind, names, one.what, facts | {"percentiles": ", ".join(percentiles)}))
-    entries += [entry for table in tables if is_of_profile(table) for entry in _of_keys(table, "profile key")]
-    entries += [entry for table in prediction_tables() for entry in _of_keys(table, "quantity of the analytic model")]
+    entries += [entry for table in tables if table.is_of_profile for entry in _of_keys(table, "profile key")]
+    of_model = tables_from(StarPrediction)
+    entries += [entry for table in of_model for entry in _of_keys(table, "quantity of the analytic model")]
     for struct, kind, before in (
         (StarInputs, "input of the analytic model", ""), (Row, "column of the record table", ""),
         (RunHeader, "field of the run header", "header"), (SignalRow, "column of a signal file", ""),
@@ -262,16 +257,15 @@ def all_entries() -> list[Entry]:
 
 def _of_keys(table: KeyTable, kind: str) -> Iterator[Entry]:
     """Yield an entry for each key of a table, by all the dotted names that it has."""
-    where = ", ".join(table.uses) if table.tag_field or len(table.paths) > 1 else ""
+    said = f'key of the {table.tag_field} "{table.title}"' if table.tag_field else kind
     for key in table.keys:
-        names = [joined(path, key.name) for path in (table.title, *table.paths)]
-        yield _of_key(key, f'key of the {table.tag_field} "{table.title}"' if table.tag_field else kind, names, where)
+        yield _of_key(key, said, [joined(path, key.name) for path in (table.title, *table.paths)], table.holders)
 
 
-def _of_key(key: Key, kind: str, names: list[str], where: str = "") -> Entry:
+def _of_key(key: Key, kind: str, names: list[str], holders: tuple[str, ...] = ()) -> Entry:
     facts = {label: text for label, text in key.facts.items() if label != "default" or "key" in kind}
     inner = [inside.name for struct in key.structs if not tag_of(struct)[0] for inside in keys_of(struct)]
-    facts |= {"keys": ", ".join(inner), "where": where}
+    facts |= {"keys": ", ".join(inner), "where": ", ".join(holders)}
     return _entry(kind, (*names, key.facts.get("symbol", "")), key.what, facts)
 
 

@@ -21,7 +21,7 @@ from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import tag_of, toml
 from fleet.stations.messages import StationEvent
-from sim.predict import StarInputs
+from sim.predict import StarPrediction, StarInputs
 from specfleet.meaning import texts
 from specfleet.meaning.entries import (
     LEFT_OUT,
@@ -30,11 +30,9 @@ from specfleet.meaning.entries import (
     Entry,
     Key,
     KeyTable,
-    is_of_profile,
     keys_of,
-    prediction_tables,
     prose_of,
-    scenario_tables,
+    tables_from,
 )
 from specfleet.meaning.shipped import first_comment
 
@@ -141,15 +139,16 @@ def _comment(text: str, indent: int = 0) -> list[str]:
 def all_pages() -> dict[str, str]:
     """Return every page but that of the commands, by its file name."""
     index = "\n".join(f"- [{name}]({name}): {what}" for name, what in texts.PAGES.items())
-    own = [table for table in scenario_tables() if not is_of_profile(table)]
+    of_scenario = tables_from(Scenario)
+    own = [table for table in of_scenario if not table.is_of_profile]
     scenario = [part for table in own if not table.tag_field for part in _section(table, 2)]
     scenario.append("## Policies and models")
     scenario += [part for table in own if table.tag_field for part in _section(table, 3)]
-    of_profile = [table for table in scenario_tables() if is_of_profile(table)]
+    of_profile = [table for table in of_scenario if table.is_of_profile]
     profile = [part for table in of_profile for part in _section(table, 3 if table.tag_field else 2)]
     metrics = [*_described(Metric), "## Metrics", _meanings(METRICS), "## Symbols of the papers", texts.SYMBOLS]
     metrics += [_meanings(SYMBOLS), "## The analytic model", texts.ANALYTIC]
-    metrics += [part for table in prediction_tables() for part in _section(table, 3, with_default=False)]
+    metrics += [part for table in tables_from(StarPrediction) for part in _section(table, 3, with_default=False)]
     metrics += ["### Inputs", *_described(StarInputs)]
     kinds = [kind for arm in get_args(StationEvent) for kind in (get_args(arm) or (arm,))]
     events = [(code(tag_of(kind)[1]), prose_of(kind)[0]) for kind in kinds]
@@ -189,7 +188,7 @@ def _described(struct: type, text: str = "", with_default: bool = False) -> list
 
 def _section(table: KeyTable, level: int, with_default: bool = True) -> list[str]:
     """Write a table of keys under a heading: what it is, where it stands, its keys."""
-    where = ", ".join(map(code, table.uses)) if table.tag_field or len(table.paths) > 1 else ""
+    where = ", ".join(map(code, table.holders))
     keys = _keys(table.keys, with_default) if table.keys else "It has no keys."
     return [f"{'#' * level} {_title(table)}", table.first, table.prose, f"Where: {where}." if where else "", keys]
 
@@ -225,14 +224,14 @@ def _allowed(key: Key) -> str:
     return ", ".join(f"[{code(name)}]({homes[name]})" if name in homes else code(name) for name in names)
 
 
-_known = {table.struct: table for table in (*prediction_tables(), *scenario_tables())}
+_known = {table.struct: table for table in (*tables_from(StarPrediction), *tables_from(Scenario))}
 
 
 def _home(struct: type) -> str:
     """Return where a documented struct is described: a page and its anchor there."""
     table = _known[struct]
-    is_predicted = struct not in {of_scenario.struct for of_scenario in scenario_tables()}
-    name = "metrics.md" if is_predicted else "profile.md" if is_of_profile(table) else "scenario.md"
+    is_predicted = table not in tables_from(Scenario)
+    name = "metrics.md" if is_predicted else "profile.md" if table.is_of_profile else "scenario.md"
     # A viewer makes an anchor of a heading by leaving out what is neither letter, digit, hyphen, underscore nor space.
     return f"{name}#{re.sub(r'[^a-z0-9_ -]', '', _title(table).lower()).replace(' ', '-')}"
 

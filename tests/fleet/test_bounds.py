@@ -10,14 +10,15 @@ from msgspec import inspect
 from fleet.errors import InputError
 from fleet.policies.shapes import BOUNDS, Shape
 from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import fields_of, tag_of
 from sim.run import simulate
-from specfleet.meaning.entries import KeyTable, arms, is_of_profile, keys_of, scenario_tables
+from specfleet.meaning.entries import KeyTable, arms, keys_of, tables_from
 from tests.helpers.stars import star
 from tests.helpers.values import values_of
 
 ROOMS = ("fleet.scenario", "fleet.policies", "fleet.acceptance")
-OWN = [t for t in scenario_tables() if not is_of_profile(t) and t.struct.__module__.startswith(ROOMS)]
+OWN = [t for t in tables_from(Scenario) if not t.is_of_profile and t.struct.__module__.startswith(ROOMS)]
 
 
 def numbers(tables: list[KeyTable]) -> Iterator[tuple[KeyTable, str, inspect.IntType | inspect.FloatType]]:
