@@ -1,5 +1,4 @@
 """Studies for developers of specfleet: `python -m bench` lists them. No part of the wheel.
 
 harness.py   cases, tables and aims: what all studies have in common
-contest.py   contestants in turn, with intervals and ratios
 """

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from scipy import stats
 
 import specfleet
-from bench.harness import Aim, Report, Row, say
+from bench.harness import Aim, Report, Row
+from experiments.console.printing import remark
 from experiments.jobs import side_by_side
 from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.window import LEVELS, Metric, with_percentiles
@@ -53,7 +54,7 @@ def study(options: argparse.Namespace) -> Report:
     rows: list[Row] = []
     for setting in settings():
         if options.only in setting.name:
-            say(setting.name)
+            remark(setting.name)
             rows += covered(setting, options.seeds)
     broken = sum(not row["kept"] for row in rows)
     return Report({f"intervals over {options.seeds} seeds": rows}, [Aim("rows that break the promise", broken, 0)])

@@ -6,29 +6,43 @@ Contestants decode the same prompts in turn. On a cuda device `--eager` leaves o
 import argparse
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, count
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import GenerationConfig
 
 import specfleet
-from bench.batch_rules import OURS, RULES, rule_of
-from bench.contest import compared
-from bench.harness import Case, Report, Row, run
-from bench.laws import drafters_of
+from bench.harness import Case, Report, Row, compared, run
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
+from engine.decoding.eagle import EagleDrafter
+from engine.decoding.eagle_files import load_head
 from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import PRECISIONS, CausalLM, load_model
+from engine.decoding.models import DEMO_PAIR, PRECISIONS, CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.demo_pair.corpus import read_prompts
+from fleet.policies.shapes import dynamic, tree
 
 CHAIN = "ours, chain"
 RATE, LENGTH = "tokens/s", "accepted a round + 1"
 PROMPT_TOKENS, NEW_TOKENS, LOOKUP_TOKENS = 128, 96, 5
 SIZES = (1, 2, 4, 8, 16)
+SMALL_TREE, DYNAMIC = tree(3, 1), dynamic(3, 10)
+RULES: dict[str, dict[str, Any]] = {
+    "slots": {"policy": "slots"},
+    "EqSpec": {"policy": "realign"},
+    "EqSpec, online": {"policy": "realign", "fixed": False},
+    "ExSpec": {"policy": "same-length"},
+    "rollback": {"policy": "rollback"},
+}
+"""Batch rules by their names in tables: ours first, then those of Batch Speculative Decoding Done Right."""
+
+Way = Callable[[int], tuple[int, Sequence[int]]]
+"""Decodes prompt i; returns the number of new tokens, and the accepted draft tokens of each round, if there are any."""
 Work = Callable[[int], Row]
 """Decodes prompt i and returns its rate."""
 
@@ -56,19 +70,18 @@ def study(options: argparse.Namespace) -> Report:
         small.graphs = large.graphs = None
     prompts = [prompt[:PROMPT_TOKENS] for prompt in read_prompts("evaluation")[: options.prompts]]
     sampling = Sampling(options.temperature)
-    works = ours(prompts, small, large, options.depth, sampling) | theirs(
-        prompts, small, large, options.depth, sampling
-    )
+    given = (prompts, small, large, options.depth, sampling)
+    works = timed(ours(*given) | theirs(*given), large.device)
     device = torch.cuda.get_device_name() if large.device.type == "cuda" else "cpu"
     where = f"{device}, {options.precision}, {options.threads} threads"
-    tables = {f"one stream, {where}": contest(works, options.prompts, RATE, CHAIN)}
+    tables = {f"one stream, {where}": contest(works, options.prompts, CHAIN)}
     for size in options.sizes:
         rules = {rule: batch_work(rule, size, options.depth, options.precision) for rule in RULES}
-        tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, RATE, OURS)
+        tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, "slots")
     return Report(tables)
 
 
-def contest(works: dict[str, Work], repetitions: int, unit: str, base: str) -> list[Row]:
+def contest(works: dict[str, Work], repetitions: int, base: str) -> list[Row]:
     """Let every contestant decode prompt i before any decodes prompt i + 1; the first, a cold one, is decoded twice."""
 
     def in_turn(work: Work, numbers: Iterable[int]) -> Callable[[], Row]:
@@ -76,22 +89,31 @@ def contest(works: dict[str, Work], repetitions: int, unit: str, base: str) -> l
         return lambda: work(next(numbered))
 
     cases = [Case(name, in_turn(work, chain([0], count()))) for name, work in works.items()]
-    return compared(run(cases, repetitions, cold=1), unit, base)
+    return compared(run(cases, repetitions, cold=1), RATE, base)
 
 
-def timed_row(decode: Callable[[], tuple[int, Sequence[int]]], device: torch.device) -> Row:
-    """Decode; return new tokens a second, and mean accepted draft tokens of a round plus 1, if there were rounds."""
+def timed(ways: dict[str, Way], device: torch.device) -> dict[str, Work]:
+    """Return works that decode in those ways: new tokens a second, and mean accepted draft tokens of a round plus 1."""
 
     def wait() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    wait()
-    started_s = time.perf_counter()
-    tokens, accepted = decode()
-    wait()
-    row = {RATE: tokens / (time.perf_counter() - started_s)}
-    return row | {LENGTH: 1 + float(np.mean(accepted)) if accepted else float("nan")}
+    def timed_row(way: Way, number: int) -> Row:
+        wait()
+        started_s = time.perf_counter()
+        tokens, accepted = way(number)
+        wait()
+        row = {RATE: tokens / (time.perf_counter() - started_s)}
+        return row | {LENGTH: 1 + float(np.mean(accepted)) if accepted else float("nan")}
+
+    return {name: partial(timed_row, way) for name, way in ways.items()}
+
+
+def rule_of(name: str, size: int) -> dict[str, Any]:
+    """Return a rule for batches of `size` rows as a table of a scenario; ExSpec's window holds three batches."""
+    window = {"window": 3 * size} if name == "ExSpec" else {}
+    return RULES[name] | {"size": size} | window
 
 
 def ours(
@@ -101,23 +123,29 @@ def ours(
     depth: int,
     sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
-) -> dict[str, Work]:
-    """Return all of the engine's ways to decode."""
+) -> dict[str, Way]:
+    """Return all of the engine's ways to decode; every drafter comes with the rule that suits it."""
     cache = large.new_cache()
+    head = load_head(DEMO_PAIR / "eagle", large.model, large.dtype, large.device)
+    drafters: dict[str, Drafter | LookupDrafter] = {
+        "prompt lookup": LookupDrafter(large.device),
+        "chain": Drafter(small),
+        "tree": Drafter(small, SMALL_TREE, "without-replacement"),
+        "dynamic tree": Drafter(small, DYNAMIC, "match"),
+        "EAGLE chain": EagleDrafter(head, large),
+        "EAGLE dynamic tree": EagleDrafter(head, large, DYNAMIC, "match"),
+    }
 
     def plain(number: int) -> tuple[int, Sequence[int]]:
         return len(decode_plain(Target(large, cache=cache), prompts[number], new_tokens, sampling, number)), ()
 
-    def speculative(number: int, drafter: Drafter | LookupDrafter) -> tuple[int, Sequence[int]]:
+    def speculative(drafter: Drafter | LookupDrafter, number: int) -> tuple[int, Sequence[int]]:
         target = Target(large, drafter.rule, cache)
         tokens, accepted = decode_speculatively(target, drafter, prompts[number], new_tokens, depth, sampling, number)
         return len(tokens), accepted
 
-    def work_of(drafter: Drafter | LookupDrafter) -> Work:
-        return lambda number: timed_row(lambda: speculative(number, drafter), large.device)
-
-    works = {f"ours, {name}": work_of(new_drafter()) for name, new_drafter in drafters_of(small, large).items()}
-    return works | {"ours, plain": lambda number: timed_row(lambda: plain(number), large.device)}
+    ways: dict[str, Way] = {f"ours, {name}": partial(speculative, drafter) for name, drafter in drafters.items()}
+    return ways | {"ours, plain": plain}
 
 
 def theirs(
@@ -127,17 +155,14 @@ def theirs(
     depth: int,
     sampling: Sampling,
     new_tokens: int = NEW_TOKENS,
-) -> dict[str, Work]:
+) -> dict[str, Way]:
     """Return transformers' own ways: plain, assisted at its defaults and at our depth, prompt lookup."""
-    drawn: dict[str, object] = {"do_sample": False}
+    drawn: dict[str, object] = {}
     if sampling.temperature:
-        drawn = {
-            "do_sample": True,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-        }
-    settings = GenerationConfig(max_new_tokens=new_tokens, min_new_tokens=new_tokens, pad_token_id=0, **drawn)
+        drawn = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
+    settings = GenerationConfig(
+        max_new_tokens=new_tokens, min_new_tokens=new_tokens, pad_token_id=0, do_sample=bool(drawn), **drawn
+    )
 
     def generate(number: int, **options: object) -> tuple[int, Sequence[int]]:
         inputs = torch.tensor([prompts[number]], device=large.device)
@@ -152,17 +177,12 @@ def theirs(
         config.assistant_confidence_threshold = threshold
         return generate(number, assistant_model=small.model)
 
-    ways: dict[str, Callable[[int], tuple[int, Sequence[int]]]] = {
+    return {
         "transformers, plain": generate,
         "transformers, assisted, its defaults": lambda number: assisted(number, 20, 0.4),
         f"transformers, assisted, depth {depth}": lambda number: assisted(number, depth, 0.0),
         "transformers, prompt lookup": lambda number: generate(number, prompt_lookup_num_tokens=LOOKUP_TOKENS),
     }
-
-    def work_of(way: Callable[[int], tuple[int, Sequence[int]]]) -> Work:
-        return lambda number: timed_row(lambda: way(number), large.device)
-
-    return {name: work_of(way) for name, way in ways.items()}
 
 
 def batch_work(rule: str, size: int, depth: int, precision: str) -> Work:

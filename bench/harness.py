@@ -1,37 +1,36 @@
 """One harness for all studies: cases run to rows, rows become tables, aims are met or missed.
 
 A study is a module of this folder with `add_options(parser)` and `study(options)`, which returns a `Report`.
-The harness needs no package beside the standard library: `laws` runs on machines that have torch and little else.
 """
 
 import argparse
 import importlib
-import json
 import math
 import platform
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from experiments.console.exits import keeping
+from experiments.console.printing import print_table, remark, value_text
 from fleet.files import check_folder, write_file
+from fleet.records.metrics.intervals import student_t_interval
 
 Row = dict[str, Any]
 """One row of a table: values by column. The unit of a column is part of its name; "%" stands for hundredths."""
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """A named piece of work that returns one row."""
 
     name: str
     work: Callable[[], Row]
 
 
-@dataclass(frozen=True)
-class Aim:
+class Aim(msgspec.Struct, frozen=True):
     """An upper bound for a measured value.
 
     Keys:
@@ -57,12 +56,11 @@ class Aim:
         return "open" if low <= self.most else "missed"
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What a study found: tables by title, and aims."""
 
     tables: Mapping[str, Sequence[Row]]
-    aims: Sequence[Aim] = field(default=())
+    aims: Sequence[Aim] = ()
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
@@ -78,19 +76,16 @@ def main(name: str, arguments: Sequence[str]) -> int:
     check_folder(options.out)
     with keeping(options.out):
         report = module.study(options)
-        for title, rows in report.tables.items():
-            print_table(title, rows)
         aims = [
             {"aim": aim.name, "value": aim.value, "at most": aim.most, "verdict": aim.verdict} for aim in report.aims
         ]
-        print_table("aims", aims)
+        for title, rows in {**report.tables, "aims": aims}.items():
+            print_rows(title, rows)
         content = {
-            "study": name,
-            "host": platform.processor() or platform.machine(),
-            "python": platform.python_version(),
-        }
-        written = json.dumps(finite(content | {"tables": report.tables, "aims": aims}), indent=1, default=str)
-        write_file(options.out / f"{name}.json", written + "\n")
+            "study": name, "host": platform.processor() or platform.machine(), "python": platform.python_version(),
+            "tables": report.tables, "aims": aims,
+        }  # fmt: skip
+        write_file(options.out / f"{name}.json", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     return int(any(aim.verdict == "missed" for aim in report.aims))
 
 
@@ -109,7 +104,7 @@ def run(cases: Iterable[Case], repetitions: int = 1, cold: int = 0) -> dict[str,
     rows: dict[str, list[Row]] = {case.name: [] for case in listed}
     for number in range(-cold, repetitions):
         for place, case in enumerate(listed, start=1):
-            say(f"{case.name} ({place} of {len(listed)}, run {number + 1} of {repetitions})")
+            remark(f"{case.name} ({place} of {len(listed)}, run {number + 1} of {repetitions})")
             row = case.work()
             if number >= 0:
                 rows[case.name].append(row)
@@ -121,45 +116,31 @@ def first_rows(cases: Iterable[Case]) -> list[Row]:
     return [row for rows in run(cases).values() for row in rows]
 
 
-def say(text: str) -> None:
-    """Write one line of progress to standard error."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+def compared(rows: Mapping[str, Sequence[Row]], unit: str, base: str) -> list[Row]:
+    """Return a row for each contestant: mean rate, mean ratio to `base` taken run by run, means of other columns.
+
+    Args:
+        rows: What each contestant's runs gave, in the order of the runs; `run` returns it.
+        unit: The column that is compared, a rate.
+        base: The contestant that the others' rates are divided by.
+    """
+    table = []
+    for name, own in rows.items():
+        rates = np.array([row[unit] for row in own])
+        ratios = rates / [row[unit] for row in rows[base]]
+        (low, high), (ratio_low, ratio_high) = student_t_interval(rates), student_t_interval(ratios)
+        others = {column: float(np.mean([row[column] for row in own])) for column in own[0] if column != unit}
+        table.append(
+            {
+                "contestant": name, unit: float(rates.mean()), "from": low, "to": high,
+                f"times {base}": float(ratios.mean()), "ratio from": ratio_low, "ratio to": ratio_high, **others,
+            }
+        )  # fmt: skip
+    return table
 
 
-def print_table(title: str, rows: Sequence[Row]) -> None:
+def print_rows(title: str, rows: Sequence[Row]) -> None:
     """Print rows below a title, columns in the order of their first appearance; nothing for no rows."""
-    if not rows:
-        return
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    cells = [columns, *([text_of(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
-    are_words = [all(isinstance(row.get(column), str) for row in rows) for column in columns]
-    lines = [
-        "  ".join(
-            text.ljust(width) if is_word else text.rjust(width)
-            for text, width, is_word in zip(line, widths, are_words, strict=True)
-        ).rstrip()
-        for line in cells
-    ]
-    sys.stdout.write("\n".join(["", title, "", *lines, "\n"]))
-
-
-def text_of(value: Any) -> str:
-    """Return a value as a table shows it: four digits of a number, a dash for none."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def finite(value: Any) -> Any:
-    """Return a value as JSON can hold it: None for each number that is not finite."""
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if rows:
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        print_table(title, columns, [[value_text(row.get(column, "-")) for column in columns] for row in rows])

@@ -16,8 +16,7 @@ import numpy as np
 import simpy
 
 import specfleet
-from bench.contest import compared
-from bench.harness import Aim, Case, Report, Row, run
+from bench.harness import Aim, Case, Report, Row, compared, run
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.names import SimPath

@@ -17,7 +17,7 @@ from transformers import LlamaConfig, PreTrainedModel, __version__
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from bench.batch_rules import rule_of
+from bench.decoding import rule_of
 from bench.harness import Aim, Case, Report, Row, first_rows
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
 from engine.decoding.admitted import ADMITTED

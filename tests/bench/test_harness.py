@@ -10,8 +10,7 @@ import pytest
 
 from bench import coverage, harness
 from bench.__main__ import STUDIES
-from bench.contest import compared
-from bench.harness import Aim, Case, Report, first_rows, print_table, run, text_of
+from bench.harness import Aim, Case, Report, compared, first_rows, run
 from tests.helpers.processes import ROOT
 
 
@@ -45,21 +44,6 @@ def test_ratios_are_taken_run_by_run() -> None:
     assert (ours["rate"], ours["times ours"], ours["n"]) == (3.0, 1.0, 2.0)
     assert theirs["times ours"] == pytest.approx(0.75)
     assert theirs["ratio from"] < 0.75 < theirs["ratio to"]
-
-
-def test_a_table_aligns_words_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table("title", [{"name": "a", "value": 1.23456}, {"name": "long", "value": None, "more": True}])
-    assert capsys.readouterr().out.splitlines() == [
-        "", "title", "", "name  value  more", "a     1.235     -", "long      -   yes", "",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (math.inf, "-"), (True, "yes"), (12345, "12,345"), (12345.6, "12,346"), (1e-5, "1e-05"), ("x", "x")],
-)
-def test_values_are_shown_as_text(value: object, text: str) -> None:
-    assert text_of(value) == text
 
 
 @pytest.mark.parametrize(("value", "status"), [(0.0, 0), (2.0, 1)])

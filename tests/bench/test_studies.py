@@ -1,9 +1,6 @@
 """Studies that need processes or models: a quick case of each shows that it runs, and judges what it says."""
 
 import argparse
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ pytest.importorskip("torch")
 
 import specfleet
 from bench import hosts, replayed, shipped, speed
-from bench.decoding import contest, ours, theirs
+from bench.decoding import contest, ours, theirs, timed
 from bench.hosts import RATIOS, REPLAYED, SMALL_FLEETS, Host, fleet, host_for, hosts_of, small_fleets
 from bench.replayed import WORST_AIM, aims, compared
 from bench.shipped import MECHANISM_AIM, lasting
@@ -27,7 +24,6 @@ from fleet.times.overhead import StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime
 from tests.helpers.marks import slow
-from tests.helpers.processes import ROOT
 
 NOTHING = Host(StationOverheads(), LinkTime(), 0.0)
 SCENARIOS = {name: specfleet.scenario_of(name) for name in shipped_scenarios()}
@@ -128,7 +124,8 @@ def test_all_ways_to_decode_take_their_turn() -> None:
     small, large = (load_model("demo", role) for role in ("drafter", "target"))
     prompts = [prompt[:16] for prompt in read_prompts("evaluation")[:1]]
     given: tuple[Any, ...] = (prompts, small, large, 3, Sampling())
-    rows = contest(ours(*given, new_tokens=4) | theirs(*given, new_tokens=4), 1, "tokens/s", "ours, chain")
+    ways = ours(*given, new_tokens=4) | theirs(*given, new_tokens=4)
+    rows = contest(timed(ways, large.device), 1, "ours, chain")
     assert len(rows) == 11
     assert all(row["tokens/s"] > 0 for row in rows)
 
@@ -137,21 +134,3 @@ def test_all_ways_to_decode_take_their_turn() -> None:
 def test_contestants_of_the_simulator_complete_rounds(work: Any) -> None:
     assert work() >= 20
     assert speed.rate_of(work)["rounds/s"] > 0
-
-
-LAWS_ALONE = """
-import sys
-sys.modules.update(dict.fromkeys({absent}))
-from bench.harness import main
-print(main("laws", {arguments}))
-"""
-
-
-@pytest.mark.slow
-def test_laws_hold_where_only_torch_is_installed(tmp_path: Path) -> None:
-    absent = ["msgspec", "rich", "typer", "simpy", "joblib", "matplotlib", "zmq", "hypothesis"]
-    arguments = ["--device", "cpu", "--short", "-o", str(tmp_path)]
-    program = LAWS_ALONE.format(absent=absent, arguments=arguments)
-    command, env = [sys.executable, "-c", program], os.environ | {"OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert ended.stdout.splitlines()[-1] == "0", ended.stderr

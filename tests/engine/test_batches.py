@@ -11,7 +11,7 @@ from fleet.scenario.resolve import resolve
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from bench.batch_rules import RULES, rule_of
+from bench.decoding import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.graphs import Graphs
