@@ -7,7 +7,6 @@ from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, b
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
-from experiments.reproduce.measured import batch_fig5b_engine, dsde_table2, starsd_table1_engine
 from experiments.reproduce.rows import Inputs, Reproduction
 from experiments.reproduce.specdecode_measured import specdecode_fig1
 from experiments.reproduce.specdecode_simulated import specdecode_fig10
@@ -16,20 +15,17 @@ from experiments.reproduce.starsd import starsd_fig4, starsd_fig6, starsd_table1
 REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {
     "starsd-table1": starsd_table1,
     "starsd-table1-blind": starsd_table1_blind,
-    "starsd-table1-engine": starsd_table1_engine,
     "starsd-table2": starsd_table2,
     "starsd-fig4": starsd_fig4,
     "starsd-fig6": starsd_fig6,
     "goodspeed-fig2": goodspeed_fig2,
     "goodspeed-fig3": goodspeed_fig3,
     "goodspeed-fig4": goodspeed_fig4,
-    "dsde-table2": dsde_table2,
     "dsde-table3": dsde_table3,
     "dsde-table4": dsde_table4,
     "dsde-fig9": dsde_fig9,
     "batch-fig5a": batch_fig5a,
     "batch-fig5b": batch_fig5b,
-    "batch-fig5b-engine": batch_fig5b_engine,
     "batch-fig5c": batch_fig5c,
     "batch-table2": batch_table2,
     "batch-table3": batch_table3,

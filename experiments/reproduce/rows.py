@@ -2,10 +2,9 @@
 
 Kinds: "input", taken from the paper; "fitted", ours was set by this number, or by numbers that it is made of;
 "identity", arithmetic of other rows or of the paper's own columns; "predicted", ours would be the same if the paper had
-printed another number there; "measured", of other models on this host; "unsettled", the paper contradicts that number
-itself, or it hangs on what the paper does not print: the row's note says which. Only predicted rows count, and each
-number of a paper counts once; so do "estimated" ones, where ours is an estimate from shapes and data sheets that was
-fitted on none of that source's numbers.
+printed another number there; "unsettled", the paper contradicts that number itself, or it hangs on what the paper does
+not print: the row's note says which. Only predicted rows count, and each number of a paper counts once; so do
+"estimated" ones, where ours is an estimate from shapes and data sheets, fitted on none of that source's numbers.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ import pandas as pd
 
 from fleet.shown import Shown
 
-Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "measured", "unsettled"]
+Kind = Literal["input", "fitted", "identity", "predicted", "estimated", "unsettled"]
 JUDGED = ("predicted", "estimated")  # kinds that count
 TINY = 0.05  # share of its whole, below which a quantity is compared with the whole
 FAR = 0.1  # an error beyond which a row is counted as missed

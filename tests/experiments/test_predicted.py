@@ -19,7 +19,6 @@ from experiments.reproduce import (
     goodspeed,
     starsd,
 )
-from experiments.reproduce.every import MEASURED
 from experiments.reproduce.rows import JUDGED, Inputs, PaperRow
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
@@ -134,8 +133,8 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(starsd, "DRAFT_MS", first(2)),
     ),
 }
-# Those of data that are not ours, test_amusd.py and test_specdecode.py; measured on this host.
-ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", *MEASURED}
+# Those of data that are not ours: test_amusd.py and test_specdecode.py.
+ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1"}
 QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
 
 

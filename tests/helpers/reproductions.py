@@ -6,30 +6,11 @@ Tests of their rows do not depend on the amount of simulation.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
 
-import msgspec
 import pytest
 
-from experiments.reproduce import (
-    REPRODUCTIONS,
-    amusd,
-    batch_model,
-    dsde,
-    goodspeed,
-    measured,
-    starsd,
-)
+from experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, goodspeed, starsd
 from experiments.reproduce.rows import Inputs, Reproduction
-from fleet.scenario.scenario import Scenario
-
-BATCH_OF = measured.batch_of
-
-
-def short_texts(rule: dict[str, Any], requests: int, temperature: float = 0.0) -> Scenario:
-    scenario = BATCH_OF(rule, min(requests, 12), temperature)
-    return msgspec.structs.replace(scenario, workload=msgspec.structs.replace(scenario.workload, new_tokens=24))
-
 
 LESS = {
     batch_model: {"PROMPTS": 20, "SEEDS": 1, "TURNS": 40, "ROUNDS_OF_FIT": 2},
@@ -40,7 +21,6 @@ LESS = {
         "run_policy": partial(dsde.run_policy, requests=4),
     },
     goodspeed: {"ITERATIONS": 60, "SEEDS": 1, "goodputs": partial(goodspeed.goodputs, iterations=60)},
-    measured: {"SIZES": (1, 4), "batch_of": short_texts, "SECONDS": 0.5},
 }
 
 
