@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 
-from experiments.compare.compare import ComparedQuantity, PredictionError
+from experiments.compare.compare import ComparedQuantity
 from experiments.compare.differences import BUSY
 from experiments.demo.cells import DemoCell
 from fleet.records.metrics.intervals import student_t_interval
@@ -45,33 +44,24 @@ def late_text(cells: Sequence[DemoCell]) -> str:
     return found + ("; validate on a quieter host" if max(shares) >= BUSY else "")
 
 
-def plateau_rows(cells: Sequence[DemoCell]) -> list[tuple[str, float, float, float, float]]:
-    """For each verification time: case, measured plateau of R_q over R_q at N = 1, its 95 % interval, and 1 + Z/S.
+def _plateaus(cells: Sequence[DemoCell]) -> Iterator[str]:
+    """For each verification time: the measured plateau of R_q over R_q at N = 1, its 95 % interval, and 1 + Z/S.
 
     The plateau is the mean over N >= N_full, pass by pass; the interval is Student's over the passes. Where no such N
     was run there is none.
     """
-    rows = []
     replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
     for case in dict.fromkeys(cell.case["targets"] for cell in replayed):
-        rates = {
-            cell.case["N"]: np.array([run["rounds_per_s"].value for run in cell.reruns.engine])
-            for cell in replayed
-            if cell.case["targets"] == case
-        }
-        prediction = predict(next(cell.scenario for cell in replayed if cell.case["targets"] == case))
+        same = [cell for cell in replayed if cell.case["targets"] == case]
+        rates = {cell.case["N"]: np.array([run["rounds_per_s"].value for run in cell.reruns.engine]) for cell in same}
+        prediction = predict(same[0].scenario)
         full = [rate for N, rate in rates.items() if prediction.N_full <= N]
-        if not full:
-            continue
-        ratios = np.mean(full, axis=0) / rates[1]
-        rows.append((case, float(np.mean(ratios)), *student_t_interval(ratios), prediction.plateau_ratio))
-    return rows
-
-
-def _plateaus(cells: Sequence[DemoCell]) -> Iterator[str]:
-    for case, ratio, low, high, expected in plateau_rows(cells):
-        interval = "one pass has no interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
-        yield f"{case}: plateau of R_q over R_q at N = 1: {ratio:.2f} ({interval}), 1 + Z/S = {expected:.2f}"
+        if full:
+            ratios = np.mean(full, axis=0) / rates[1]
+            low, high = student_t_interval(ratios)
+            interval = "one pass has no interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
+            measured = f"plateau of R_q over R_q at N = 1: {ratios.mean():.2f} ({interval})"
+            yield f"{case}: {measured}, 1 + Z/S = {prediction.plateau_ratio:.2f}"
 
 
 def _baselines(cells: Sequence[DemoCell]) -> Iterator[str]:
@@ -86,82 +76,53 @@ def _baselines(cells: Sequence[DemoCell]) -> Iterator[str]:
 def _tails(cells: Sequence[DemoCell]) -> Iterator[str]:
     """Errors of percentiles over the cells with reruns that agree well enough."""
     for quantity in TAILS:
-        summary = summary_of([row for row in _rows(cells, "replayed", quantity) if row.steady])
-        if summary is not None:
+        rows = [row for row in complete(_rows(cells, "replayed", quantity)) if row.steady]
+        if rows:
             yield (
-                f"{quantity}, replayed targets, {summary.cells} steady cells: mechanism {summary.mechanism:.1%} (worst "
-                f"{summary.mechanism_worst:.1%}), blind {summary.blind:.1%} (worst {summary.blind_worst:.1%})"
+                f"{quantity}, replayed targets, {len(rows)} steady cells: mechanism {_off_by(rows, 'mechanism')}, "
+                f"blind {_off_by(rows, 'parameters')}"
             )
 
 
 def _three_errors(cells: Sequence[DemoCell]) -> Iterator[str]:
     for kind in ("real", "replayed"):
         for quantity in ("throughput", "rounds_per_s"):
-            rows = _rows(cells, kind, quantity)
-            summary = summary_of(rows)
-            if summary is not None:
-                yield f"{kind} targets, {quantity}, {summary.cells} cells of {len(rows[0].runs)} runs:"
-                yield from (f"  {line}" for line in summary.lines())
+            rows = complete(_rows(cells, kind, quantity))
+            if rows:
+                yield f"{kind} targets, {quantity}, {len(rows)} cells of {len(rows[0].runs)} runs:"
+                yield from (f"  {line}" for line in error_lines(rows))
 
 
 def _rows(cells: Sequence[DemoCell], kind: str, quantity: str) -> list[ComparedQuantity]:
     return [row for cell in cells if cell.planned.kind == kind for row in cell.rows if row.quantity == quantity]
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """Errors of one quantity over cells that were rerun, as shares: means over cells, and the worst cell.
+def complete(rows: Sequence[ComparedQuantity]) -> list[ComparedQuantity]:
+    """Return the rows of cells that were rerun and played back."""
+    return [row for row in rows if None not in (row.mechanism, row.parameters, row.host)]
 
-    `mechanism` and `blind`, with `_worst`: from the cells' mean errors over their runs. `blind_one_run`: error of the
-    blind prediction of one run. `host_one_run`: difference of two runs of one cell. `steady`: cells with runs that
-    agree well enough to separate the prediction's error from the host's.
+
+def error_lines(rows: Sequence[ComparedQuantity]) -> list[str]:
+    """Say the three errors of complete rows, one a cell, and how many cells are steady.
+
+    Those of one run: how far it is from the blind prediction, and from another run of its cell.
     """
-
-    cells: int
-    steady: int
-    mechanism: float
-    mechanism_worst: float
-    blind: float
-    blind_worst: float
-    blind_one_run: float
-    host_one_run: float
-
-    @property
-    def blind_over_host(self) -> float:
-        """Ratio of a run's difference from its prediction to its difference from another run."""
-        return self.blind_one_run / self.host_one_run if self.host_one_run else float("inf")
-
-    def lines(self) -> list[str]:
-        """Say the three errors, and how many cells are steady."""
-        return [
-            f"mechanism, steps and acceptance played back: {self.mechanism:.1%} (worst {self.mechanism_worst:.1%})",
-            f"parameters, blind from the profile: {self.blind:.1%} (worst {self.blind_worst:.1%})",
-            (
-                f"host, a run against a rerun: {self.host_one_run:.1%}; a run against the blind prediction: "
-                f"{self.blind_one_run:.1%}, {self.blind_over_host:.2f} times as much"
-            ),
-            f"{self.steady} of {self.cells} cells are steady: their reruns agree better than the prediction, or to 1 %",
-        ]
-
-
-def summary_of(rows: Sequence[ComparedQuantity]) -> Summary | None:
-    """Return the summary of one quantity's rows; None where none of them was rerun and played back."""
-    complete = [
-        row for row in rows if row.mechanism is not None and row.parameters is not None and row.host is not None
+    host, blind = (float(np.mean([getattr(row, name).absolute for row in rows])) for name in ("host", "parameters"))
+    return [
+        f"mechanism, steps and acceptance played back: {_off_by(rows, 'mechanism')}",
+        f"parameters, blind from the profile: {_off_by(rows, 'parameters')}",
+        (
+            f"host, a run against a rerun: {host:.1%}; a run against the blind prediction: "
+            f"{blind:.1%}, {blind / host if host else math.inf:.2f} times as much"
+        ),
+        (
+            f"{sum(bool(row.steady) for row in rows)} of {len(rows)} cells are steady: "
+            "their reruns agree better than the prediction, or to 1 %"
+        ),
     ]
-    if not complete:
-        return None
-    mechanism, blind = (_cells([getattr(row, name) for row in complete]) for name in ("mechanism", "parameters"))
-    return Summary(
-        len(complete), sum(bool(row.steady) for row in complete), *mechanism, *blind,
-        _one_run([row.parameters for row in complete]), _one_run([row.host for row in complete]),
-    )  # fmt: skip
 
 
-def _cells(errors: Sequence[PredictionError | None]) -> tuple[float, float]:
-    """Mean and largest absolute value of the cells' errors."""
-    values = [abs(error.value) for error in errors if error is not None]
-    return (float(np.mean(values)), max(values)) if values else (float("nan"), float("nan"))
-
-
-def _one_run(errors: Sequence[PredictionError | None]) -> float:
-    return float(np.mean([error.absolute for error in errors if error is not None]))
+def _off_by(rows: Sequence[ComparedQuantity], name: str) -> str:
+    """Say the mean and the worst of the cells' errors, each the mean over a cell's runs."""
+    values = [abs(getattr(row, name).value) for row in rows]
+    return f"{np.mean(values):.1%} (worst {max(values):.1%})"

@@ -119,13 +119,12 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
 
 def test_a_summary_counts_steady_cells() -> None:
     pytest.importorskip("torch")  # the demo calibrates
-    from experiments.demo.findings import summary_of
+    from experiments.demo.findings import complete, error_lines
 
-    summary = summary_of([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
-    assert summary is not None
-    assert (summary.cells, summary.steady) == (2, 1)
-    assert (summary.mechanism, summary.mechanism_worst) == (pytest.approx(0.01), pytest.approx(0.01))
-    assert summary_of([rows_of(1.0, [1.0])]) is None
+    rows = complete([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
+    mechanism, *_, steady = error_lines(rows)
+    assert mechanism.endswith("1.0% (worst 1.0%)")
+    assert steady.startswith("1 of 2 cells are steady")
 
 
 def test_intervals_of_errors_over_reruns_cover_the_error() -> None:
