@@ -29,14 +29,13 @@ LABELS = {
 Cell = str | float | None
 
 
-class SortableTable(msgspec.Struct, frozen=True):
-    """A table that can be sorted; numbers are floats, with their unit in the heading. `left_out`: rows not shown."""
+class Grid(msgspec.Struct, frozen=True):
+    """A table that can be sorted; numbers are floats, with their unit in the heading. MAX_ROWS rows show."""
 
     title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
     note: str = ""
-    left_out: int = 0
 
 
 class ReportPage(msgspec.Struct, frozen=True):
@@ -47,13 +46,7 @@ class ReportPage(msgspec.Struct, frozen=True):
     answer: tuple[tuple[str, str], ...]
     sources: str
     figures: tuple[tuple[Figure, str], ...]
-    grids: tuple[SortableTable, ...]
-
-
-def grid(title: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> SortableTable:
-    """Return a table of the first MAX_ROWS rows."""
-    kept = tuple(tuple(row) for row in rows[:MAX_ROWS])
-    return SortableTable(title, tuple(headings), kept, note, max(0, len(rows) - MAX_ROWS))
+    grids: tuple[Grid, ...]
 
 
 def html_of(page: ReportPage) -> str:
@@ -89,11 +82,12 @@ def _figure(figure: Figure, caption: str) -> str:
     )
 
 
-def _table(one: SortableTable) -> str:
+def _table(one: Grid) -> str:
     heads = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in one.headings)
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in one.rows)
+    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in one.rows[:MAX_ROWS])
     note = f"<p>{escape(one.note)}</p>" if one.note else ""
-    left_out = f"<p>{one.left_out} more rows are in the results, not on this page.</p>" if one.left_out else ""
+    more = len(one.rows) - MAX_ROWS
+    left_out = f"<p>{more} more rows are in the results, not on this page.</p>" if more > 0 else ""
     return (
         f'<section><h2>{escape(one.title)}</h2>{note}<div class="scroll"><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>{left_out}</section>"

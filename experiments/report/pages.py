@@ -8,7 +8,7 @@ import pandas as pd
 from experiments.console.headline import headline
 from experiments.draw import Drawn, plan_of
 from experiments.plan.answer import Plan
-from experiments.report.page import ReportPage, SortableTable, grid
+from experiments.report.page import Grid, ReportPage
 from experiments.report.tables import (
     facts_grid,
     known_as,
@@ -42,12 +42,12 @@ def plan_page(plan: Plan) -> ReportPage:
     answer = tuple((head, text) for head, _, text in (line.partition(": ") for line in plan.lines))
     grids = [_goals(plan)] if plan.goals else []
     metrics = [(name, one.value, one.low, one.high, "simulated") for name, one in plan.metrics.items()]
-    grids += [_fleets(plan), grid("Metrics of the chosen fleet", ("metric", "value", "low", "high", "label"), metrics)]
+    grids += [_fleets(plan), Grid("Metrics of the chosen fleet", ("metric", "value", "low", "high", "label"), metrics)]
     if plan.rule is not None:
         units = {"S_s": "s", "Z_s": "s", "planned": "targets a drafter"}
         rule = [(name, float(getattr(plan.rule, name)), units.get(name, "targets"), "equations")
                 for name in plan.rule.__struct_fields__]  # fmt: skip
-        grids.append(grid("The paper's rule of thumb", ("quantity", "value", "unit", "label"), rule))
+        grids.append(Grid("The paper's rule of thumb", ("quantity", "value", "unit", "label"), rule))
     if plan.scenario is not None:
         grids += scenario_grids(resolve(plan.scenario), plan.scenario.profile, "The chosen fleet.")
     facts = {
@@ -64,15 +64,15 @@ def plan_page(plan: Plan) -> ReportPage:
     return ReportPage(plan.question, "a plan", answer, sources, (plan_of(plan),), (*grids, facts_grid(facts)))
 
 
-def _goals(plan: Plan) -> SortableTable:
+def _goals(plan: Plan) -> Grid:
     rows = [
         (goal.text, goal.range.value, goal.range.low, goal.range.high, goal.limit, goal.state, "simulated")
         for goal in plan.goals
     ]
-    return grid("Goals of the chosen fleet", ("goal", "value", "low", "high", "limit", "state", "label"), rows)
+    return Grid("Goals of the chosen fleet", ("goal", "value", "low", "high", "limit", "state", "label"), rows)
 
 
-def _fleets(plan: Plan) -> SortableTable:
+def _fleets(plan: Plan) -> Grid:
     rows = [
         (
             row.fleet, row.standing, row.tokens_per_s, row.tokens_per_s_per_user,
@@ -85,7 +85,7 @@ def _fleets(plan: Plan) -> SortableTable:
         "fleet", "standing", "tokens/s", "tokens/s a user", "TPOT P99, ms", f"{plan.unit} an hour",
         f"{plan.unit} / 10^6 tokens", "seeds", "label",
     )  # fmt: skip
-    return grid("Fleets", headings, rows)
+    return Grid("Fleets", headings, rows)
 
 
 def run_page(run: Run) -> ReportPage:
@@ -113,12 +113,12 @@ def _timeline(run: Run, label: str) -> tuple[Drawn, ...]:
     return ((timeline.draw({"Timeline": shown}), caption),)
 
 
-def _targets(run: Run, label: str) -> SortableTable:
+def _targets(run: Run, label: str) -> Grid:
     """Return what each target got."""
     rows = measure_targets(run).frame()
     headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
     cells = [(float(tag + 1), *map(float, values), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
-    return grid("Each target", headings, cells)
+    return Grid("Each target", headings, cells)
 
 
 def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> ReportPage:
@@ -197,7 +197,7 @@ def _cell_name(row: pd.Series, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
 
 
-def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> SortableTable:
+def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:
     shown = [metric for metric in TABLED if metric in wide]
     units = [unit_of_metric(metric, simulated[simulated.quantity == metric]) for metric in shown]
     rows = [
@@ -206,4 +206,4 @@ def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], lab
         for _, row in wide.iterrows()
     ]  # fmt: skip
     headings = (*keys, *(f"{metric}, {unit}" for metric, unit in zip(shown, units, strict=True)), "label")
-    return grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")
+    return Grid("All cells", headings, rows, "sweep.csv in the folder holds every metric with its interval.")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from experiments.console.printing import interval
-from experiments.report.page import Cell, SortableTable, grid
+from experiments.report.page import Cell, Grid
 from fleet.records.metrics.glossary import METRICS, PERCENTILES
 from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import RunHeader
@@ -34,7 +34,7 @@ def warned(basis: str) -> str:
     return f" Mind: {warning}." if warning else ""
 
 
-def metrics_grid(metrics: Mapping[str, Metric], label: str) -> SortableTable:
+def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     """Return all metrics of a run, with their intervals and percentiles, their meaning and how they are known."""
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
@@ -45,7 +45,7 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> SortableTable:
         for name, metric in metrics.items()
     ]  # fmt: skip
     headings = ("metric", "value", "low", "high", *PERCENTILES, "unit", "interval", "label", "what it is")
-    return grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
+    return Grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
 
 
 def _why(metric: Metric) -> str:
@@ -53,19 +53,19 @@ def _why(metric: Metric) -> str:
     return interval(metric) if math.isnan(metric.low) else ""
 
 
-def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[SortableTable]:
+def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[Grid]:
     """Return the resolved scenario and the numbers of its profile, if it has one."""
-    resolved = grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
+    resolved = Grid("The resolved scenario", ("where", "what", "value"), list(describe_fleet(fleet)), note)
     return [resolved, profile_grid(profile)] if isinstance(profile, HardwareProfile) else [resolved]
 
 
-def profile_grid(profile: HardwareProfile) -> SortableTable:
+def profile_grid(profile: HardwareProfile) -> Grid:
     """Return the numbers of a profile that are not zero, each with its label and its source."""
     content = msgspec.to_builtins(msgspec.structs.replace(profile, measured={}, provenance={}, sources={}))
     calibrated = bool(profile.measured or profile.provenance) and not profile.sources
     rows = list(_numbers(content, profile, calibrated))
     note = "What is not listed is zero, or at its default."
-    return grid(f"Step times and delays: profile {profile.name}", ("number", "value", "label", "source"), rows, note)
+    return Grid(f"Step times and delays: profile {profile.name}", ("number", "value", "label", "source"), rows, note)
 
 
 def _numbers(content: Mapping[str, Any], profile: HardwareProfile, calibrated: bool) -> Iterator[tuple[Cell, ...]]:
@@ -89,7 +89,7 @@ def _list(values: Any) -> str:
     return ", ".join(f"{item:.4g}" for item in items) if plain and len(items) <= FEW else f"{len(items)} values"
 
 
-def run_grid(header: RunHeader, digest: str) -> SortableTable:
+def run_grid(header: RunHeader, digest: str) -> Grid:
     """Return where a run comes from."""
     facts = {
         "digest of the records": digest,
@@ -106,6 +106,6 @@ def run_grid(header: RunHeader, digest: str) -> SortableTable:
     return facts_grid({name: text for name, text in facts.items() if text})
 
 
-def facts_grid(facts: Mapping[str, str]) -> SortableTable:
+def facts_grid(facts: Mapping[str, str]) -> Grid:
     """Return facts on where results come from."""
-    return grid("Where this comes from", ("what", "value"), [(name, str(text)) for name, text in facts.items()])
+    return Grid("Where this comes from", ("what", "value"), [(name, str(text)) for name, text in facts.items()])
