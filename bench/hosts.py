@@ -16,6 +16,7 @@ from bench.harness import Row
 from calibrate.overheads import delays_of, link_of, overhead_of
 from fleet.acceptance.models import Geometric, expected_committed
 from fleet.records.run import Run
+from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.times.overhead import Overheads, StationOverheads
@@ -59,32 +60,30 @@ def fleet(ratio: float, drafters: int, targets: int, seconds: float, seed: int =
     over a round, so that targets do not all begin at once. Several drafters have a router; a move costs nothing.
     """
     verify_s = ratio * SERVICE_S
-    profile = {
-        "name": "stated", "draft": _uniform(SERVICE_S, 0.3), "draft_prefill": {"base_s": 2 * SERVICE_S},
-        "verify": _uniform(verify_s, 0.5), "verify_prefill": _uniform(verify_s, 1.0),
-    }  # fmt: skip
-    routed = {"count": drafters, "route": "shortest-queue", "move": "shared", "view_delay_s": 0.001}
+    routed = {"route": "shortest-queue", "move": "shared", "view_delay_s": 0.001} if drafters > 1 else {}
     sharing = min(drafters, targets)
     carried = min(targets / sharing, 1 + ratio)  # targets of a drafter that it has time for
     rounds = seconds * carried * sharing / (SERVICE_S + verify_s) / targets
     per_target = max(1, round(rounds * expected_committed(ACCEPTANCE, DEPTH) / NEW_TOKENS))
-    return specfleet.scenario_of(
-        specfleet.Scenario(name=f"Z/S = {ratio:g}, M = {drafters}, N = {targets}"),
+    return make_scenario(
         {
-            **REPLAYED, "seed": seed, "profile": profile, "acceptance": ACCEPTANCE, "drafters.depth": DEPTH,
-            "verifiers.count": targets, **_table("drafters", routed if drafters > 1 else {}),
-            **_table("workload", {"requests": per_target * targets, "prompt_tokens": 64, "new_tokens": NEW_TOKENS}),
-        },
+            "name": f"Z/S = {ratio:g}, M = {drafters}, N = {targets}",
+            "seed": seed,
+            "profile": {
+                "name": "stated", "draft": _uniform(SERVICE_S, 0.3), "draft_prefill": {"base_s": 2 * SERVICE_S},
+                "verify": _uniform(verify_s, 0.5), "verify_prefill": _uniform(verify_s, 1.0),
+            },
+            "acceptance": ACCEPTANCE,
+            "drafters": {"kind": "replayed", "depth": DEPTH, "count": drafters} | routed,
+            "verifiers": {"kind": "replayed", "count": targets},
+            "workload": {"requests": per_target * targets, "prompt_tokens": 64, "new_tokens": NEW_TOKENS},
+        }
     )  # fmt: skip
 
 
 def _uniform(mean_s: float, half: float) -> dict[str, Any]:
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [1 - half, 1 + half]}
     return {"base_s": mean_s, "spread": spread}
-
-
-def _table(name: str, keys: dict[str, Any]) -> dict[str, Any]:
-    return {f"{name}.{key}": value for key, value in keys.items()}
 
 
 def small_fleets(seconds: float) -> dict[str, Scenario]:

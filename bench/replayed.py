@@ -5,7 +5,7 @@ nothing of the run that it predicts.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 
@@ -56,8 +56,7 @@ def study(options: argparse.Namespace) -> Report:
         for quantity in JUDGED
     }
     tables = {f"{quantity}: simulated, and as processes": rows for quantity, rows in judged.items()}
-    added = "what replayed stations of this host add, in microseconds"
-    return Report({added: host_rows(hosts), **tables}, [aim for each in judged.items() for aim in aims(*each)])
+    return Report(tables, [aim for each in judged.items() for aim in aims(*each)])
 
 
 def compared(results: Sequence[specfleet.Result], host: Host, quantity: str, seeds: int) -> Row:
@@ -87,20 +86,3 @@ def aims(quantity: str, rows: Sequence[Row]) -> list[Aim]:
         mean, worst = (float(np.mean(errors)), max(errors)) if errors else (float("nan"),) * 2
         found += [Aim(f"{name}: mean", mean, MEAN_AIM), Aim(f"{name}: worst", worst, WORST_AIM)]
     return found
-
-
-def host_rows(hosts: Mapping[bool, Host]) -> list[Row]:
-    """Return what replayed stations add without a router and with one."""
-    return [
-        {
-            "fleets": "with a router" if routed else "without a router",
-            **{
-                f"{side}, {name}": 1e6 * getattr(getattr(host.overhead, side), name).mean_s
-                for side in ("drafter", "target")
-                for name in ("queued", "woken", "after")
-            },
-            "link, one way": 1e6 * host.link.latency_s,
-            "drafts, late": 1e6 * host.late_s,
-        }
-        for routed, host in hosts.items()
-    ]

@@ -1,15 +1,13 @@
 """Which kind of results a path holds, and its page."""
 
-import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from experiments.plan.answer import Plan
 from experiments.report.page import ReportPage, html_of
 from experiments.report.pages import plan_page, run_page, sweep_page
-from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
+from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells, with_missing
 from experiments.sweep.table import read_sweep
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
@@ -19,7 +17,6 @@ from fleet.records.run import read_run
 from fleet.scenario.scenario import Scenario
 
 PLAN = "plan.json"
-NUMBERS = ("value", "low", "high")
 PARTS = ("metrics", "goals")  # of a plan, where such numbers are
 ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.csv) or of a plan (plan.json)"
 
@@ -70,16 +67,7 @@ def _read_plan(path: Path) -> Plan:
     content = read_json(path)
     try:
         if isinstance(content, dict):
-            content |= {part: _with_nan(content[part]) for part in PARTS if part in content}
+            content |= {part: with_missing(content[part]) for part in PARTS if part in content}
         return msgspec.convert(content, Plan)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(f"{path}: not a plan ({error}); {ALLOWED}") from error
-
-
-def _with_nan(value: Any, key: str = "") -> Any:
-    """Return JSON content with NaN for null where a number stands that may not exist."""
-    if isinstance(value, dict):
-        return {name: _with_nan(part, name) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_with_nan(part, key) for part in value]
-    return math.nan if value is None and key in NUMBERS else value

@@ -19,7 +19,6 @@ from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
-from fleet.records.metrics.glossary import PERCENTILES
 from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.changes import parse_value, parts_of, plain
 from fleet.scenario.names import SimPath, World
@@ -36,6 +35,7 @@ SCENARIO = "scenario.json"  # that of the first cell, as a record of the sweep
 COLUMNS = (  # after the varied keys
     "world", "basis", "quantity", "value", "low", "high", "unit", "times_longer", "drifting",
 )  # fmt: skip
+MISSING = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}  # null in JSON
 TABLED_SHARE = 0.02  # the table is written again with each cell, beyond 50 with every 2 % more: cells may be thousands
 
 
@@ -228,17 +228,15 @@ def _read(path: Path) -> CellResult | None:
         content = read_json(path)
         if content.pop("digest") != _digest(content):
             return None
-        for metric in content["metrics"].values():
-            _restore_numbers(metric)
-        return msgspec.convert(content, CellResult)
+        return msgspec.convert(content | {"metrics": with_missing(content["metrics"])}, CellResult)
     except (InputError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _restore_numbers(metric: dict[str, Any]) -> None:
-    """Put in the NaN and infinity of a metric and its percentiles, which are null in JSON."""
-    missing = {"value": math.nan, "low": math.nan, "high": math.nan, "times_longer": math.inf}
-    metric.update({key: number for key, number in missing.items() if metric.get(key) is None})
-    for percentile in PERCENTILES:
-        if metric.get(percentile) is not None:
-            _restore_numbers(metric[percentile])
+def with_missing(value: Any, key: str = "") -> Any:
+    """Return JSON content with NaN and infinity for null, where numbers stand that may not exist."""
+    if isinstance(value, dict):
+        return {name: with_missing(part, name) for name, part in value.items()}
+    if isinstance(value, list):
+        return [with_missing(part, key) for part in value]
+    return MISSING.get(key) if value is None else value
