@@ -18,7 +18,7 @@ from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
 from fleet.times.labels import warning_of
-from fleet.times.measured import after_idle, after_warm_up, fitted_steps
+from fleet.times.measured import measurements
 from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
@@ -98,8 +98,8 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:
     """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
-    idle, warm_up = (_frame(rows) for rows in (after_idle(profile), after_warm_up(profile)))
-    return draft_time.draw(idle, warm_up), (
+    rows = measurements(profile, "idle", "warm_up")
+    return draft_time.draw(_frame(rows.idle), _frame(rows.warm_up)), (
         "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
         + where_measured(profile)
     )
@@ -107,7 +107,8 @@ def draft_time_of(profile: HardwareProfile) -> Drawn:
 
 def residuals_of(profile: HardwareProfile) -> Drawn:
     """Draw how well the step fits of a calibration fit."""
-    points = pd.concat([_frame(rows).assign(step=step) for step, rows in fitted_steps(profile).items()])
+    rows = measurements(profile, "draft", "verify")
+    points = pd.concat([_frame(getattr(rows, step)).assign(step=step) for step in ("draft", "verify")])
     return residuals.draw(points), (
         f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}"
     )

@@ -89,7 +89,7 @@ def _pairs(option: str, texts: Iterable[str]) -> Iterable[tuple[str, str, str]]:
 def number_of(said: str, value: str, key: str, share: bool = False) -> float:
     """Read a number above 0, with a unit perhaps, in the unit of `key`; InputError, which begins with what was said."""
     try:
-        number = quantity(value, key, share, whole=False)
+        number = quantity(value, key, share)
         number = float(value) if number is None else number
     except ValueError as error:
         raise InputError(f"{said}: {error}") from error

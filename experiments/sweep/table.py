@@ -101,7 +101,7 @@ def _value(key: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = quantity(value, key, share=value.endswith("%"), whole=False)
+        found = quantity(value, key, share=value.endswith("%"))
         return float(value) if found is None else float(found)
     except ValueError:
         return value

@@ -1,7 +1,7 @@
-"""Numbers with a unit, such as `10ms`, `70%` or `2KiB`; the key's name gives the dimension.
+"""Numbers with a unit, such as `10ms`, `70%` or `1Gbit`; the key's name gives the dimension.
 
-The suffix of a key is its dimension: `_s` and `_s_per_...` are seconds, `_bytes` bytes, `_bytes_per_s` bytes a
-second, `_per_s` events a second, `_w` watts. A share is a number whose type lies between 0 and 1.
+The suffix of a key is its dimension: `_s` and `_s_per_...` are seconds, `_bytes_per_s` bytes a second, `_per_s` events
+a second, `_w` watts. A share is a number whose type lies between 0 and 1.
 """
 
 import re
@@ -29,19 +29,16 @@ SHARES = {"%": Decimal("0.01")}
 
 DIMENSIONS = (  # by the suffix of a key, the first match; with the units as messages list them
     ("_bytes_per_s", DATA_RATES, "bytes a second, or kB/s, MB/s, GB/s, kbit/s, Mbit/s, Gbit/s"),
-    ("_bytes_per_token", BYTES, "bytes, or kB, MB, GB, KiB, MiB, GiB"),
-    ("_bytes", BYTES, "bytes, or B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
     ("per_s", RATES, "a number a second, or /s, /min, /h, Hz"),
     ("_w", POWERS, "watts, or mW, W, kW"),
     ("_s", TIMES, "seconds, or ns, us, ms, s, min, h"),
 )
 
 
-def quantity(text: str, key: str, share: bool, whole: bool) -> int | float | None:
+def quantity(text: str, key: str, share: bool) -> float | None:
     """Return the number, in the key's own unit, of a text with a unit; None for other texts.
 
     - `share`: whether the key is a share of something.
-    - `whole`: whether the key takes whole numbers only, such as bytes; a result that is not whole stays a fraction.
 
     Raises ValueError, with the allowed units, for a unit of another kind.
     """
@@ -52,8 +49,7 @@ def quantity(text: str, key: str, share: bool, whole: bool) -> int | float | Non
     unit = parts[2].removeprefix("1") if parts[2].startswith("1/") else parts[2]
     if unit not in units:
         raise ValueError(f"the unit {parts[2]!r} does not fit; allowed: {allowed}")
-    value = Decimal(parts[1]) * units[unit]
-    return int(value) if whole and value == value.to_integral_value() else float(value)
+    return float(Decimal(parts[1]) * units[unit])
 
 
 def units_of(key: str, share: bool) -> tuple[dict[str, Decimal], str]:

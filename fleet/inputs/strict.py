@@ -1,6 +1,5 @@
 """From untyped content (TOML, JSON) to typed structs, with one-line errors that say what to do."""
 
-import dataclasses
 import re
 import types
 from collections.abc import Iterable, Mapping
@@ -40,8 +39,13 @@ def convert(content: Any, kind: type[T], origin: str) -> T:
 def tag_fields(kind: Any, keys: Iterable[str]) -> set[str]:
     """Return the tag keys, such as `policy`, of a table below `keys` of `kind`."""
     kind = annotation_of(kind, keys)
-    tags = {str(struct.__struct_config__.tag_field) for struct in _structs(kind) if struct.__struct_config__.tag_field}
-    return tags | ({"kind"} if _dataclasses(kind) else set())
+    return {key for struct in _structs(kind) if (key := name_key(struct))}
+
+
+def name_key(struct: type[msgspec.Struct]) -> str:
+    """Return the key whose value alone may stand for a struct: its tag, or a first key `kind`; empty if it has none."""
+    first = struct.__struct_fields__[:1]
+    return struct.__struct_config__.tag_field or ("kind" if first == ("kind",) else "")
 
 
 def annotation_of(kind: Any, keys: Iterable[str]) -> Any:
@@ -78,25 +82,20 @@ def _hints(kind: Any) -> dict[str, Any]:
 def _complete(value: Any, annotation: Any, keys: tuple[str | int, ...] = (), name: str = "") -> Any:
     """Return a value with names and quantities expanded for msgspec; `name`: its key.
 
-    A bare name becomes {tag_field: name} for a tagged struct, {kind: name} for a dataclass. A text with a unit
-    becomes its number. Raises ValidationError for unknown fields of dataclasses, which msgspec ignores, and for a
-    unit that does not fit.
+    A bare name becomes {policy: name}, with the struct's `name_key`. A text with a unit becomes its number. Raises
+    ValidationError for a unit that does not fit.
     """
     if len(keys) > DEEPEST:
         raise _wrong(f"more than {DEEPEST} tables and lists within each other", keys)
     if isinstance(value, Mapping):
-        fields = _dataclass_fields(annotation)
-        for key in value:
-            if fields and key not in fields:
-                raise _wrong(f"Object contains unknown field `{key}`", keys)
         structs = _structs(annotation)
-        tags = {struct.__struct_config__.tag_field for struct in structs}
+        tags = {name_key(struct) for struct in structs}
         return {
             key: _complete(
                 item,
                 Any if key in tags else _child(annotation, key),
                 (*keys, key),
-                str(key) if structs or fields else name,
+                str(key) if structs else name,
             )
             for key, item in value.items()
         }
@@ -122,13 +121,12 @@ def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: 
     arms = _alternatives(annotation)
     if str in arms or Any in arms:
         return text
-    fields = (struct.__struct_config__.tag_field for struct in _structs(annotation))
-    tags = {field for field in fields if field is not None}
-    if _dataclasses(annotation) or tags:
-        return {min(tags) if tags else "kind": text}
+    tags = {key for struct in _structs(annotation) if (key := name_key(struct))}
+    if tags:
+        return {min(tags): text}
     if int in arms or float in arms:
         try:
-            number = quantity(text, name, _is_share(annotation), whole=float not in arms)
+            number = quantity(text, name, _is_share(annotation))
         except ValueError as error:
             raise _wrong(str(error), keys) from error
         return text if number is None else number
@@ -146,14 +144,6 @@ def _wrong(what: str, keys: Iterable[str | int]) -> msgspec.ValidationError:
     """Return msgspec's kind of error, which `_explain` reads: the problem and its path."""
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return msgspec.ValidationError(f"{what} - at `${path}`")
-
-
-def _dataclasses(annotation: Any) -> list[type[Any]]:
-    return [arm for arm in _alternatives(annotation) if isinstance(arm, type) and dataclasses.is_dataclass(arm)]
-
-
-def _dataclass_fields(annotation: Any) -> list[str]:
-    return [field.name for arm in _dataclasses(annotation) for field in dataclasses.fields(arm)]
 
 
 STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -175,7 +165,6 @@ def _explain(message: str, content: Any, kind: Any) -> str:
         structs = _structs(annotation)
         chosen = [struct for struct in structs if _tag_matches(struct, value)] or list(structs)
         allowed = sorted({field for struct in chosen for field in struct.__struct_fields__})
-        allowed += _dataclass_fields(annotation)
         key_text = f"{where}.{unknown[1]}" if where else unknown[1]
         given = value.get(unknown[1]) if isinstance(value, Mapping) else value
         known = ", ".join(allowed) or "none"
@@ -209,8 +198,7 @@ def _culprit(value: Any, annotation: Any) -> str | int:
 
 
 def _child(annotation: Any, key: str | int) -> Any:
-    named: list[Any] = [*_structs(annotation), *_dataclasses(annotation)]
-    for struct in named:
+    for struct in _structs(annotation):
         hints = _hints(struct)
         if key in hints:
             return hints[str(key)]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,18 +115,7 @@ def parsed(text: str) -> int | float | str:
 
 def is_file(path: Path) -> bool:
     """Return whether a path is a file; an impossible name is not."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def exists(path: Path) -> bool:
-    """Return whether a path exists; an impossible name does not."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)
 
 
 def named(path: Path, what: str) -> str:

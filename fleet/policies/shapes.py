@@ -5,15 +5,16 @@ numbered level by level; node 0 is the root, the last committed token, and not p
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
 
 MOST_NODES = 4096  # nodes of a static tree: more is a mistake
-BOUNDS = {"ge": 1, "le": MOST_NODES}  # bounds of each number of a shape, in msgspec's words
+Nodes = Annotated[int, Meta(ge=1, le=MOST_NODES)]
 
 
-@dataclass(frozen=True)  # plain, because the engine's core has no msgspec
-class Shape:
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The shape of drafts, by `kind`.
 
     Keys:
@@ -29,21 +30,9 @@ class Shape:
     """
 
     kind: Literal["chain", "tree", "dynamic"] = "chain"
-    branching: tuple[int, ...] = field(default=(2,), metadata=BOUNDS)
-    width: int = field(default=4, metadata=BOUNDS)
-    most: int = field(default=16, metadata=BOUNDS)
-
-    def __post_init__(self) -> None:
-        if not self.branching:
-            raise ValueError("branching = []: needs one number of children or more")
-        for key in fields(self):
-            value = getattr(self, key.name)
-            if key.metadata and not all(
-                key.metadata["ge"] <= number <= key.metadata["le"]
-                for number in (value if isinstance(value, tuple) else (value,))
-            ):
-                shown = list(value) if isinstance(value, tuple) else value
-                raise ValueError(f"{key.name} = {shown}: allowed: {key.metadata['ge']} to {key.metadata['le']}")
+    branching: Annotated[tuple[Nodes, ...], Meta(min_length=1)] = (2,)
+    width: Nodes = 4
+    most: Nodes = 16
 
     def children(self, depth: int) -> list[int]:
         """Children of each node of a chain or a static tree by level, from the root on."""

@@ -1,5 +1,6 @@
 """From a TOML file to a checked scenario, with one-line errors that say what to do."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.inputs.format import check_format
 from fleet.inputs.strict import convert
-from fleet.inputs.text import exists, read_toml
+from fleet.inputs.text import read_toml
 from fleet.scenario.changes import Changes, apply_changes, pairs_of
 from fleet.scenario.conflicts import conflicts
 from fleet.scenario.named_files import with_files
@@ -39,7 +40,7 @@ def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> S
     if isinstance(source, Scenario):
         return change_scenario(source, pairs)
     path, shipped = Path(source), shipped_scenarios()
-    is_there = exists(path)
+    is_there = os.path.exists(path)
     if not is_there and str(source) in shipped:
         return read_scenario(shipped[str(source)], pairs, Path())
     try:

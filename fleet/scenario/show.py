@@ -106,7 +106,7 @@ def _text(name: str, value: Any) -> str:
             text = _text("", value.time) + (", stated" if value.held else "")
         case Delay():
             text = _time(value.mean_s) + _spread(value)
-        case msgspec.Struct() | Shape():
+        case msgspec.Struct():
             tag = value.kind if isinstance(value, Shape) else tag_of(type(value))[1]
             pairs = _pairs({key: item for key, item in changed(value).items() if key != "kind"})
             text = f"{tag} ({pairs})" if tag and pairs else tag or pairs

@@ -1,6 +1,5 @@
 """Writes a scenario as TOML: the keys that differ from the defaults, and a few keys always."""
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from fleet.policies.shapes import Shape
 from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
 TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost")
@@ -66,8 +66,7 @@ def toml(value: Any) -> str:
     field, name = tag_of(type(value))
     if field:
         return toml({field: name} | content if content else name)
-    bare_kind = dataclasses.is_dataclass(value) and set(content) <= {"kind"}  # a bare name is enough
-    return toml(getattr(value, "kind") if bare_kind else content)  # noqa: B009  (only that dataclass has one)
+    return toml(value.kind if isinstance(value, Shape) and set(content) <= {"kind"} else content)
 
 
 def tag_of(struct: type) -> tuple[str, str]:
@@ -77,9 +76,9 @@ def tag_of(struct: type) -> tuple[str, str]:
 
 
 def fields_of(struct: type) -> tuple[inspect.Field, ...]:
-    """Return the fields of a struct, dataclass or named tuple."""
+    """Return the fields of a struct or named tuple."""
     kind = inspect.type_info(struct)
-    assert isinstance(kind, inspect.StructType | inspect.DataclassType | inspect.NamedTupleType), struct
+    assert isinstance(kind, inspect.StructType | inspect.NamedTupleType), struct
     return kind.fields
 
 
@@ -89,6 +88,6 @@ def default_of(field: inspect.Field) -> Any:
 
 
 def changed(value: Any) -> dict[str, Any]:
-    """Return the fields of a struct or dataclass that differ from their defaults."""
+    """Return the fields of a struct that differ from their defaults."""
     own = {field.encode_name: (getattr(value, field.name), default_of(field)) for field in fields_of(type(value))}
     return {key: item for key, (item, default) in own.items() if default is msgspec.NODEFAULT or item != default}

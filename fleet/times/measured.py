@@ -1,6 +1,6 @@
 """Measurements of a calibration beside a profile's numbers, row by row, for figures and reproductions."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -11,25 +11,26 @@ from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import Seconds
 
 Duration = Annotated[float, Meta(gt=0, le=1e9)]  # seconds
-R = TypeVar("R", bound=msgspec.Struct)
 
 
-class DraftAfterIdle(msgspec.Struct, frozen=True):
-    """Draft times after an idle gap: mean, and the tenth and ninetieth percentile, in seconds."""
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Draft times: mean, and the tenth and ninetieth percentile, in seconds."""
+
+    mean_s: Duration
+    p10_s: Duration
+    p90_s: Duration
+
+
+class DraftAfterIdle(Spread, frozen=True, kw_only=True):
+    """Draft times after an idle gap."""
 
     gap_s: Seconds
-    mean_s: Duration
-    p10_s: Duration
-    p90_s: Duration
 
 
-class AfterWarmUp(msgspec.Struct, frozen=True):
-    """Draft times after warm-up tokens; seconds as in `DraftAfterIdle`."""
+class AfterWarmUp(Spread, frozen=True, kw_only=True):
+    """Draft times after warm-up tokens."""
 
     warm_tokens: Annotated[int, Meta(ge=0)]
-    mean_s: Duration
-    p10_s: Duration
-    p90_s: Duration
 
 
 class FittedStep(msgspec.Struct, frozen=True):
@@ -44,37 +45,18 @@ class FittedStep(msgspec.Struct, frozen=True):
             raise ValueError("quantiles_s must rise")
 
 
-class _Rows(msgspec.Struct, frozen=True):
+class Measurements(msgspec.Struct, frozen=True):
+    """The rows of a calibration, each list None if it was not asked for."""
+
     idle: Annotated[list[DraftAfterIdle], Meta(min_length=1)] | None = None
     warm_up: Annotated[list[AfterWarmUp], Meta(min_length=1)] | None = None
     draft: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
     verify: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
 
 
-def after_idle(profile: HardwareProfile) -> list[DraftAfterIdle]:
-    """Return the draft times after idle gaps; InputError if the profile has none."""
-    return _found(profile, "idle", _rows(profile, "idle").idle)
-
-
-def after_warm_up(profile: HardwareProfile) -> list[AfterWarmUp]:
-    """Return the draft times after warm-up tokens; InputError if the profile has none."""
-    return _found(profile, "warm_up", _rows(profile, "warm_up").warm_up)
-
-
-def fitted_steps(profile: HardwareProfile) -> dict[str, list[FittedStep]]:
-    """Return the grids of draft and verification; InputError if the profile lacks one."""
-    return {
-        "draft": _found(profile, "draft", _rows(profile, "draft").draft),
-        "verify": _found(profile, "verify", _rows(profile, "verify").verify),
-    }
-
-
-def _rows(profile: HardwareProfile, name: str) -> _Rows:
-    rows = {name: profile.measured[name]} if name in profile.measured else {}
-    return convert(rows, _Rows, f"profile {profile.name}: measured")
-
-
-def _found(profile: HardwareProfile, name: str, rows: list[R] | None) -> list[R]:
-    if rows is None:
-        raise InputError(f"profile {profile.name}: holds no measurements of {name!r}; calibrate one on this host")
-    return rows
+def measurements(profile: HardwareProfile, *names: str) -> Measurements:
+    """Return the named measurements of a profile; InputError if it lacks one."""
+    for name in names:
+        if profile.measured.get(name) is None:
+            raise InputError(f"profile {profile.name}: holds no measurements of {name!r}; calibrate one on this host")
+    return convert({name: profile.measured[name] for name in names}, Measurements, f"profile {profile.name}: measured")

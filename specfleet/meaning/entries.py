@@ -5,7 +5,6 @@ after a key is its unit; a description that begins with something in backticks a
 Types, bounds and defaults come from the struct itself, metrics and symbols from the glossary.
 """
 
-import dataclasses
 import inspect
 import json
 import re
@@ -20,6 +19,7 @@ from msgspec import inspect as types
 from fleet.acceptance.places import PlaceRow
 from fleet.acceptance.signals import SignalRow
 from fleet.errors import InputError
+from fleet.inputs.strict import name_key
 from fleet.inputs.text import shortened
 from fleet.records.metrics.glossary import METRICS, PERCENTILES, SYMBOLS, percentile_name
 from fleet.records.run import RunHeader
@@ -39,7 +39,7 @@ UNITS = {  # of a quantity by the end of its name, longer endings first
 }  # fmt: skip
 WORDS = {
     types.BoolType: "true or false", types.IntType: "integer", types.FloatType: "number", types.StrType: "text",
-    types.LiteralType: "text", types.AnyType: "anything", types.DataclassType: "table with `kind`, or a name",
+    types.LiteralType: "text", types.AnyType: "anything",
 }  # fmt: skip
 BY_NAME = "table by name"
 UNLISTED = Roofline  # files have it; users give models and devices instead
@@ -119,11 +119,11 @@ def keys_of(struct: type) -> tuple[Key, ...]:
     """Return the keys of a struct in its order, but for UNLISTED tables; the meaning is empty without a docstring."""
     described, keys = described_keys(struct), []
     for field in fields_of(struct):
-        structs = [arm.cls for arm in arms(field.type) if isinstance(arm, types.StructType | types.DataclassType)]
+        structs = [arm.cls for arm in arms(field.type) if isinstance(arm, types.StructType)]
         if UNLISTED in structs:
             continue
         what, unit, symbol = described.get(field.name, ("", "", ""))
-        texts = in_words(field.type), allowed(struct, field), unit, default_text(field), symbol
+        texts = in_words(field.type), allowed(field), unit, default_text(field), symbol
         labels = ("type", "allowed", "unit", "default", "symbol")
         facts = {label: text for label, text in zip(labels, texts, strict=True) if text}
         keys.append(Key(field.encode_name, what, facts, tuple(structs)))
@@ -155,13 +155,13 @@ def in_words(kind: types.Type) -> str:
             parts = [in_words(part) for part in kind.types if not isinstance(part, types.NoneType)]
             return " or ".join(dict.fromkeys(parts))
         case types.StructType():
-            field, _ = tag_of(kind.cls)
+            field = name_key(kind.cls)
             return f"table with `{field}`, or a name" if field else "table"
     return WORDS[type(kind)]
 
 
-def allowed(struct: type, field: types.Field) -> str:
-    """Say what values of a key are allowed, beyond its type; a plain dataclass has bounds in its fields' metadata."""
+def allowed(field: types.Field) -> str:
+    """Say what values of a key are allowed, beyond its type."""
     texts = [f'"{tag_of(arm.cls)[1]}"' for arm in arms(field.type) if isinstance(arm, types.StructType)]
     texts = [text for text in texts if text != '""']
     for arm in arms(field.type):
@@ -173,10 +173,7 @@ def allowed(struct: type, field: types.Field) -> str:
             case types.StrType() if arm.pattern:
                 texts.append(f"text that matches {arm.pattern}")
     least = field.type.min_length if isinstance(field.type, types.VarTupleType) else None
-    said = ", ".join([*dict.fromkeys(filter(None, texts)), *([f"{least} or more entries"] if least else [])])
-    if said or not dataclasses.is_dataclass(struct):
-        return said
-    return bounds(types.IntType(**struct.__dataclass_fields__[field.name].metadata))
+    return ", ".join([*dict.fromkeys(filter(None, texts)), *([f"{least} or more entries"] if least else [])])
 
 
 def bounds(kind: types.IntType | types.FloatType) -> str:

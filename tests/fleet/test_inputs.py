@@ -28,8 +28,6 @@ class Quantities(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     wait_s: float = 0.0
     per_token_s: float = 0.0
-    weights_bytes: int = 0
-    kv_bytes_per_token: int = 0
     bandwidth_bytes_per_s: float | None = None
     limits_per_s: tuple[float, ...] = ()
     per_s: float = 0.0
@@ -44,8 +42,6 @@ class Quantities(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 MEANT: dict[str, tuple[Any, Any]] = {
     "wait_s": ("10ms", 0.01),
     "per_token_s": ("3 us", 3e-6),
-    "weights_bytes": ("2KiB", 2048),
-    "kv_bytes_per_token": ("128 KiB", 131072),
     "bandwidth_bytes_per_s": ("1Gbit", 1.25e8),
     "limits_per_s": (["30/min", 2.0, "1.5/s"], (0.5, 2.0, 1.5)),
     "per_s": ("5Hz", 5.0),
@@ -71,9 +67,9 @@ def test_quantities_are_read_in_the_keys_unit(key: str) -> None:
 def test_every_unit_of_a_dimension_means_the_same_quantity(number: Any, key: str, data: st.DataObject) -> None:
     units = {"wait_s": TIMES, "limits_per_s": RATES, "bandwidth_bytes_per_s": DATA_RATES, "x": SHARES}[key]
     unit = data.draw(st.sampled_from(sorted(units)))
-    value = quantity(f"{number}{unit}", key, key == "x", whole=False)
+    value = quantity(f"{number}{unit}", key, key == "x")
     assert value == pytest.approx(float(number) * float(units[unit]), rel=1e-12)
-    assert value == quantity(f" {number} {unit} ", key, key == "x", whole=False)
+    assert value == quantity(f" {number} {unit} ", key, key == "x")
 
 
 @pytest.mark.parametrize(
@@ -83,8 +79,6 @@ def test_every_unit_of_a_dimension_means_the_same_quantity(number: Any, key: str
         ("wait_s", "70%", "seconds, or"),
         ("share", "10ms", "a number from 0 to 1, or %"),
         ("share", "170%", "<= 1"),
-        ("weights_bytes", "1Gbit", "bytes, or B, kB"),
-        ("weights_bytes", "1.5B", "weights_bytes = 1.5"),
         ("bandwidth_bytes_per_s", "10ms", "Gbit/s"),
         ("limits_per_s", ["3ms"], "limits_per_s.0 = '3ms'"),
         ("slowdowns", {"draft": "10%"}, "a plain number"),

@@ -1,15 +1,12 @@
 """Messages, states and policies are values: they are frozen, and refuse unknown keys."""
 
-import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Iterator
 
 import msgspec
-import pytest
 
 import fleet
-from fleet.policies.shapes import Shape
 
 NEVER_READ = {"Rule", "Memoryless", "_Rule"}
 
@@ -27,8 +24,6 @@ STRUCTS = sorted(structs(), key=lambda struct: struct.__qualname__)
 def test_no_struct_can_be_changed() -> None:
     assert len(STRUCTS) > 80
     assert [struct for struct in STRUCTS if not struct.__struct_config__.frozen] == []
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Shape().width = 2  # type: ignore[misc]
 
 
 def test_policies_and_models_refuse_unknown_keys() -> None:
