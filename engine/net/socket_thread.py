@@ -134,7 +134,6 @@ class SocketThread(threading.Thread):
                 self._carry_out(self.connections.lost(SERVER_PORT, peer, time_s), time_s)
             self.leaving = self.sockets.gone()
             self.sockets.tidy(() if server is None else server.peers)
-            self.log.tick(time_s)
 
     def _log(self, line: str) -> None:
         self.log.log(line, now_s())
