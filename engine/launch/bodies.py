@@ -6,18 +6,14 @@ import select
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
-from engine.node.node import Node
-from engine.node.observer import Observed, Stations, observed
+from engine.node.node import Stations
+from engine.node.observer import observed
 from engine.node.power import Device, meter_of
-from engine.node.worker import Worker
 from engine.node.write_ahead_log import Served
-from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 
 PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
@@ -83,7 +79,7 @@ def run_body(
             pipe.send(("error", traceback.format_exc()))
 
 
-def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> Served:
+def node_body(pipe: LauncherPipe, make: Callable[[], Stations]) -> Served:
     """Make a node and serve; return its log, and the new tokens of each request.
 
     It sends its port when it is connected, and receives the run's time zero. A node that serves others ends when
@@ -97,29 +93,17 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Node | ReplayedFleet]) -> S
     zero_s = pipe.recv()
     if not node.ends:
         threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
-    with reported(pipe, node.stations, zero_s, node.workers):
+    meter = meter_of(pipe.power)[0] if pipe.power else None
+    with observed(node.stations, zero_s, pipe.report if pipe.watched else None, meter, node.workers) as samples:
         log = node.serve(zero_s)
-    return Served(list(log), node.outputs)
-
-
-def whole_body(pipe: LauncherPipe, serve: Callable[[Observed], Any]) -> Any:
-    """Serve all stations of a run in this process; return what `serve` returns."""
-    return serve(partial(reported, pipe))
+    if samples:
+        pipe.send((SAMPLES, samples))
+    return Served(list(log), node.outputs, node.signals)
 
 
 def plain_body(_pipe: LauncherPipe, work: Callable[..., Any], *arguments: Any) -> Any:
     """Work in this process without reports; return what `work` returns."""
     return work(*arguments)
-
-
-@contextmanager
-def reported(pipe: LauncherPipe, stations: Stations, zero_s: float, workers: Sequence[Worker]) -> Iterator[None]:
-    """Report the new rows of these stations to the launcher, and send it the samples of a measured device."""
-    meter = meter_of(pipe.power)[0] if pipe.power else None
-    with observed(stations, zero_s, pipe.report if pipe.watched else None, meter, workers) as samples:
-        yield
-    if samples:
-        pipe.send((SAMPLES, samples))
 
 
 def _end_with_launcher() -> None:
@@ -130,6 +114,6 @@ def _end_with_launcher() -> None:
     os._exit(1)
 
 
-def _stop_on_message(pipe: LauncherPipe, node: Node | ReplayedFleet) -> None:
+def _stop_on_message(pipe: LauncherPipe, node: Stations) -> None:
     pipe.recv()
     node.stop()

@@ -23,7 +23,7 @@ from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
 from engine.node.capacity import largest_vocabulary, with_positions
 from engine.node.drafter import drafter_node
-from engine.node.node import Node, Site
+from engine.node.node import Site, Stations
 from engine.node.observer import observed
 from engine.node.prompts import prompts_of
 from engine.node.router import router_node
@@ -44,7 +44,6 @@ from fleet.scenario.scenario import Scenario
 PATIENCE_S = 24 * 3600.0  # for a drafter that starts later; the user can end the wait
 
 Say = Callable[[str], None]
-AnyNode = Node | ReplayedFleet
 
 
 def serve_drafter(
@@ -132,7 +131,7 @@ def serve_verifier(
     site = Site(keys=keys, say=say)
     if replayed:
         texts = [] if fleet.drafters.kind == "replayed" else continuations_of(fleet, Path("runs") / "continuations")
-        node: AnyNode = ReplayedFleet(fleet, addresses, targets, texts, site)
+        node: Stations = ReplayedFleet(fleet, addresses, targets, texts, site)
     else:
         node = verifier_node(fleet, targets[0], prompts_of(fleet), addresses, site=site)
     begins = f"drafts come from {shown(list(addresses.values()))}" if addresses else ""
@@ -140,14 +139,7 @@ def serve_verifier(
     return node.outputs
 
 
-def _serve(
-    node: AnyNode,
-    scenario: Scenario,
-    begins: str,
-    out: Path | None,
-    watch: Watch | None,
-    say: Say,
-) -> None:
+def _serve(node: Stations, scenario: Scenario, begins: str, out: Path | None, watch: Watch | None, say: Say) -> None:
     """Connect a node and serve; then write its records. Raise Interrupted if a signal stopped it.
 
     `begins`: a line for its user when it begins.
@@ -171,7 +163,7 @@ def _serve(
 
 
 @contextmanager
-def _shown(node: AnyNode, zero_s: float, watch: Watch | None) -> Iterator[None]:
+def _shown(node: Stations, zero_s: float, watch: Watch | None) -> Iterator[None]:
     """Show a node while it serves."""
     if watch is None:
         yield
@@ -183,7 +175,7 @@ def _shown(node: AnyNode, zero_s: float, watch: Watch | None) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_by_signals(node: AnyNode) -> Iterator[list[int]]:
+def stopped_by_signals(node: Stations) -> Iterator[list[int]]:
     """Let Ctrl-C, SIGTERM and SIGHUP stop the node after its step, a second one at once; yield a list of the first."""
     received: list[int] = []
 

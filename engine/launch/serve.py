@@ -1,7 +1,7 @@
 """Runs a scenario on this host's engine: starts its nodes as processes, and collects their logs."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ import msgspec
 import torch
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.bodies import node_body, plain_body, whole_body
+from engine.launch.bodies import node_body, plain_body
 from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import ProcessLives, Supervisor
 from engine.launch.watched import Watch, Watched
 from engine.net.clock import now_s
-from engine.node.batch import serve_batch
+from engine.node.batch import batch_node
 from engine.node.capacity import check_room, largest_vocabulary, with_positions
-from engine.node.colocated import serve_colocated
+from engine.node.colocated import Colocated
 from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node, Site
-from engine.node.observer import Observed, Report
+from engine.node.observer import Report
 from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
@@ -90,17 +90,16 @@ def serve(
     gpu_of = gpus_of(fleet, gpus)
     texts = _texts(fleet, continuations_folder)
     watched = None if watch is None else Watched(fleet, watch)
-    launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
-    shared = fleet.devices.get(fleet.verifiers.device)
+    shared, alone = fleet.devices.get(fleet.verifiers.device), None
     if fleet.batch is not None:
-        served = launch.run_alone("batch", partial(serve_batch, fleet, texts, signals))
+        alone = Planned("", "batch", partial(batch_node, fleet, texts, signals), first=True, ends=True)
     elif shared is not None and shared.sharing == "one-process":
-        served = launch.run_alone("co-located", partial(serve_colocated, fleet, texts))
-    else:
-        served = launch.run()
+        alone = Planned("", "co-located", partial(Colocated, fleet, texts), first=True, ends=True)
+    launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
+    served = launch.run(launch.waves() if alone is None else [[alone]])
     if watched is not None:
         watched.end()
-    run = make_run(scenario, "engine", served.log, fleet, len(gpus) if launch.places else 0)
+    run = make_run(scenario, "engine", served.log, fleet, len(gpus) if alone is None else 0)
     samples = tuple(sample for node in launch.nodes for sample in node.samples)
     if samples:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))
@@ -172,21 +171,12 @@ class Launch:
         self.places: list[ProcessLives] = []
         self.nodes: list[NodeProcess] = []
 
-    def run_alone(self, name: str, whole: Callable[[Observed], Served]) -> Served:
-        """Run all of a scenario in one process; return what it has served."""
-        self.nodes.append(NodeProcess(name, whole_body, whole, watch=self.watch, power=self.power))
-        try:
-            served: Served = self.nodes[0].receive()
-        finally:
-            end_all(self.nodes)
-        return served
-
-    def run(self) -> Served:
-        """Start all processes, let them begin at one time zero, and return what they have served."""
+    def run(self, waves: Iterable[list[Planned]]) -> Served:
+        """Start all processes, wave by wave, let them begin at one time zero, and return what they have served."""
         with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
             self.folder = Path(folder)
             try:
-                for wave in self._waves():
+                for wave in waves:
                     for place in [self._start(planned) for planned in wave]:
                         self._ready(place)
                 zero_s = now_s() + HEAD_START_S
@@ -198,7 +188,7 @@ class Launch:
                 end_all(self.nodes)
         return served
 
-    def _waves(self) -> Iterator[list[Planned]]:
+    def waves(self) -> Iterator[list[Planned]]:
         """Yield the processes to start together, each time once all earlier ones are ready."""
         M, drafters, verifiers = self.fleet.drafters.count, self.fleet.drafters, self.fleet.verifiers
         lock_file = self._lock_file(drafters.device)

@@ -10,9 +10,7 @@ from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.node.batch_executor import BatchExecutor
 from engine.node.build import load_target, new_drafter, new_streams, new_target
-from engine.node.node import Node
-from engine.node.observer import Observed, unobserved
-from engine.node.write_ahead_log import Served
+from engine.node.node import HERE, Node, Site
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
@@ -20,29 +18,22 @@ from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station
 
 
-def serve_batch(
-    fleet: Fleet, prompts: Sequence[Sequence[int]], signals: bool = False, watched: Observed = unobserved
-) -> Served:
-    """Serve the fleet's batch in this process. `signals`: whether those of every drafted token are recorded."""
-    station = batch_station(fleet)
-    large = load_target(fleet)
-    executor = executor_of(fleet, station, large, prompts, signals)
-    log = drive(fleet, station, executor, large.device, watched)
-    return Served(log, executor.outputs, executor.recorded)
+def batch_node(fleet: Fleet, prompts: Sequence[Sequence[int]], signals: bool = False, site: Site = HERE) -> Node:
+    """Return the node of the fleet's batch. `signals`: whether those of every drafted token are recorded."""
+    station, large = batch_station(fleet), load_target(fleet)
+    return _node(fleet, station, executor_of(fleet, station, large, prompts, signals), large.device, site)
 
 
-def drive(
-    fleet: Fleet,
-    station: BatchStation,
-    executor: BatchExecutor,
-    device: torch.device,
-    watched: Observed = unobserved,
-) -> Log:
+def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
     """Decode all requests of the fleet with a batch station; return its log."""
-    recorded, zero_s = RecordedStation(station, "real"), now_s()
-    node = Node(fleet, recorded, executor, requests=streams_of(fleet), timed=partial(timed, device=device))
-    with watched(node.stations, zero_s, node.workers):
-        return node.serve(zero_s)
+    return _node(fleet, station, executor, device, HERE).serve(now_s())
+
+
+def _node(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: torch.device, site: Site) -> Node:
+    recorded, on_device = RecordedStation(station, "real"), partial(timed, device=device)
+    node = Node(fleet, recorded, executor, requests=streams_of(fleet), timed=on_device, site=site)
+    node.outputs, node.signals = executor.outputs, executor.recorded
+    return node
 
 
 def executor_of(

@@ -1,5 +1,6 @@
 """Co-located serving: all stations take turns in one thread of one process; messages are function calls."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -9,10 +10,9 @@ from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.executors import DraftExecutor, VerifyExecutor
-from engine.node.observer import Observed, unobserved
+from engine.node.node import HERE, Site, Stations
 from engine.node.pending import PendingDrafts
 from engine.node.worker import Worker
-from engine.node.write_ahead_log import Served
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
@@ -21,10 +21,11 @@ from fleet.stations.messages import Draft, DraftRequest, Finished, Instruction, 
 from fleet.stations.station import Station
 
 
-class Colocated:
+class Colocated(Stations):
     """The workers of a fleet in one thread, around one target model and at most one drafter."""
 
-    def __init__(self, fleet: Fleet, prompts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, fleet: Fleet, prompts: Sequence[Sequence[int]], site: Site = HERE) -> None:
+        super().__init__(fleet)
         model, room = load_target(fleet), (fleet.verifiers.count, fleet.room.longest_row)
         streams, numbers = new_streams(fleet, prompts), range(fleet.verifiers.count)
         self.log: Log = []
@@ -37,52 +38,39 @@ class Colocated:
             return Worker(RecordedStation(station, "real", self.log), executor, self._post, on_device)
 
         target = new_target(fleet, model, room=room)
-        self.executor = VerifyExecutor(target, streams, PendingDrafts(), fleet.drafters.kind == "eagle")
-        self.verifiers = [worker(verifier_station(fleet, number), self.executor) for number in numbers]
-        self.drafters: list[Worker] = []
+        verifying = VerifyExecutor(target, streams, PendingDrafts(), fleet.drafters.kind == "eagle")
+        self.outputs = verifying.outputs
+        self.workers = [worker(verifier_station(fleet, number), verifying) for number in numbers]
         if fleet.drafters.count:
-            executor = DraftExecutor(new_drafter(fleet, model, room=room), streams)
-            self.drafters.append(worker(drafter_station(fleet), executor))
-        self.fleet = fleet
+            drafting = DraftExecutor(new_drafter(fleet, model, room=room), streams)
+            self.workers.append(worker(drafter_station(fleet), drafting))
 
-    def serve(self, watched: Observed = unobserved) -> Log:
+    def serve(self, zero_s: float) -> Log:
         """Decode all requests. Stations run in the order in which they became ready."""
-        workers = [*self.verifiers, *self.drafters]
-        zero_s = now_s()
-        for worker in workers:
+        time.sleep(max(0.0, zero_s - now_s()))
+        for worker in self.workers:
             worker.zero_s = zero_s
-        for number in range(len(self.verifiers)):
+        for number in range(len(self.requests)):
             self._next_request(number)
-        with watched(lambda: [worker.recorded for worker in workers], zero_s, self.drafters):
-            self._serve(workers)
-        return self.log
-
-    def _serve(self, workers: Sequence[Worker]) -> None:
         waiting: deque[Worker] = deque()
-        while self.inbox or any(worker.station.ready for worker in workers):
+        while self.inbox or any(worker.station.ready for worker in self.workers):
             while self.inbox:
                 worker, event, content = self.inbox.popleft()
                 worker.handle(event, content, now_s())
-            waiting += [worker for worker in workers if worker.station.ready and worker not in waiting]
+            waiting += [worker for worker in self.workers if worker.station.ready and worker not in waiting]
             if waiting:
                 waiting.popleft().step()
+        return self.log
 
     def _post(self, instruction: Instruction, content: Content) -> None:
         if isinstance(instruction, DraftRequest | Leave):
-            self.inbox.append((self.drafters[0], instruction, content))
+            self.inbox.append((self.workers[-1], instruction, content))
         elif isinstance(instruction, Draft | Refusal):
-            self.inbox.append((self.verifiers[instruction.tag], instruction, content))
+            self.inbox.append((self.workers[instruction.tag], instruction, content))
         elif isinstance(instruction, Finished):
             self._next_request(instruction.tag)
 
     def _next_request(self, number: int) -> None:
         request = next(self.requests[number], None)
         if request is not None:
-            self.inbox.append((self.verifiers[number], join_of(self.fleet, number, request), NOTHING))
-
-
-def serve_colocated(fleet: Fleet, prompts: Sequence[Sequence[int]], watched: Observed = unobserved) -> Served:
-    """Serve the fleet in this process."""
-    colocated = Colocated(fleet, prompts)
-    log = colocated.serve(watched)
-    return Served(log, colocated.executor.outputs)
+            self.inbox.append((self.workers[number], join_of(self.fleet, number, request), NOTHING))

@@ -22,6 +22,7 @@ from engine.net.sockets import Sockets
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
 from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, recorded_station
+from fleet.acceptance.token import Token
 from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request
@@ -52,13 +53,44 @@ class Site(msgspec.Struct, frozen=True):
 HERE = Site()
 
 
-class Node:
+class Stations:
+    """The stations of a process, of whatever kind. `serve(zero_s)` returns their log, with times from `zero_s`.
+
+    - `ends`: whether `serve` ends by itself. `port`: of its server; 0 if it has none. `life`: of its process.
+    - `workers`: of the stations whose drafts are preceded by samples of the device.
+    - `outputs`: new tokens of each finished request of a real target; `signals`: of drafted tokens, of batches only.
+    """
+
+    ends = True
+    port = 0
+    life = FIRST
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.workers: list[Worker] = []
+        self.outputs: dict[int, list[int]] = {}
+        self.signals: dict[int, list[Token]] = {}
+
+    def open(self) -> None:
+        """Connect, and accept connections."""
+
+    def wait_for_welcomes(self, patience_s: float) -> None:
+        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
+
+    def stop(self) -> None:
+        """Let `serve` end early; from any thread, and from a signal handler."""
+
+    def stations(self) -> list[RecordedStation]:
+        """Return its stations with their logs; from any thread."""
+        return [worker.recorded for worker in self.workers]
+
+
+class Node(Stations):
     """A station with its executor and, unless it is alone, its connections.
 
     - `sockets`: belongs to `connections`. A node without both is not connected.
     - `requests`: of the streams of a target, by tag; `serve` ends when all are decoded, or after `stop`.
-    - `outputs`: new tokens of each finished request, kept by the executor of a real target.
-    - `lossy`: faults of its links. `port`: of its server; 0 if it has none.
+    - `lossy`: faults of its links.
     """
 
     def __init__(
@@ -75,26 +107,27 @@ class Node:
         outputs: dict[int, list[int]] | None = None,
         lossy: LossyLinks | None = None,
     ) -> None:
-        self.fleet = fleet
+        super().__init__(fleet)
         self.life = site.life
         self.lossy = lossy
         self.worker = Worker(station, executor, self._post, timed, lock)
+        self.workers = [self.worker]
         self.requests: dict[int, Iterator[Request]] = {tag: iter(own) for tag, own in (requests or {}).items()}
         self.ends = requests is not None
-        self.outputs = {} if outputs is None else outputs
-        self.port = 0
+        if outputs is not None:
+            self.outputs = outputs
         self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
             self.port = 0 if connections.server is None else sockets.bound_port
             self.socket_thread = SocketThread(connections, sockets, self.worker.inbox.put, self.stop, site.say, lossy)
 
     def open(self) -> None:
-        """Connect, and accept connections."""
+        """Start the thread of the sockets."""
         if self.socket_thread is not None:
             self.socket_thread.start()
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
+        """Wait until all clients are welcomed; else close the connections."""
         try:
             if self.socket_thread is not None:
                 self.socket_thread.wait_for_welcomes(patience_s)
@@ -103,7 +136,7 @@ class Node:
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Serve until nothing is left to do; return the station's log, with times from `zero_s`."""
+        """Serve until nothing is left to do."""
         self.worker.zero_s = zero_s
         if self.lossy is not None:
             self.lossy.zero_s = zero_s
@@ -120,17 +153,8 @@ class Node:
             self.close()
         return self.worker.recorded.log
 
-    @property
-    def workers(self) -> list[Worker]:
-        """Its workers."""
-        return [self.worker]
-
-    def stations(self) -> list[RecordedStation]:
-        """Return its stations with their logs; from any thread."""
-        return [self.worker.recorded]
-
     def stop(self) -> None:
-        """Let `serve` end once nothing is left to do; from any thread, and from a signal handler."""
+        """End once nothing is left to do."""
         self.worker.inbox.put(Stop())
 
     def close(self) -> None:

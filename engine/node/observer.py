@@ -6,7 +6,7 @@ Workers do not wait for it. It shares their interpreter, so it reads in small pi
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from engine.net.clock import now_s
 from engine.node.power import Meter
@@ -84,10 +84,6 @@ class Observer(threading.Thread):
         return max(now_s() - self.zero_s, 0.0)
 
 
-# As `observed` for the run of a launcher.
-Observed = Callable[[Stations, float, Sequence[Worker]], AbstractContextManager[object]]
-
-
 @contextmanager
 def observed(
     stations: Stations,
@@ -113,8 +109,3 @@ def observed(
         yield observer.samples
     finally:
         observer.end()
-
-
-def unobserved(_stations: Stations, _zero_s: float, _workers: Sequence[Worker]) -> AbstractContextManager[object]:
-    """Observe nothing."""
-    return nullcontext()

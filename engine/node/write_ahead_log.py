@@ -57,6 +57,7 @@ class Served(msgspec.Struct):
         """Add what a later life, or another process, has served."""
         self.log += later.log
         self.outputs |= later.outputs
+        self.signals |= later.signals
 
 
 class WriteAheadLog(list[Any]):

@@ -22,8 +22,8 @@ from engine.net.limits import max_bytes
 from engine.net.links import stated_links
 from engine.net.socket_thread import TICK_S, wait_for_welcomes
 from engine.net.sockets import Sockets
-from engine.node.node import HERE, Site
-from engine.node.worker import READ_S, STILL_S, Worker
+from engine.node.node import HERE, Site, Stations
+from engine.node.worker import READ_S, STILL_S
 from engine.node.write_ahead_log import open_log
 from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
 from engine.replayed.target import ReplayedTarget
@@ -36,7 +36,7 @@ from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
 
 
-class ReplayedFleet:
+class ReplayedFleet(Stations):
     """Replayed targets of a fleet (all, or the given numbers) in one thread, with clients of their own.
 
     An event loop over their sockets and the ends of their steps.
@@ -44,9 +44,6 @@ class ReplayedFleet:
     - `addresses`: of the drafters, tcp://HOST:PORT by number; with a router, of the router alone.
     - `continuations`: of all requests, for real drafters.
     """
-
-    ends = True
-    port = 0
 
     def __init__(
         self,
@@ -56,10 +53,9 @@ class ReplayedFleet:
         continuations: Sequence[Continuation] = (),
         site: Site = HERE,
     ) -> None:
-        life = site.life
+        super().__init__(fleet)
+        self.life = life = site.life
         life.wait_until_back()
-        self.fleet = fleet
-        self.life = life
         self.answers: Callable[[Station], ReplayedOutcomes] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
             self.answers = partial(Drawn, Outcomes(fleet))
@@ -94,18 +90,13 @@ class ReplayedFleet:
         self.due_s = 0.0
         self.margin = Margin()
         self.stopping = False
-        self.outputs: dict[int, list[int]] = {}
-        self.workers: list[Worker] = []
-
-    def open(self) -> None:
-        """Do nothing: `wait_for_welcomes` and `serve` connect."""
 
     def stop(self) -> None:
-        """End after the running step; from any thread, and from a signal handler."""
+        """End after the running step."""
         self.stopping = True
 
     def wait_for_welcomes(self, patience_s: float) -> None:
-        """Wait until all clients are welcomed; InputError if one is rejected, or after `patience_s`."""
+        """Wait until all clients are welcomed; else close the sockets."""
         try:
             wait_for_welcomes(self.connections, patience_s, self.say, lambda wait_s: self._turn(min(wait_s, HELLO_S)))
         except BaseException:
@@ -113,7 +104,7 @@ class ReplayedFleet:
             raise
 
     def serve(self, zero_s: float) -> Log:
-        """Decode all requests of all targets; return the stations' log, with times from `zero_s`."""
+        """Decode all requests of all targets."""
         self.targets = {
             number: ReplayedTarget(
                 self.fleet, number, self.answers, self._post, self._join, zero_s, self.log, self.life
@@ -134,7 +125,7 @@ class ReplayedFleet:
         return self.log
 
     def stations(self) -> list[RecordedStation]:
-        """Return the stations of this process, which share a log; from any thread."""
+        """Return the stations, which share a log."""
         return [target.recorded for target in list(self.targets.values())]
 
     def _post(self, message: Message, content: Content, left_s: float) -> None:

@@ -19,7 +19,7 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.node import batch as batches
-from engine.node.batch import executor_of, serve_batch
+from engine.node.batch import batch_node, executor_of
 from engine.node.batch_executor import BatchExecutor
 from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
@@ -62,7 +62,7 @@ def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Sc
 
 
 def check_lossless(scenario: Scenario) -> None:
-    run, outputs = served_here(serve_batch, scenario)
+    run, outputs = served_here(batch_node, scenario)
     assert outputs == plain_outputs(scenario)
     assert replay(run) == []
 
@@ -107,7 +107,7 @@ def test_speculation_lengths_of_every_rows_own_are_lossless_too(
 def test_acceptance_of_a_row_is_equal_in_a_batch(pair: Part, rule: str) -> None:
     """A wrong cache of a drafter lowers acceptance only, so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
-    rows = served_here(serve_batch, scenario)[0].frame()
+    rows = served_here(batch_node, scenario)[0].frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     assert set(verified.accepted) == {0, 1, 2, 3, 4}  # else the test shows little
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
@@ -153,7 +153,7 @@ def test_lower_precision_differs_only_at_near_ties(rule: str, precision: str, ti
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
     plain = plain_outputs(scenario)
-    _, outputs = served_here(serve_batch, scenario)
+    _, outputs = served_here(batch_node, scenario)
     model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
     lengths = {
         request.number: request.prompt_tokens for own in streams_of(resolve(scenario)).values() for request in own

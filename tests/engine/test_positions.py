@@ -16,9 +16,9 @@ from engine.decoding.draft import Drafter
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
-from engine.node.batch import serve_batch
+from engine.node.batch import batch_node
 from engine.node.capacity import positions_of, with_positions
-from engine.node.colocated import serve_colocated
+from engine.node.colocated import Colocated
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.policies.clip import reach
@@ -101,7 +101,7 @@ def test_a_star_shortens_its_last_drafts_and_replays(tiny: Path, learned: Path, 
     shared = {"drafters.device": "host", "verifiers.device": "host", "devices.host.sharing": "one-process"}
     scenario = change_scenario(learned_scenario(tiny, learned, drafters={"shape": kind}), shared)
     prompts = prompts_of(resolve(scenario))
-    run, outputs = served_here(serve_colocated, scenario)
+    run, outputs = served_here(Colocated, scenario)
     target = Target(pair(learned)[0])
     assert outputs == {number: decode_plain(target, prompt, ASKED) for number, prompt in enumerate(prompts)}
     assert run.header.fleet.drafters.positions == POSITIONS
@@ -118,7 +118,7 @@ def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path
     lengths = {"prompt_tokens": {"low": 5, "high": PROMPT}, "new_tokens": {"low": 2, "high": ASKED}}
     scenario = learned_scenario(tiny, learned, batch={"rule": policy}, workload=lengths)
     prompts, target = prompts_of(resolve(scenario)), Target(pair(learned)[0])
-    run, outputs = served_here(serve_batch, scenario)
+    run, outputs = served_here(batch_node, scenario)
     assert replay(run) == []
     joins = run.frame().query("event == 'join'").set_index("request")
     for request, text in outputs.items():

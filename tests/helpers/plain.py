@@ -6,9 +6,10 @@ from functools import cache
 from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
+from engine.net.clock import now_s
 from engine.node.capacity import with_positions
+from engine.node.node import Stations
 from engine.node.prompts import prompts_of
-from engine.node.write_ahead_log import Served
 from fleet.records.run import Run, make_run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -47,8 +48,8 @@ def model_of(folder: str, precision: str) -> CausalLM:
     return load_model(folder, "target", precision)
 
 
-def served_here(serve: Callable[..., Served], scenario: Scenario) -> tuple[Run, dict[int, list[int]]]:
-    """The run and the new tokens of a scenario that `serve` serves in this process."""
+def served_here(make: Callable[..., Stations], scenario: Scenario) -> tuple[Run, dict[int, list[int]]]:
+    """The run and the new tokens of a scenario that is served in this process by what `make` returns."""
     fleet = with_positions(resolve(scenario))
-    served = serve(fleet, prompts_of(fleet))
-    return make_run(scenario, "engine", served.log, fleet), served.outputs
+    stations = make(fleet, prompts_of(fleet))
+    return make_run(scenario, "engine", stations.serve(now_s()), fleet), stations.outputs
