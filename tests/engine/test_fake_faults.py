@@ -20,7 +20,7 @@ from tests.fakes.network import FakeNetwork
 from tests.helpers.faulty import FLEETS, faulty, plain_fleet
 from tests.helpers.marks import slow
 from tests.helpers.toy_fleets import ToyFleet
-from tests.helpers.toys import ToyDrafter, ToyStar, check_texts, target_name, toy_fleet
+from tests.helpers.toys import ToyDrafter, check_texts, toy_fleet
 
 # without waits for a device or a user
 NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]
@@ -90,10 +90,10 @@ def test_runs_with_the_same_seed_are_the_same() -> None:
 
 def test_without_faults_nothing_is_refused() -> None:
     network = FakeNetwork(0)
-    star = ToyStar(FLEET, network)
-    star.start()
-    assert network.run(MOST_S, lambda: star.finished)
-    check_texts(FLEET, star.outputs)
+    toys = ToyFleet(FLEET, network)
+    toys.start()
+    assert network.run(MOST_S, lambda: toys.finished)
+    check_texts(FLEET, toys.outputs)
     server = network.nodes["drafter"].connections.server
     assert server is not None
     assert not any(server.counts.values())
@@ -101,15 +101,15 @@ def test_without_faults_nothing_is_refused() -> None:
 
 def test_targets_decode_alone_while_the_drafter_is_dead() -> None:
     network, fleet = FakeNetwork(0), toy_fleet(workload={"requests": 30})
-    star = ToyStar(fleet, network)
-    star.start()
+    toys = ToyFleet(fleet, network)
+    toys.start()
     assert not network.run(0.3, lambda: False)
-    network.kill("drafter")
+    toys.change("drafter", "kill")
     assert not network.run(0.5, lambda: False)
-    star.start_drafter()
+    toys.change("drafter", "start")
     drafter = network.nodes["drafter"]
-    assert network.run(MOST_S, lambda: star.finished)
-    check_texts(fleet, star.outputs)
+    assert network.run(MOST_S, lambda: toys.finished)
+    check_texts(fleet, toys.outputs)
     assert drafter.worker.executor.drafted > 0  # type: ignore[attr-defined]
 
 
@@ -117,14 +117,14 @@ def test_targets_decode_alone_while_the_drafter_is_dead() -> None:
 def test_the_successor_of_a_dead_target_is_served(notices: bool, within_s: float) -> None:
     """At once if the kernel reports the end of its connection, else after a lease without a frame."""
     network = FakeNetwork(0, notices=notices)
-    star = ToyStar(FLEET, network)
-    star.start()
+    toys = ToyFleet(FLEET, network)
+    toys.start()
     assert not network.run(0.3, lambda: False)
     killed_s = network.now_s
-    network.kill(target_name(0))
+    toys.change("verifier.1", "kill")
     drafter = network.nodes["drafter"]
     assert network.run(MOST_S, lambda: not any(tag % 2 == 0 for tag in drafter.worker.station.sessions))
     assert network.now_s <= killed_s + within_s
-    star.start_target(0)
-    assert network.run(MOST_S, lambda: star.finished)
-    check_texts(FLEET, star.outputs)
+    toys.change("verifier.1", "start")
+    assert network.run(MOST_S, lambda: toys.finished)
+    check_texts(FLEET, toys.outputs)

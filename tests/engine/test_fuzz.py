@@ -24,7 +24,7 @@ def test_strangers_change_no_log() -> None:
     assert loud.sent == 60_000
     assert loud.outputs == quiet.outputs
     assert loud.ends_s == quiet.ends_s
-    assert loud.logs == quiet.logs
+    assert loud.log == quiet.log
     assert {"malformed", "of strangers", "denied", "cut"} <= {what for what, count in loud.counts.items() if count}
     early, late = loud.weights[: len(loud.weights) // 4], loud.weights[len(loud.weights) // 4 :]
     assert max(late) <= 1.2 * max(early)
@@ -85,9 +85,9 @@ def test_attacks_over_sockets_change_no_text_and_end_no_node() -> None:
         sent = sum(thread.result() for thread in strikes)
         drafter.stop()
         began.result()
-    logs = [("drafter", drafter.worker.recorded.log), *(("target", node.worker.recorded.log) for node in targets)]
+    log = [value for node in (drafter, *targets) for value in node.worker.recorded.log]
     outputs = [node.worker.executor.outputs for node in targets]  # type: ignore[attr-defined]
-    check(Found(outputs, logs, [0.0] * HONEST, counts, sent=sent))
+    check(Found(outputs, log, [0.0] * HONEST, counts, sent=sent))
     assert sent == 1000 * len(attackers)
     assert counts["malformed"] >= 3
     assert counts["cut"] >= 3

@@ -77,7 +77,8 @@ class FakeNode:
 
     def arrive(self, arrived: ReceivedFrame) -> None:
         """Take a frame."""
-        self._carry_out(self.connections.receive(arrived.port, arrived.peer, arrived.frame, self.network.now_s))
+        time_s = self.network.now_s
+        self._carry_out(self.connections.receive(arrived.port, arrived.peer, arrived.frame, time_s, arrived.user))
         self._go_on()
 
     def send(self, send: Send) -> bool:

@@ -5,22 +5,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.net.actions import SERVER_PORT, ReceivedFrame, Send
-from engine.net.connections import ConnectionTable
 from engine.net.content import Content
-from engine.net.server import STRANGERS, ServerEnd
+from engine.net.server import STRANGERS
 from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log, RecordedStation
+from fleet.records.recorder import Log
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.names import verifier_name
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
-from fleet.stations.build import drafter_station
 from fleet.stations.messages import DraftRequest, StationEvent
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
-from tests.fakes.node import FakeNode
 from tests.fuzz.attackers import Attacker
-from tests.helpers.toys import ToyDrafter, ToyStar, seconds_of, target_name, truth
+from tests.helpers.toy_fleets import ToyFleet
+from tests.helpers.toys import ToyDrafter, seconds_of, truth
 
 SLY, RUDE = 0.02, 0.6  # shares of bad frames of attackers
 HONEST, DISHONEST = 2, 2  # honest targets, and dishonest peers with a seat
@@ -84,7 +83,7 @@ class Found:
     """The result of an attack. `ends_s`: the end of each honest target; `weights`: sizes of the server."""
 
     outputs: list[dict[int, list[int]]]
-    logs: list[tuple[str, Log]]
+    log: Log
     ends_s: list[float]
     counts: dict[str, int]
     weights: list[int] = field(default_factory=list)
@@ -95,8 +94,11 @@ class Found:
 def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
     """Serve the honest targets while attackers send `messages` frames in all."""
     network = FuzzNetwork(seed)
-    star = FuzzedStar(network)
-    star.start()
+    fleet = AttackedFleet(network)
+    fleet.start()
+    node = network.nodes["drafter"]
+    server = node.connections.server
+    assert server is not None
     numbers: list[int | None] = [None] * strangers
     numbers += range(HONEST, HONEST + DISHONEST) if dishonest else []
     attackers = [
@@ -106,15 +108,16 @@ def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
         for index, number in enumerate(numbers)
     ]
     network.attackers = {attacker.peer: attacker for attacker in attackers}
-    found = Found(star.outputs, star.logs, [float("inf")] * HONEST, star.server.counts)
+    found = Found(fleet.outputs, fleet.log, [float("inf")] * HONEST, server.counts)
 
     def strike() -> None:
         """Send a frame of one attacker, and schedule the next."""
         attacker = attackers[found.sent % len(attackers)]
         found.sent += 1
-        star.node.arrive_from(attacker)
+        frame = attacker.next_frame()
+        node.arrive(ReceivedFrame(SERVER_PORT, attacker.peer, frame, network.now_s, attacker.user))
         if found.sent % 1000 == 0:
-            found.weights.append(weight(star.server))
+            found.weights.append(weight(server))
         if found.sent < messages:
             network.at(network.now_s + every_s, strike)
 
@@ -124,54 +127,34 @@ def attack(messages: int, strangers: int, dishonest: bool, seed: int) -> Found:
 
     def finished() -> bool:
         for target in range(HONEST):
-            if network.nodes[target_name(target)].finished:
+            if network.nodes[verifier_name(target)].finished:
                 found.ends_s[target] = min(found.ends_s[target], network.now_s)
         return max(found.ends_s) < float("inf") and found.sent >= messages * bool(attackers)
 
     assert network.run(LIMIT_S, finished), f"hangs after {found.sent} messages, seed {seed}"
-    found.spent_s = star.drafter.spent_s
+    found.spent_s = fleet.drafter.spent_s
     return found
 
 
-class FuzzedNode(FakeNode):
-    """The drafter's node, with a second entrance for attackers."""
-
-    def arrive_from(self, attacker: Attacker) -> None:
-        """Take a frame of an attacker."""
-        arrived = ReceivedFrame(SERVER_PORT, attacker.peer, attacker.next_frame(), self.network.now_s, attacker.user)
-        self._carry_out(
-            self.connections.receive(SERVER_PORT, arrived.peer, arrived.frame, arrived.time_s, arrived.user)
-        )
-        self._go_on()
-
-
-class FuzzedStar(ToyStar):
-    """Its drafter can be attacked, and only its honest targets are started."""
+class AttackedFleet(ToyFleet):
+    """Only its honest targets are started."""
 
     def __init__(self, network: FuzzNetwork) -> None:
         super().__init__(FLEET, network)
+        self.targets, self.drafter = range(HONEST), FuzzedDrafter()
 
-    def start(self) -> None:
-        recorded = RecordedStation(drafter_station(FLEET), "replayed")
-        self.logs.append(("drafter", recorded.log))
-        self.server, self.drafter = ServerEnd(FLEET, 1), FuzzedDrafter()
-        self.node = FuzzedNode(
-            self.network, "drafter", recorded, self.drafter, ConnectionTable(self.server), seconds_of
-        )
-        self.network.start(self.node)
-        for target in range(HONEST):
-            self.start_target(target)
+    def new_drafter(self) -> FuzzedDrafter:
+        return self.drafter
 
 
 def check(found: Found) -> None:
-    """Every honest text is the truth, every log replays, and the server's memory is bounded."""
+    """Every honest text is the truth, the log replays, and the server's memory is bounded."""
     for target, life in enumerate(found.outputs):
         assert life.keys() == set(range(target, REQUESTS, HONEST + DISHONEST))
         for request, text in life.items():
             assert text == truth(request, PROMPT, PROMPT + NEW)
-    for name, log in found.logs:
-        contradictions = [line for line in replay(make_run(SCENARIO, "engine", log, FLEET)) if "log ends" not in line]
-        assert contradictions == [], name
+    run = make_run(SCENARIO, "engine", found.log, FLEET)
+    assert [line for line in replay(run) if "log ends" not in line] == []
     assert max(found.weights, default=0) <= 12 * STRANGERS + 200 * (HONEST + DISHONEST)
 
 

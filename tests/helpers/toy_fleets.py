@@ -1,7 +1,7 @@
 """Fleets of toy models in every topology, on a network in memory: drafters, a router, targets with several streams."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from engine.net.client import ClientEnd
@@ -24,7 +24,7 @@ from fleet.stations.station import Station
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
 from tests.fakes.node import FakeNode
-from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, truth
+from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, seconds_of, truth
 
 
 class TailTarget(ToyTarget):
@@ -92,13 +92,15 @@ class AheadDrafter(ToyDrafter):
 class ToyFleet:
     """All nodes of a fleet, with the faults of its scenario. `log`: of all lives of all stations.
 
-    `seconds_of`: the time of a step.
+    - `seconds_of`: the time of a step.
+    - `targets`: the numbers of those to start.
     """
 
-    def __init__(self, fleet: Fleet, network: FakeNetwork, seconds_of: Callable[[Step], float]) -> None:
+    def __init__(self, fleet: Fleet, network: FakeNetwork, seconds_of: Callable[[Step], float] = seconds_of) -> None:
         self.fleet = fleet
         self.network = network
         self.seconds_of = seconds_of
+        self.targets: Sequence[int] = range(fleet.verifiers.count)
         self.executors: dict[str, list[TailTarget]] = {}
         self.recorded: dict[str, RecordedStation] = {}
         self.deaths: Counter[str] = Counter()
@@ -113,14 +115,15 @@ class ToyFleet:
         }
         if fleet.routed:
             self.starts[ROUTER] = self._start_router
-        for target in range(fleet.verifiers.count):
+        for target in self.targets:
             self.starts[verifier_name(target)] = partial(self._start_target, target)
         for begin in self.starts.values():
             begin()
         for moment in moments(fleet.faults):
-            self.network.at(moment.time_s, partial(self._change, moment.node, moment.change))
+            self.network.at(moment.time_s, partial(self.change, moment.node, moment.change))
 
-    def _change(self, name: str, change: Change) -> None:
+    def change(self, name: str, change: Change) -> None:
+        """Kill, start, stall or resume a node."""
         if change in ("kill", "stall") and self.finished:
             return
         if change == "kill" and name in self.network.nodes:
@@ -136,11 +139,13 @@ class ToyFleet:
 
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
-        executor = ToyDrafter() if fleet.in_turn else AheadDrafter()
         server = ServerEnd(fleet, 1 + self.deaths[name], drafter=drafter)
-        self._node(
-            name, drafter_station(fleet, drafter), executor, ConnectionTable(server, links=stated_links(fleet, drafter))
-        )
+        connections = ConnectionTable(server, links=stated_links(fleet, drafter))
+        self._node(name, drafter_station(fleet, drafter), self.new_drafter(), connections)
+
+    def new_drafter(self) -> ToyDrafter:
+        """Return the executor of a drafter."""
+        return ToyDrafter() if self.fleet.in_turn else AheadDrafter()
 
     def _start_router(self) -> None:
         fleet, drafters = self.fleet, range(self.fleet.drafters.count)
@@ -189,7 +194,7 @@ class ToyFleet:
     @property
     def finished(self) -> bool:
         """Whether every target is up and has all its texts."""
-        names = [verifier_name(target) for target in range(self.fleet.verifiers.count)]
+        names = [verifier_name(target) for target in self.targets]
         return all(name in self.network.nodes and self.network.nodes[name].finished for name in names)
 
     @property

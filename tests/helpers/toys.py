@@ -1,22 +1,14 @@
-"""Fleets of toy models with sums as texts: nodes with executors that need no torch and know the truth."""
+"""Toy models with sums as texts: executors that need no torch and know the truth."""
 
 from collections.abc import Sequence
 
-from engine.net.client import ClientEnd
-from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
-from engine.net.server import ServerEnd
 from fleet.policies.outcome import Outcome
-from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import requests_of
-from fleet.stations.build import drafter_station, join_of, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
-from tests.fakes.network import FakeNetwork
-from tests.fakes.node import FakeNode
 
 VOCABULARY = 1000
 STEP_S = {"prefill": 0.02, "draft": 0.004, "verify": 0.01, "decode": 0.01, "warm_up": 0.001}
@@ -114,56 +106,6 @@ class ToyDrafter:
     def release(self, tag: int) -> None:
         del self.texts[tag]
         self.sent.pop(tag, None)
-
-
-class ToyStar:
-    """A drafter and its targets on a network in memory. `logs`: those of every life of every node, by its station."""
-
-    def __init__(self, fleet: Fleet, network: FakeNetwork) -> None:
-        self.fleet = fleet
-        self.network = network
-        self.lives = 0
-        self.logs: list[tuple[str, Log]] = []
-        self.outputs: list[dict[int, list[int]]] = []
-        for target in range(fleet.verifiers.count):
-            network.connect(target_name(target), 0, "drafter")
-
-    def start_drafter(self) -> None:
-        self.lives += 1
-        recorded = RecordedStation(drafter_station(self.fleet), "replayed")
-        self.logs.append(("drafter", recorded.log))
-        connections = ConnectionTable(ServerEnd(self.fleet, self.lives))
-        self.network.start(FakeNode(self.network, "drafter", recorded, ToyDrafter(), connections, seconds_of))
-
-    def start_target(self, target: int) -> None:
-        self.lives += 1
-        station = verifier_station(self.fleet, target)
-        recorded = RecordedStation(station, "replayed")
-        self.logs.append((station.name, recorded.log))
-        client = ClientEnd(self.fleet, target, self.lives)
-        users = {target: (join_of(self.fleet, target, request) for request in requests_of(self.fleet, target))}
-        executor = ToyTarget()
-        self.outputs.append(executor.outputs)
-        connections = ConnectionTable(clients={0: client})
-        self.network.start(
-            FakeNode(self.network, target_name(target), recorded, executor, connections, seconds_of, users)
-        )
-
-    def start(self) -> None:
-        """Start all nodes."""
-        self.start_drafter()
-        for target in range(self.fleet.verifiers.count):
-            self.start_target(target)
-
-    @property
-    def finished(self) -> bool:
-        """Whether every target is up and has all its texts."""
-        names = [target_name(target) for target in range(self.fleet.verifiers.count)]
-        return all(name in self.network.nodes and self.network.nodes[name].finished for name in names)
-
-
-def target_name(target: int) -> str:
-    return f"target {target}"
 
 
 def seconds_of(step: Step) -> float:
