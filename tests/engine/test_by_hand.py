@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
+from engine.launch.runnable import check_by_hand
 from engine.net.actions import SERVER_PORT
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
@@ -24,6 +25,7 @@ from fleet.errors import InputError
 from fleet.records.recorder import Log
 from fleet.records.replay import replay
 from fleet.records.run import make_run
+from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from tests.helpers.pairs import pair_scenario
@@ -154,6 +156,13 @@ def denied(server: ServerEnd, client: ClientEnd) -> str:
     (answer,) = server.receive(b"peer", hello.frame, 0.0)  # type: ignore[union-attr]
     (action,) = client.receive(answer.frame, 0.0)  # type: ignore[union-attr]
     return getattr(action, "reason", "").removeprefix("the drafter: ")
+
+
+def test_nodes_that_are_started_by_hand_are_killed_by_hand() -> None:
+    lossy: dict[str, Any] = {"verifiers": {"patience_s": 1.0}, "drafters": {"lease_s": 1.0}}
+    check_by_hand(resolve(make_scenario(lossy | {"faults": [{"what": "link", "effect": "drop", "share": 0.1}]})))
+    with pytest.raises(InputError, match=r"node = 'drafter': nodes that are started by hand are killed and stopped by"):
+        check_by_hand(resolve(make_scenario(lossy | {"faults": [{"what": "kill", "node": "drafter"}]})))
 
 
 def test_options_that_contradict_the_scenario_are_refused() -> None:

@@ -97,6 +97,12 @@ def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifie
     assert (reached >= 30).tolist() == [True] * 6
 
 
+def one_process(**tables: Any) -> dict[str, Any]:
+    """The keys of stations in one process."""
+    shared = {name: {"device": "host"} | tables.get(name, {}) for name in ("drafters", "verifiers")}
+    return {"devices": {"host": {"sharing": "one-process"}}} | tables | shared
+
+
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
@@ -107,14 +113,16 @@ def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifie
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
         ("workload.new_tokens", {"verifiers": {"kind": "replayed"}, "workload": {"new_tokens": {"low": 3, "high": 9}}}),
+        ("workload.arrivals", one_process(workload={"arrivals": {"process": "poisson", "per_s": 1.0}})),
+        ("verifiers.patience_s", one_process(verifiers={"patience_s": 1.0})),
+        ("drafters.lease_s", one_process(verifiers={"patience_s": 1.0}, drafters={"lease_s": 1.0})),
         (
-            "workload.arrivals",
-            {
-                "drafters": {"device": "host"},
-                "verifiers": {"device": "host"},
-                "devices": {"host": {"sharing": "one-process"}},
-                "workload": {"arrivals": {"process": "poisson", "per_s": 1.0}},
-            },
+            "faults",
+            one_process(
+                verifiers={"patience_s": 1.0},
+                drafters={"lease_s": 1.0},
+                faults=[{"what": "kill", "node": "drafter"}],
+            ),
         ),
     ],
 )
