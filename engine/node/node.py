@@ -5,11 +5,12 @@ target has clients of its drafters or of the router, a router has both.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import msgspec
 
 from engine.net.actions import Arrival
+from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
@@ -25,7 +26,7 @@ from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, re
 from fleet.acceptance.token import Token
 from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request
+from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import drafter_station, join_of
 from fleet.stations.messages import Finished, Ignored, Instruction, Restarted
 
@@ -178,6 +179,28 @@ class Node(Stations):
             self._next_request(instruction.tag)
         elif not isinstance(instruction, Ignored) and self.socket_thread is not None:
             self.socket_thread.post(instruction, content, self.worker.event_s)
+
+
+def clients_of_drafters(
+    fleet: Fleet, targets: Container[int], addresses: Mapping[int, str], site: Site, vocabulary: int = 0
+) -> tuple[ConnectionTable, Sockets]:
+    """Return the connections of these targets, each to the drafters of its streams or to the router.
+
+    - `addresses`: of the drafters, tcp://HOST:PORT by number; with a router, of the router alone.
+    - `vocabulary`: of the targets' model; 0 if it has none.
+    """
+    asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
+    tags = [tag for tag in streams_of(fleet) if fleet.drafters.count and fleet.target_of(tag) in targets]
+    ports = {pair: port for port, pair in enumerate(sorted({(fleet.target_of(tag), asked(tag)) for tag in tags}))}
+    connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
+    born, goes_on = time.time_ns(), site.life.number > 0
+    clients = {
+        port: ClientEnd(fleet, target, born, "verifier", drafter, port, connect[port], vocabulary, goes_on)
+        for (target, drafter), port in ports.items()
+    }
+    client_of = {tag: ports[fleet.target_of(tag), asked(tag)] for tag in tags}.__getitem__
+    connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
+    return connections, Sockets(None, connect, max_bytes(fleet, vocabulary), site.keys, max_reconnect_s(fleet))
 
 
 def drafting_node(

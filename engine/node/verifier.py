@@ -1,20 +1,14 @@
 """A real target's node: one process with the target model, its user's requests, and clients to its drafters."""
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from engine.decoding.telemetry import timed
-from engine.net.client import ClientEnd, max_reconnect_s
-from engine.net.connections import ConnectionTable
-from engine.net.limits import max_bytes
-from engine.net.links import stated_links
-from engine.net.sockets import Sockets
 from engine.node.build import load_target, new_streams, new_target
 from engine.node.device_lock import device_lock
 from engine.node.executors import VerifyExecutor
-from engine.node.node import HERE, Node, Site
+from engine.node.node import HERE, Node, Site, clients_of_drafters
 from engine.node.pending import PendingDrafts, repeats
 from engine.node.write_ahead_log import open_log, recorded_station, unfinished
 from fleet.scenario.resolved import Fleet
@@ -33,7 +27,7 @@ def verifier_node(
     """Return the node of target number `target`, with its model loaded.
 
     - `prompts[i]`: token ids of request i.
-    - `addresses`: of its drafters, tcp://HOST:PORT by number; with a router, of the router alone.
+    - `addresses`: see `clients_of_drafters`.
     - `lock_file`: of a device that it shares by time slices.
     - `site`: a later life of its process goes on with the requests that are not finished.
     """
@@ -51,18 +45,7 @@ def verifier_node(
     life.wait_until_back()
     connections, sockets = None, None
     if fleet.drafters.count:
-        numbers = addresses if fleet.routed else sorted({fleet.drafter_of(tag) for tag in streams})
-        addresses = {number: addresses[number] for number in numbers}
-        born, goes_on = time.time_ns(), life.number > 0
-        clients = {
-            number: ClientEnd(
-                fleet, target, born, "verifier", number, number, address, vocabulary=model.vocabulary, goes_on=goes_on
-            )
-            for number, address in addresses.items()
-        }
-        client_of = (lambda _tag: min(clients)) if fleet.routed else fleet.drafter_of
-        connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
-        sockets = Sockets(None, addresses, max_bytes(fleet, model.vocabulary), site.keys, max_reconnect_s(fleet))
+        connections, sockets = clients_of_drafters(fleet, [target], addresses, site, model.vocabulary)
     return Node(
         fleet,
         recorded_station(life, verifier_station(fleet, target), "real", open_log(life)),

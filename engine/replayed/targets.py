@@ -6,23 +6,17 @@ text.
 """
 
 import heapq
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 
 from engine.net.actions import HELLO_S, Action, Deliver, Rejected
-from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.clock import Margin, now_s
-from engine.net.connections import ConnectionTable
 from engine.net.content import Content
 from engine.net.handshake import Ping
-from engine.net.limits import max_bytes
-from engine.net.links import stated_links
 from engine.net.socket_thread import TICK_S, wait_for_welcomes
-from engine.net.sockets import Sockets
-from engine.node.node import HERE, Site, Stations
+from engine.node.node import HERE, Site, Stations, clients_of_drafters
 from engine.node.worker import READ_S, STILL_S
 from engine.node.write_ahead_log import open_log
 from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
@@ -30,7 +24,6 @@ from engine.replayed.target import ReplayedTarget
 from fleet.errors import InputError
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
 from fleet.stations.messages import Join, Message
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Station
@@ -41,7 +34,7 @@ class ReplayedFleet(Stations):
 
     An event loop over their sockets and the ends of their steps.
 
-    - `addresses`: of the drafters, tcp://HOST:PORT by number; with a router, of the router alone.
+    - `addresses`: see `clients_of_drafters`.
     - `continuations`: of all requests, for real drafters.
     """
 
@@ -61,25 +54,7 @@ class ReplayedFleet(Stations):
             self.answers = partial(Drawn, Outcomes(fleet))
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
-        born, goes_on = time.time_ns(), life.number > 0
-        ports = {pair: port for port, pair in enumerate(_pairs(fleet, self.numbers))}
-        connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
-        clients = {
-            port: ClientEnd(fleet, number, born, "verifier", drafter, port, connect[port], goes_on=goes_on)
-            for (number, drafter), port in ports.items()
-        }
-        asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
-        self.connections = ConnectionTable(
-            clients=clients,
-            client_of=lambda tag: ports[fleet.target_of(tag), asked(tag)],
-            links=stated_links(fleet),
-        )
-        self.sockets = Sockets(
-            connect=connect,
-            max_bytes=max_bytes(fleet, fleet.vocabulary),
-            keys=site.keys,
-            max_reconnect_s=max_reconnect_s(fleet),
-        )
+        self.connections, self.sockets = clients_of_drafters(fleet, self.numbers, addresses, site)
         self.sockets.log = site.say
         self.targets: dict[int, ReplayedTarget] = {}
         self.log = open_log(life)
@@ -194,12 +169,3 @@ class ReplayedFleet(Stations):
             self.margin.slept(late_s)
             if late_s > STILL_S:  # this process was stopped: earlier frames go first
                 self._turn(READ_S)
-
-
-def _pairs(fleet: Fleet, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the connected pairs of target and drafter; with a router each target and 0."""
-    M = fleet.drafters.count
-    if fleet.routed:
-        return [(target, 0) for target in numbers]
-    dealt = {(fleet.target_of(tag), fleet.drafter_of(tag)) for tag in streams_of(fleet)} if M else set()
-    return sorted(pair for pair in dealt if pair[0] in numbers)
