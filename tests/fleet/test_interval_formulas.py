@@ -196,7 +196,7 @@ def test_a_quantiles_interval_lies_between_two_of_the_values() -> None:
     """1,000 values in equal shares: Jeffreys' levels of 500 of 1,000, widened to whole values."""
     window, times_s = Window(np.linspace(0.0, 1.0, 11)), (np.arange(1000) + 0.5) / 1000
     values = np.tile(np.arange(100.0), 10) + np.repeat([0.3, 0.7, 0.1, 0.8, 0.5, 0.0, 0.9, 0.2, 0.6, 0.4], 100)
-    metric = window.quantile(times_s, values, 0.5, "s")
+    metric = window.spread(times_s, values, "s").percentiles["p50"]
     below, counts = window.sums(times_s[values <= metric.value]), window.sums(times_s)
     low, high = quantile_levels(below, counts, 0.5)
     ordered = np.sort(values)

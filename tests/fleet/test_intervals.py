@@ -55,9 +55,9 @@ def test_batch_intervals_cover_the_mean_with_and_without_correlation(draw: str, 
 
 ESTIMATES: dict[str, tuple[float, Callable[[Window, np.ndarray, np.ndarray], Metric]]] = {
     "rate": (80.0, lambda window, times_s, values: window.rate(window.sums(times_s, values), "tokens/s")),
-    "mean": (4.0, lambda window, times_s, values: window.mean(times_s, values, "s")),
-    "P50": (4.0 * math.log(2), lambda window, times_s, values: window.quantile(times_s, values, 0.5, "s")),
-    "P99": (4.0 * math.log(100), lambda window, times_s, values: window.quantile(times_s, values, 0.99, "s")),
+    "mean": (4.0, lambda window, *values: window.mean(*values, "s")),
+    "P50": (4.0 * math.log(2), lambda window, *values: window.spread(*values, "s").percentiles["p50"]),
+    "P99": (4.0 * math.log(100), lambda window, *values: window.spread(*values, "s").percentiles["p99"]),
 }
 
 
@@ -120,10 +120,8 @@ def estimates(queue: Queue, load: float) -> dict[str, tuple[Metric, float]]:
         """Quantile of the time in M/M/1: it is exponential with rate 1 - load."""
         return -math.log(1 - level) / (1 - load) if stable else math.inf
 
-    quantiles = {
-        f"P{100 * level:.0f}": (window.quantile(queue.ended_s, stay_s, level, "s"), sojourn_s(level))
-        for level in (0.5, 0.9, 0.99)
-    }
+    percentiles = window.spread(queue.ended_s, stay_s, "s").percentiles
+    quantiles = {name: (metric, sojourn_s(int(name[1:]) / 100)) for name, metric in percentiles.items()}
     return quantiles | {
         "rate": (window.rate(window.sums(queue.ended_s), "requests/s"), load),
         "wait": (window.mean(queue.ended_s, queue.wait_s, "s"), mean_wait_s),
@@ -150,17 +148,18 @@ def test_quantiles_need_values_and_independent_stretches_beyond_them() -> None:
     window = Window(np.linspace(0.0, 1.0, 11), math.inf)
     times_s = (np.arange(10 * LEAST_BEYOND) + 0.5) / (10 * LEAST_BEYOND)
     values = np.random.default_rng(0).permutation(times_s)
-    assert window.quantile(times_s, values, 0.9, "s").times_longer == 1
-    assert window.quantile(times_s[1:], values[1:], 0.9, "s").times_longer > 1
-    assert window.quantile(times_s, values, 0.99, "s").times_longer == pytest.approx(10)
-    remembered = Window(window.edges_s, 5 * LEAST_BEYOND)
-    assert remembered.quantile(times_s, values, 0.9, "s").times_longer == pytest.approx(2)
-    assert remembered.quantile(times_s, values, 0.5, "s").times_longer == 1
+    whole, shorter = window.spread(times_s, values, "s"), window.spread(times_s[1:], values[1:], "s")
+    remembered = Window(window.edges_s, 5 * LEAST_BEYOND).spread(times_s, values, "s")
+    assert whole.percentiles["p90"].times_longer == 1
+    assert shorter.percentiles["p90"].times_longer > 1
+    assert whole.percentiles["p99"].times_longer == pytest.approx(10)
+    assert remembered.percentiles["p90"].times_longer == pytest.approx(2)
+    assert remembered.percentiles["p50"].times_longer == 1
 
 
 def test_quantiles_of_equal_values_lie_on_them() -> None:
     window = Window(np.linspace(0.0, 1.0, 11))
-    metric = window.quantile((np.arange(1000) + 0.5) / 1000, np.full(1000, 0.05), 0.9, "s")
+    metric = window.spread((np.arange(1000) + 0.5) / 1000, np.full(1000, 0.05), "s").percentiles["p90"]
     assert (metric.low, metric.value, metric.high) == (0.05, 0.05, 0.05)
 
 
@@ -173,7 +172,9 @@ def test_drifting_runs_have_no_interval() -> None:
     changing = window.rate(rising, "tokens/s")
     assert (changing.drifting, changing.times_longer) == (True, 2)
     times_s = np.linspace(0.001, 10.0, 1000)
-    assert all(window.quantile(times_s, times_s, level, "s").drifting for level in (0.1, 0.5, 0.9))
+    changing = window.spread(times_s, times_s, "s")
+    assert changing.percentiles["p50"].drifting
+    assert changing.percentiles["p90"].drifting
     assert not drifts(np.full(10, 0.1))
 
 

@@ -1,7 +1,7 @@
 """The measurement window of a run, and its estimates with intervals."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -105,33 +105,18 @@ class Window(msgspec.Struct, frozen=True):
 
     def sums(self, time_s: ArrayLike, values: ArrayLike | None = None) -> Floats:
         """Sum `values` over each batch by their times, or count the times: shape (batches,)."""
-        return self._sums_by(time_s)(values)
-
-    def _sums_by(self, time_s: ArrayLike) -> Callable[[ArrayLike | None], Floats]:
-        """Return the function that sums values over each batch, as `sums`, by these times."""
         times_s, batches = np.asarray(time_s, dtype=float), len(self.edges_s) - 1
         if _ascend(times_s):  # the usual case: a batch is then a slice
             ends = np.searchsorted(times_s, self.edges_s, side="right")
-            counts = np.diff(ends).astype(np.float64)
-            some = counts > 0
-
-            def of_slices(values: ArrayLike | None) -> Floats:
-                if values is None:
-                    return counts
-                sums = np.zeros(batches)
-                if some.any():
-                    sums[some] = np.add.reduceat(np.asarray(values)[: ends[-1]], ends[:-1][some], dtype=np.float64)
-                return sums
-
-            return of_slices
+            sums = np.diff(ends).astype(np.float64)
+            some = sums > 0
+            if values is not None and some.any():
+                sums[some] = np.add.reduceat(np.asarray(values)[: ends[-1]], ends[:-1][some], dtype=np.float64)
+            return sums
         inside = self.inside(times_s)
         batch = np.searchsorted(self.edges_s, times_s[inside]) - 1
-
-        def of_batches(values: ArrayLike | None) -> Floats:
-            weights = None if values is None else np.asarray(values, dtype=float)[inside]
-            return np.bincount(batch, weights, minlength=batches).astype(np.float64)
-
-        return of_batches
+        weights = None if values is None else np.asarray(values, dtype=float)[inside]
+        return np.bincount(batch, weights, minlength=batches).astype(np.float64)
 
     def within(self, begun_s: Floats, ended_s: Floats) -> Floats:
         """Total time of the intervals within each batch: shape (batches,).
@@ -164,47 +149,29 @@ class Window(msgspec.Struct, frozen=True):
         finite = numbers.dtype.kind != "f" or ~np.isnan(numbers)
         if not np.all(finite):
             times_s, numbers = times_s[finite], numbers[finite]
-        sums = self._sums_by(times_s)
-        return self.ratio(sums(numbers), sums(None), unit)
+        return self.ratio(self.sums(times_s, numbers), self.sums(times_s), unit)
 
     def spread(self, time_s: ArrayLike, values: ArrayLike, unit: str) -> Metric:
-        """Return the mean, as `mean`, with its percentiles, as `quantiles`."""
-        p50, p90, p99 = self.quantiles(time_s, values, LEVELS, unit)
-        return msgspec.structs.replace(self.mean(time_s, values, unit), p50=p50, p90=p90, p99=p99)
-
-    def quantile(self, time_s: ArrayLike, values: ArrayLike, level: float, unit: str) -> Metric:
-        """Return the quantile at `level` in (0, 1) of the finite values; its interval lies between two ordered
-        values."""
-        return self.quantiles(time_s, values, [level], unit)[0]
-
-    def quantiles(self, time_s: ArrayLike, values: ArrayLike, levels: Sequence[float], unit: str) -> list[Metric]:
-        """Return the quantiles at several levels, as `quantile`."""
+        """Return the mean, as `mean`, with its percentiles; the interval of one lies between two ordered values."""
         times_s, sample = self._known_inside(time_s, values)
+        mean = self.mean(times_s, sample, unit)
         if not len(sample):
-            return [Metric(math.nan, *NO_INTERVAL, unit)] * len(levels)
-        found = [float(value) for value in np.quantile(sample, levels)]
-        needed = [
-            round(LEAST_BEYOND / min(level, 1 - level), 6) for level in levels
-        ]  # 1 - 0.9 is slightly less than 0.1
-        longer = [max(self._times_longer(least), least / len(sample)) for least in needed]
-        if 1 in longer and self.mean(times_s, sample, unit).drifting:
-            return [
-                _still_changing(value, unit) if times == 1 else Metric(value, *NO_INTERVAL, unit, times)
-                for value, times in zip(found, longer, strict=True)
-            ]
-        counts = self.sums(times_s)
-        shares = [
-            quantile_levels(self.sums(times_s, sample <= value), counts, level) if times == 1 else NO_INTERVAL
-            for value, times, level in zip(found, longer, levels, strict=True)
-        ]
-        ends = [_places(both, len(sample)) for both in shares]
-        ordered = np.partition(sample, sorted({place for both in ends for place in both}))
-        return [
-            Metric(value, *NO_INTERVAL, unit, times)
-            if math.isnan(share[0])
-            else Metric(value, float(ordered[low]), float(ordered[high]), unit)
-            for value, times, share, (low, high) in zip(found, longer, shares, ends, strict=True)
-        ]
+            return msgspec.structs.replace(mean, p50=mean, p90=mean, p99=mean)
+        ordered, counts = np.sort(sample), self.sums(times_s)
+
+        def percentile(level: float, value: float) -> Metric:
+            needed = round(LEAST_BEYOND / min(level, 1 - level), 6)  # 1 - 0.9 is slightly less than 0.1
+            times_longer = max(self._times_longer(needed), needed / len(sample))
+            if times_longer > 1:
+                return Metric(value, *NO_INTERVAL, unit, times_longer)
+            if mean.drifting:
+                return _still_changing(value, unit)
+            low, high = quantile_levels(self.sums(times_s, sample <= value), counts, level)
+            first, last = math.floor(low * len(sample)) - 1, math.ceil(high * len(sample))
+            return Metric(value, float(ordered[max(first, 0)]), float(ordered[min(last, len(sample) - 1)]), unit)
+
+        p50, p90, p99 = map(percentile, LEVELS, np.quantile(ordered, LEVELS).tolist())
+        return msgspec.structs.replace(mean, p50=p50, p90=p90, p99=p99)
 
     def _known_inside(self, time_s: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
         """Return the times in the window and their values, for finite values."""
@@ -242,14 +209,6 @@ class Window(msgspec.Struct, frozen=True):
 def _ascend(times_s: Floats) -> bool:
     """Return whether times are sorted; NaN is not."""
     return bool((times_s[1:] >= times_s[:-1]).all())
-
-
-def _places(shares: Interval, count: int) -> tuple[int, int]:
-    """Indices of the ordered values that enclose a quantile; the first for none."""
-    if math.isnan(shares[0]):
-        return 0, 0
-    low, high = math.floor(shares[0] * count) - 1, math.ceil(shares[1] * count)
-    return max(low, 0), min(high, count - 1)
 
 
 def _still_changing(value: float, unit: str) -> Metric:
