@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.measure import measure
-from fleet.records.metrics.outages import alone_of, rejoins_of, spans_of
+from fleet.records.metrics.outages import alone_of, rejoins_of
 from fleet.records.metrics.tables import commits_of
 from fleet.records.run import Run
 from sim.run import simulate
@@ -87,8 +88,8 @@ def test_what_a_target_committed_before_it_died_is_lost() -> None:
     commits = commits_of(rows)
     assert commits.committed.sum() == 43
     assert commits.time_s.min() == 11.0
-    spans = spans_of(rows, commits)
-    assert (spans.begun_s[0], spans.ended_s[0]) == (0.0, 39.0)
+    requests = findings_of(run).requests
+    assert (requests.joined_s[0], requests.last_s[0]) == (0.0, 39.0)
     assert measure(run)["latency_s"].value == 39.0
 
 

@@ -67,7 +67,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
     if fleet.batch is not None and rows is not None:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
-        metrics |= outage_metrics(window, rows, commits)
+        metrics |= outage_metrics(window, rows, commits, findings.requests)
     tokens = window.sums(commits.time_s, commits.committed)
     metrics |= energy(window, findings, tokens) | measured_energy(window, findings.energy, tokens)
     metrics |= cost(window, fleet, tokens) | loads(window, findings)

@@ -5,38 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleet.records.columns import Table
-from fleet.records.metrics.grouped import Groups, at, find
+from fleet.records.metrics.grouped import Groups, at
 from fleet.records.metrics.tables import requests_of
 from fleet.records.metrics.window import Metric, Window
 from fleet.scenario.faults import Fault, NodeFault
 from fleet.stations.session import ERA
 
 
-def outage_metrics(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
-    """Return the metrics of lost drafters; `commits` as `commits_of` returns them."""
-    spans, alone, given_up = spans_of(rows, commits), alone_of(rows, commits), rows.where(rows.event.among("overdue"))
+def outage_metrics(window: Window, rows: Table, commits: Table, requests: Table) -> dict[str, Metric]:
+    """Return the metrics of lost drafters; `commits` and `requests` are those of the run's findings."""
+    alone, given_up = alone_of(rows, commits), rows.where(rows.event.among("overdue"))
     alone_s = window.within(alone.begun_s, alone.time_s)
     rejoins = rejoins_of(rows)
     return {
         "given_up": window.count(given_up.time_s, "drafts"),
-        "alone_share": window.ratio(alone_s, window.within(spans.begun_s, spans.ended_s), "share of time"),
+        "alone_share": window.ratio(alone_s, window.within(requests.joined_s, requests.last_s), "share of time"),
         "rejoin_s": window.mean(rejoins.rejoined_s, rejoins.rejoined_s - rejoins.time_s, "s"),
     }
-
-
-def spans_of(rows: Table, commits: Table) -> Table:
-    """Return one row for each request: begun_s, its arrival, and ended_s, its last commit."""
-    joins = rows.where(rows.event.among("join"))
-    came, requests = requests_of(joins), requests_of(commits)
-    named = joins.tag[came.first], joins.request[came.first]
-    of = find(named, (commits.tag[requests.first], commits.request[requests.first]))
-    spans = Table.of(
-        tag=named[0],
-        request=named[1],
-        begun_s=came.smallest(joins.time_s),
-        ended_s=at(requests.largest(commits.time_s), of),
-    )
-    return spans.where(of >= 0)
 
 
 def alone_of(rows: Table, commits: Table) -> Table:
