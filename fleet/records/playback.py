@@ -118,15 +118,6 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     return log.playback(run.digest(), tuple(parts))
 
 
-class _Begun(NamedTuple):
-    """A step that began: its station, its start, since when it could, and whether it followed a step of the station."""
-
-    station: str
-    begun_s: float
-    could_s: float
-    after_own: bool
-
-
 class _Log:
     """Events and plans of all stations of a fleet up to a time."""
 
@@ -139,8 +130,8 @@ class _Log:
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
-        self.begun: list[_Begun] = []
-        self.done: list[tuple[float, str]] = []
+        # Ends (0) and starts (1) of steps: time, which, since when it could, station, whether it followed an own step.
+        self.moments: list[tuple[float, int, float, str, bool]] = []
 
     def watched(self, station: Station) -> Any:
         """Return the station wrapped so that its events and plans are noted here."""
@@ -170,9 +161,7 @@ class _Log:
         turns = defaultdict[str, list[str]](list)
         freed_s: dict[str, float] = {}
         # At one instant, an end precedes a start: it frees the place.
-        moments = [(time_s, 0, time_s, name, False) for time_s, name in self.done]
-        moments += [(one.begun_s, 1, one.could_s, one.station, one.after_own) for one in self.begun]
-        for time_s, begins, could_s, name, after_own in sorted(moments):
+        for time_s, begins, could_s, name, after_own in sorted(self.moments):
             device = self._device_of(name)
             if begins:
                 free_s = freed_s.get(device, could_s)
@@ -272,7 +261,7 @@ class _Watched:
         if isinstance(plan, Start):
             self.latest_s = max(self.latest_s, now_s)
             could_s = now_s if self.could_s is None else self.could_s
-            self.log.begun.append(_Begun(self.name, now_s, could_s, self.after_own))
+            self.log.moments.append((now_s, 1, could_s, self.name, self.after_own))
             self.could_s, self.after_own, self.begun_s = None, False, now_s
         return plan
 
@@ -283,6 +272,6 @@ class _Watched:
         played = PlayedStep(event.duration_s, step.idle_gap_s, step.warm_tokens)
         self.log.steps[self.name, step.kind].append(played)
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)
-        self.log.done.append((now_s, self.name))
+        self.log.moments.append((now_s, 0, now_s, self.name, False))
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             self.log.outcomes[member.tag, member.request, step.kind].append(outcome)
