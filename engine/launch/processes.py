@@ -14,7 +14,7 @@ from typing import Any
 from engine.launch.bodies import PROGRESS, SAMPLES, run_body
 from fleet.errors import InputError, NodeDiedError
 from fleet.interrupts import deferred, unseen
-from fleet.records.samples import PowerSample
+from fleet.records.schema import PowerSample
 
 # Imported once, in the process that nodes are forked from. transformers would import the second when a model is loaded,
 # two seconds a node; other architectures than Llama import their own file.

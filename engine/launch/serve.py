@@ -33,7 +33,7 @@ from engine.replayed.targets import ReplayedFleet
 from fleet.acceptance.token import Token
 from fleet.records.power import curves_of
 from fleet.records.run import Run, make_run
-from fleet.records.samples import PowerSample
+from fleet.records.schema import PowerSample
 from fleet.scenario.faults import Kill, NodeFault
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolve import resolve

@@ -12,8 +12,7 @@ from engine.net.clock import now_s
 from engine.node.power import Meter
 from engine.node.worker import Worker
 from fleet.records.recorder import RecordedStation, ReportedRows
-from fleet.records.samples import PowerSample
-from fleet.records.schema import WIDTH
+from fleet.records.schema import WIDTH, PowerSample
 from fleet.times.step import Step
 
 LOOK_S = 0.5  # between two reads of the logs

@@ -4,5 +4,5 @@
 - `playback.py`: parts of a run that a simulation plays back. `overheads.py`: delays around steps.
 - `metrics/`: all metrics of a run.
 - `columns.py`, `arrow.py`: tables of numpy columns.
-- `samples.py`, `power.py`: power samples of devices, and energy.
+- `power.py`: power samples of devices, and energy.
 """

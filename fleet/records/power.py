@@ -11,13 +11,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fleet.files import write_file
-from fleet.records.samples import PowerSample
+from fleet.records.schema import SAMPLES, PowerSample
 
 MOST_POINTS = 1000  # points of a curve in a run's header
-
-_STORED = {float: pa.float64(), str: pa.string(), int: pa.int64()}
-SAMPLES = pa.schema([(name, _STORED[kind]) for name, kind in PowerSample.__annotations__.items()])
-
 
 Floats = NDArray[np.float64]
 

@@ -6,8 +6,7 @@ Rows contain all that a fresh station needs to reach the same plans (`replay.py`
 
 from typing import Any, Literal, NamedTuple
 
-from fleet.records.samples import PowerSample
-from fleet.records.schema import Row
+from fleet.records.schema import PowerSample, Row
 from fleet.stations.messages import (
     Draft,
     DraftRequest,

@@ -1,8 +1,10 @@
-"""The event table's columns and units: a row for each received event and each started step."""
+"""The event table's columns and units: a row for each received event and each started step; samples of devices."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+UNKNOWN = float("nan")
 
 
 class Row(NamedTuple):
@@ -68,6 +70,35 @@ class Row(NamedTuple):
     kld_peak: float = 0.0
 
 
-_STORED = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}
-SCHEMA = pa.schema([(name, _STORED[kind]) for name, kind in Row.__annotations__.items()])
+class PowerSample(NamedTuple):
+    """One sample of a device; NaN where the device has no reading.
+
+    Keys:
+        time_s: Time since the run began.
+        station: The station whose step follows; empty for a sample between steps.
+        step (number): Number of that step, as in the records; 0 between steps.
+        device: Name of the device, with the source of its readings.
+        graphics_clock_mhz: Clock of its graphics units.
+        power_w: Present power (NVML), or mean power since the previous sample (RAPL).
+        memory_bytes: Device memory in use, by all processes.
+        energy_j: Its energy counter, which starts anywhere and only grows.
+    """
+
+    time_s: float
+    station: str
+    step: int
+    device: str
+    graphics_clock_mhz: float = UNKNOWN
+    power_w: float = UNKNOWN
+    memory_bytes: float = UNKNOWN
+    energy_j: float = UNKNOWN
+
+
+def schema_of(row: type[tuple[Any, ...]]) -> pa.Schema:
+    """Return the columns of a named tuple of numbers, words and booleans."""
+    stored = {float: pa.float64(), str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+    return pa.schema([(name, stored[kind]) for name, kind in row.__annotations__.items()])
+
+
+SCHEMA, SAMPLES = schema_of(Row), schema_of(PowerSample)
 WIDTH = len(SCHEMA)  # values of a row

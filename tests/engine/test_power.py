@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.node import power
 from engine.node.observer import Observer, observed
 from engine.node.power import NvmlMeter, RaplMeter, Reading, meter_of
-from fleet.records.samples import PowerSample
+from fleet.records.schema import PowerSample
 from fleet.times.step import Member, Step
 from tests.helpers.stars import repeatable
 

@@ -21,8 +21,7 @@ from fleet.errors import InputError
 from fleet.records.metrics.counters import EDGES_S, Counters
 from fleet.records.metrics.tables import commits_of, verifications_of
 from fleet.records.recorder import ReportedRows
-from fleet.records.samples import PowerSample
-from fleet.records.schema import WIDTH
+from fleet.records.schema import WIDTH, PowerSample
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate

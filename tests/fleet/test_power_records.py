@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleet.records.metrics.measure import measure
-from fleet.records.power import MOST_POINTS, SAMPLES, EnergyCurve, curves_of, write_samples
+from fleet.records.power import MOST_POINTS, EnergyCurve, curves_of, write_samples
 from fleet.records.run import Run, read_run, write_run
-from fleet.records.samples import PowerSample
+from fleet.records.schema import SAMPLES, PowerSample
 from sim.run import simulate
 from tests.helpers.stars import star
 

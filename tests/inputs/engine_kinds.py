@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.launch.bodies import LauncherPipe
 from fleet.errors import InputError
-from fleet.records.samples import PowerSample
+from fleet.records.schema import PowerSample
 from tests.inputs.kinds import Kind
 from tests.inputs.values import toml_of
 

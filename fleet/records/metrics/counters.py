@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from fleet.records.metrics.tables import COMMITTING
 from fleet.records.recorder import ReportedRows
-from fleet.records.samples import PowerSample
-from fleet.records.schema import WIDTH, Row
+from fleet.records.schema import WIDTH, PowerSample, Row
 from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.resolved import Fleet
 
