@@ -37,7 +37,6 @@ def test_groups_agree_with_a_plain_loop(
     value, chosen = np.array([row[1] for row in rows]), np.array([row[2] for row in rows], dtype=bool)
     assert len(groups) == len(members)
     assert groups.first.tolist() == [group[0] for group in members]
-    assert groups.last.tolist() == [group[-1] for group in members]
     assert groups.counts().tolist() == [len(group) for group in members]
     assert groups.first_of(chosen).tolist() == [next((n for n in group if chosen[n]), -1) for group in members]
     assert groups.largest(value).tolist() == [max(value[group]) for group in members]

@@ -43,14 +43,7 @@ def best_goodput(acceptances: Sequence[float], budget: int) -> list[float]:
             low = price
         else:
             high = price
-    lengths = [_wanted(alpha, high, budget) for alpha in alphas]
-    # At the final price a client may be indifferent along a whole piece; it gets the rest of the budget.
-    left = budget - sum(lengths)
-    for i, more in enumerate(_wanted(alpha, low, budget) for alpha in alphas):
-        extra = min(left, max(more - lengths[i], 0.0))
-        lengths[i] += extra
-        left -= extra
-    return [mixed_goodput(alpha, length) for alpha, length in zip(alphas, lengths, strict=True)]
+    return [mixed_goodput(alpha, _wanted(alpha, high, budget)) for alpha in alphas]
 
 
 def _wanted(alpha: float, price: float, budget: int) -> float:

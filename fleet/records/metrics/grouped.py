@@ -37,13 +37,6 @@ class Groups:
         rows: Integers = self.order[self.starts]
         return rows
 
-    @property
-    def last(self) -> Integers:
-        """The last row of each group."""
-        after = np.append(self.starts[1:], len(self.order))
-        rows: Integers = self.order[after[: len(self)] - 1]
-        return rows
-
     @cached_property
     def of(self) -> Integers:
         """The group of each row, shape (rows,)."""
