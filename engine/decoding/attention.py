@@ -11,7 +11,6 @@ from fleet.errors import InputError
 
 NAME = "slot-addressed"  # of the attention implementation, as transformers knows it
 FEED: ContextVar[Feed] = ContextVar("feed")  # of the running pass: some models do not pass keyword arguments on
-FLASH = (torch.float16, torch.bfloat16)  # types for which an accelerator's causal kernel supports shared heads
 HARMLESS = {
     "dropout", "is_causal", "position_ids", "layer_idx", "use_cache", "output_attentions", "output_hidden_states",
 }  # fmt: skip
@@ -82,20 +81,6 @@ def attend_by_scores(
         scores = torch.cat([scores, sinks.to(scores).expand(len(scores), -1, -1, -1)], -1)
     weights = torch.softmax(scores, -1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(values.dtype)
     return weights[..., : keys.shape[2]] @ values
-
-
-def attend_causally(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float | None = None
-) -> torch.Tensor:
-    """Attend with all T tokens of one row, each up to itself; no mask is made, and half of the work is left out.
-
-    Shapes: query (T, heads, size), keys and values (1, kv heads, T, size); the result is (T, heads, size).
-    """
-    shared = query.shape[1] != keys.shape[1]
-    output = functional.scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys, values, is_causal=True, scale=scale, enable_gqa=shared
-    )
-    return output[0].transpose(0, 1)
 
 
 def grouped(mask: torch.Tensor | None, group: int, dtype: torch.dtype) -> torch.Tensor | None:

@@ -118,10 +118,7 @@ class Drafter:
 
     def _keep(self, tag: int, drafts: Drafts, row: int, path: Sequence[int]) -> None:
         """Keep the cache of an accepted path."""
-        if isinstance(drafts.fed, int) and path == range(1, len(path) + 1):  # the first nodes in order are in place
-            self.cache.lengths[tag] += min(len(path), drafts.fed)
-        else:
-            self.cache.keep([tag], [drafts.places(row, path)])
+        self.cache.keep([tag], [drafts.places(row, path)])
 
     def draft(
         self, tags: Sequence[int], depths: Sequence[int], stops: Stops | None = None, signals: bool = False

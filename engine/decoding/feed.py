@@ -69,11 +69,6 @@ class Feed:
             return None
         return self.mask if self.mask is not None else self.up_to_itself()
 
-    @property
-    def is_beginning(self) -> bool:
-        """Whether these are the first tokens of one row, as a chain."""
-        return self.mask is None and self.batch == 1 and len(self.slots) == self.width > 1
-
     def up_to_itself(self) -> torch.Tensor:
         """What each token of a chain sees: (B, T, W)."""
         return self.places <= self.positions.view(self.batch, -1, 1)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import PretrainedConfig
 
 from engine.decoding.admitted import STATIC_ROPE, slides
-from engine.decoding.attention import FLASH, attend, attend_causally, grouped
+from engine.decoding.attention import attend, grouped
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed
 
@@ -110,8 +110,7 @@ def run_layers(
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
-    causal = feed.is_beginning and x.dtype in FLASH and x.device.type != "cpu"
-    mask = None if causal else grouped(feed.visible, heads // kv_heads, x.dtype)
+    mask = grouped(feed.visible, heads // kv_heads, x.dtype)
     for number, layer in enumerate(layers):
         if tapped is not None and number in tapped:
             tapped[number] = x
@@ -122,8 +121,7 @@ def run_layers(
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
         rotated = rotate(qkv[:, : heads + kv_heads], cosines, sines)
         keys, values = cache.store(rotated[:, heads:], qkv[:, heads + kv_heads :], number, feed)
-        queries = rotated[:, :heads]
-        attended = attend_causally(queries, keys, values) if causal else attend(queries, keys, values, feed, mask)
+        attended = attend(rotated[:, :heads], keys, values, feed, mask)
         x = x + functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
         normed = functional.rms_norm(x, hidden, layer.second_norm, epsilon)
         gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
