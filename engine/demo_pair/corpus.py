@@ -1,4 +1,4 @@
-"""The committed prompts of the demo pair, as token ids; `tools/demo_pair/` trained the pair and cut them."""
+"""The committed prompts of the demo pair, as token ids; `tools/demo_pair/` trains the pair."""
 
 import json
 from pathlib import Path

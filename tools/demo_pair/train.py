@@ -1,4 +1,4 @@
-"""Train the demo pair on this machine: tokenizer, target, then a drafter distilled from the target.
+"""Train the demo pair on this machine: the target, then a drafter distilled from the target.
 
 `python -m tools.demo_pair.train` takes about three quarters of an hour on two cores. Budgets are minutes, not steps,
 so a faster machine trains a better pair; what was done is written to `training.json` beside the weights.
@@ -11,7 +11,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
-from tools.demo_pair.corpus import END_OF_TEXT, token_stream, train_tokenizer, write_prompts
+from tools.demo_pair.corpus import token_stream
 
 VOCABULARY = 512  # a small one spends the parameters on layers
 LENGTH = 256  # tokens of a training sequence
 BATCH = 16  # sequences of a step
-PROMPTS, PROMPT_TOKENS = 384, 256
 TARGET = {"num_hidden_layers": 16, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 384}
 DRAFTER = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 352}
 Batches = Iterator[torch.Tensor]
@@ -140,83 +139,91 @@ def mixed(stream: np.ndarray, own: np.ndarray, seed: int) -> Batches:
         yield torch.cat([people[: BATCH // 2], chosen])
 
 
+def held_out_windows(stream: np.ndarray) -> Sequence[torch.Tensor]:
+    """Return the held-out text that figures are measured on, in batches (8, LENGTH + 1)."""
+    return torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1)).split(8)
+
+
+def likeness(p: torch.Tensor, q: torch.Tensor) -> tuple[float, float]:
+    """Return how often the best tokens of distributions (..., VOCABULARY) agree, and the mean sum of min(p, q)."""
+    return (p.argmax(-1) == q.argmax(-1)).float().mean().item(), torch.minimum(p, q).sum(-1).mean().item()
+
+
 @torch.inference_mode()
 def evaluate(target: LlamaForCausalLM, drafter: LlamaForCausalLM, stream: np.ndarray) -> dict[str, float]:
     """Teacher-forced figures on held-out text: perplexities, agreement of the best tokens, acceptance sum min(p, q)."""
-    windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
-    figures: dict[str, list[float]] = {}
-    for batch in windows.split(8):
-        wanted = batch[:, 1:].flatten()
-        p = functional.log_softmax(target(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-        figures.setdefault("target_nats", []).append(functional.nll_loss(p, wanted).item())
-        q = functional.log_softmax(drafter(input_ids=batch[:, :-1]).logits, -1).flatten(0, 1)
-        figures.setdefault("drafter_nats", []).append(functional.nll_loss(q, wanted).item())
-        figures.setdefault("top1_agreement", []).append((p.argmax(-1) == q.argmax(-1)).float().mean().item())
-        figures.setdefault("acceptance", []).append(torch.minimum(p.exp(), q.exp()).sum(-1).mean().item())
-    means = {name: float(np.mean(values)) for name, values in figures.items()}
-    return {
-        (name.replace("nats", "perplexity")): round(float(np.exp(mean)) if "nats" in name else mean, 4)
-        for name, mean in means.items()
-    }
+    rows = []
+    for batch in held_out_windows(stream):
+        p, q = (functional.log_softmax(model(input_ids=batch[:, :-1]).logits, -1) for model in (target, drafter))
+        nats = [functional.nll_loss(logs.flatten(0, 1), batch[:, 1:].flatten()).item() for logs in (p, q)]
+        rows.append([*nats, *likeness(p.exp(), q.exp())])
+    means = np.mean(rows, axis=0)
+    figures = [*np.exp(means[:2]), *means[2:]]
+    names = ("target_perplexity", "drafter_perplexity", "top1_agreement", "acceptance")
+    return {name: round(float(figure), 4) for name, figure in zip(names, figures, strict=True)}
 
 
-def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write a Hugging Face folder with weights in half precision."""
+def save(model: LlamaForCausalLM, folder: Path) -> str:
+    """Write a Hugging Face folder with weights in half precision and the tokenizer; return the weights' checksum."""
     with tempfile.TemporaryDirectory() as draft:
         model.half().save_pretrained(draft)
         model.float()
-        tokenizer.save_pretrained(draft)
-        for file in Path(draft).iterdir():
+        for file in (*Path(draft).iterdir(), *FOLDER.glob("target/tokenizer*.json")):
             if file.name != "generation_config.json":
                 write_file(folder / file.name, file.read_bytes())
+    return checksum(folder)
 
 
-def main() -> None:
-    """Train everything and write it to the output folder."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes-target", type=float, default=28)
-    parser.add_argument("--minutes-drafter", type=float, default=14)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=20261121)
-    parser.add_argument("--out", type=Path, default=FOLDER)
+def checksum(folder: Path) -> str:
+    """Return the checksum of a folder's weights."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def options_of(description: str | None, folder: Path, **defaults: float) -> argparse.Namespace:
+    """Read the options of a program, numbers with these defaults beside the seed and the output folder."""
+    parser = argparse.ArgumentParser(description=description)
+    for name, default in {**defaults, "seed": 20261121}.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    parser.add_argument("--out", type=Path, default=folder)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
-    del settings["out"]
-    report: dict[str, object] = {
-        "settings": settings | {"batch": BATCH, "length": LENGTH, "vocabulary": VOCABULARY},
+    return options
+
+
+def record_of(options: argparse.Namespace, **constants: float) -> dict[str, object]:
+    """Begin the record of a training: its settings, and the versions of what it ran on."""
+    settings = {name: value for name, value in vars(options).items() if name != "out"}
+    return {
+        "settings": settings | {"batch": BATCH, "length": LENGTH} | constants,
         "versions": {
             "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__
         },
     }  # fmt: skip
 
-    raw = train_tokenizer(VOCABULARY)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=END_OF_TEXT, clean_up_tokenization_spaces=False)
-    stream, held_out = token_stream(raw, "train"), token_stream(raw, "held-out")
-    report["training_tokens_available"] = len(stream)
-    write_prompts(raw, options.out / "prompts", PROMPTS, PROMPT_TOKENS)
+
+def main() -> None:
+    """Train everything and write it to the output folder."""
+    options = options_of(__doc__, FOLDER, minutes_target=28.0, minutes_drafter=14.0, threads=2)
+    record, seed = record_of(options, vocabulary=VOCABULARY), options.seed
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(FOLDER / "target", local_files_only=True)
+    stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
+    record["training_tokens_available"] = len(stream)
 
     target, drafter = llama(TARGET), llama(DRAFTER)
-    text = batches(stream, options.seed)
-    report["target"] = train(target, text, next_token_loss(target), options.minutes_target, 0.02, "target")
-    save(target, tokenizer, options.out / "target")
+    text, minutes = batches(stream, seed), options.minutes_drafter
+    record["target"] = train(target, text, next_token_loss(target), options.minutes_target, 0.02, "target")
+    checksums = {"target": save(target, options.out / "target")}
     target.eval()
-    drafter_minutes = options.minutes_drafter
-    report["drafter_on_text"] = train(drafter, text, next_token_loss(drafter), 0.15 * drafter_minutes, 0.02, "drafter")
-    own = own_text(target, stream, 0.25 * drafter_minutes, options.seed)
-    report["own_text_tokens"] = int(own.size)
-    report["drafter_distilled"] = train(
-        drafter, mixed(stream, own, options.seed + 1), distillation_loss(drafter, target), 0.6 * drafter_minutes, 0.02,
-        "distillation",
-    )  # fmt: skip
-    save(drafter, tokenizer, options.out / "drafter")
-    report["held_out"] = evaluate(target, drafter.eval(), held_out)
-    report["sha256"] = {
-        role: hashlib.sha256((options.out / role / "model.safetensors").read_bytes()).hexdigest()
-        for role in ("target", "drafter")
-    }
-    write_file(options.out / "training.json", json.dumps(report, indent=2) + "\n")
+    record["drafter_on_text"] = train(drafter, text, next_token_loss(drafter), 0.15 * minutes, 0.02, "drafter")
+    own = own_text(target, stream, 0.25 * minutes, seed)
+    record["own_text_tokens"] = int(own.size)
+    text, loss = mixed(stream, own, seed + 1), distillation_loss(drafter, target)
+    record["drafter_distilled"] = train(drafter, text, loss, 0.6 * minutes, 0.02, "distillation")
+    checksums["drafter"] = save(drafter, options.out / "drafter")
+    record["held_out"] = evaluate(target, drafter.eval(), held_out)
+    record["sha256"] = checksums
+    write_file(options.out / "training.json", json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,16 +5,12 @@ on, the head reads its own output, so training does that too: `unrolled` runs ev
 each length. What was done is written to `training.json` beside the weights.
 """
 
-import argparse
-import hashlib
 import json
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
 from safetensors.torch import save
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -27,7 +23,17 @@ from engine.decoding.eagle_files import load_head, own_tensors
 from engine.demo_pair.corpus import FOLDER
 from fleet.files import write_file
 from tools.demo_pair.corpus import token_stream
-from tools.demo_pair.train import BATCH, LENGTH, Loss, mixed, own_text, train
+from tools.demo_pair.train import (
+    Loss,
+    checksum,
+    held_out_windows,
+    likeness,
+    mixed,
+    options_of,
+    own_text,
+    record_of,
+    train,
+)
 
 STEPS = 2  # draft steps that training unrolls; a third bought nothing in the same minutes
 MEASURED_STEPS = 5
@@ -136,67 +142,39 @@ def head_loss(head: EagleHead, target: LlamaForCausalLM) -> Loss:
 
 @torch.inference_mode()
 def evaluate_head(target: LlamaForCausalLM, head: EagleHead, stream: np.ndarray) -> dict[str, list[float]]:
-    """Teacher-forced figures of every draft step on held-out text: agreement of the best tokens, sum of min(p, q).
-
-    The text is that of `tools.demo_pair.train.evaluate`, which gives the drafter's.
-    """
-    windows = torch.from_numpy(stream[: 64 * (LENGTH + 1)].reshape(64, LENGTH + 1))
-    agreement, acceptance = [], []
-    for batch in windows.split(8):
-        features = target.model(input_ids=batch[:, :-1]).last_hidden_state
+    """Teacher-forced figures of every draft step, on the text of `tools.demo_pair.train.evaluate` for the drafter."""
+    rows = []
+    for batch in held_out_windows(stream):
+        tokens = batch[:, :-1]
+        features = target.model(input_ids=tokens).last_hidden_state
         p = torch.softmax(target.lm_head(features), -1)
-        q = [
-            torch.softmax(target.lm_head(estimates), -1)
-            for estimates in unrolled(head, batch[:, :-1], features, MEASURED_STEPS)
-        ]
-        pairs = [(p[:, step:], given) for step, given in enumerate(q, start=1)]
-        agreement.append([(a.argmax(-1) == b.argmax(-1)).float().mean().item() for a, b in pairs])
-        acceptance.append([torch.minimum(a, b).sum(-1).mean().item() for a, b in pairs])
-    return {
-        "top1_agreement": np.mean(agreement, axis=0).round(4).tolist(),
-        "acceptance": np.mean(acceptance, axis=0).round(4).tolist(),
-    }
+        steps = enumerate(unrolled(head, tokens, features, MEASURED_STEPS), start=1)
+        rows.append([likeness(p[:, step:], torch.softmax(target.lm_head(q), -1)) for step, q in steps])
+    agreement, acceptance = np.mean(rows, axis=0).round(4).T.tolist()
+    return {"top1_agreement": agreement, "acceptance": acceptance}
 
 
 def main() -> None:
     """Train the head and write it to the output folder."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=7)
-    parser.add_argument("--threads", type=int, default=1)
     # Muon's steps have a fixed length: many at this rate carry weights too far, so a longer run needs a lower one.
-    parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--seed", type=int, default=20261121)
-    parser.add_argument("--out", type=Path, default=FOLDER / "eagle")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(options.seed)
+    options = options_of(__doc__, FOLDER / "eagle", minutes=7.0, threads=1, lr=0.05)
     logging.disable_progress_bar()
-    settings = {key: value for key, value in vars(options).items() if key != "out"}
-    settings |= {"batch": BATCH, "length": LENGTH, "steps": STEPS}
-    settings |= {"feature_weight": FEATURE_WEIGHT, "embedding_scale": EMBEDDING_SCALE}
-    report: dict[str, object] = {
-        "settings": settings,
-        "versions": {
-            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__
-        },
-    }  # fmt: skip
-
+    record = record_of(options, steps=STEPS, feature_weight=FEATURE_WEIGHT, embedding_scale=EMBEDDING_SCALE)
     folder = FOLDER / "target"
     target = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     target.eval().requires_grad_(requires_grad=False)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True).backend_tokenizer
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     stream, held_out = token_stream(tokenizer, "train"), token_stream(tokenizer, "held-out")
     own = own_text(target, stream, OWN_TEXT_SHARE * options.minutes, options.seed)
-    report["own_text_tokens"] = int(own.size)
+    record["own_text_tokens"] = int(own.size)
     head, text = new_head(target), mixed(stream, own, options.seed + 1)
     minutes = (1 - OWN_TEXT_SHARE) * options.minutes
-    report["head"] = train(head, text, head_loss(head, target), minutes, options.lr, "head")
+    record["head"] = train(head, text, head_loss(head, target), minutes, options.lr, "head")
     fold(head, target)
     save_head(head, options.out)
-    report["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)
-    weights = (options.out / "model.safetensors").read_bytes()
-    report["sha256"] = hashlib.sha256(weights).hexdigest()
-    write_file(options.out / "training.json", json.dumps(report, indent=2) + "\n")
+    record["held_out"] = evaluate_head(target, load_head(options.out, target, torch.float32, "cpu"), held_out)
+    record["sha256"] = checksum(options.out)
+    write_file(options.out / "training.json", json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
