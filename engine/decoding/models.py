@@ -1,7 +1,6 @@
 """Load a causal language model from a local folder and run it over slot-addressed rows."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -166,26 +165,19 @@ def body_of(model: PreTrainedModel) -> torch.nn.Module:
 def head_of(model: PreTrainedModel) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the function from last hidden states (N, hidden) to logits (N, vocabulary) of a causal language model.
 
-    It is the forward pass of the model's own class without the decoder. So it includes the scales and caps of logits of
-    some types.
+    It is the forward pass of the model's own class, with a decoder that returns the given states meanwhile. So it
+    includes the scales and caps of logits of some types.
     """
-    whole = _without(body_of(model), model)
+    body = body_of(model)
 
     def logits(hidden: torch.Tensor) -> torch.Tensor:
-        return whole(inputs_embeds=hidden[None], use_cache=False).logits[0]
+        body.forward = lambda *_, **__: _Output(hidden[None])
+        try:
+            return model(inputs_embeds=hidden[None], use_cache=False).logits[0]
+        finally:
+            del body.forward
 
     return logits
-
-
-def _without(part: torch.nn.Module, whole: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of `whole` that shares all weights, with a replacement for one of its parts."""
-    if whole is part:
-        return _Given()
-    if all(module is not part for module in whole.modules()):
-        return whole
-    other = copy(whole)
-    other._modules = {name: _without(part, child) for name, child in whole._modules.items()}
-    return other
 
 
 class _Output:
@@ -199,13 +191,6 @@ class _Output:
 
     def __getattr__(self, name: str) -> None:
         return None
-
-
-class _Given(torch.nn.Module):
-    """Replaces a decoder: its input is the last hidden states."""
-
-    def forward(self, *_: object, inputs_embeds: torch.Tensor, **__: object) -> _Output:
-        return _Output(inputs_embeds)
 
 
 def folder_of(name: str, role: str) -> Path:
