@@ -13,7 +13,6 @@ from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM
 from engine.decoding.rules import Rule
 from engine.decoding.sampling import Sampling
-from engine.decoding.signals import signals_of
 from engine.decoding.verify import Target
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from tests.helpers.exactly import distance_of_a_round, distribution
@@ -89,30 +88,3 @@ def test_sampled_text_is_exact_with_padding_tokens(
         assert max(drafted) >= KNOWN  # else the test shows nothing
     if target_rows > KNOWN:
         assert np.flatnonzero(distribution(large, PROMPT, sampling)).max() >= KNOWN
-
-
-@pytest.mark.parametrize(("drafter_rows", "target_rows"), PADDED)
-def test_signals_are_finite_numbers_where_one_side_lacks_tokens(drafter_rows: int, target_rows: int) -> None:
-    small, large = pair_of(drafter_rows, target_rows)
-    drafter = Drafter(small)
-    drafter.open(0, list(PROMPT), Sampling(1.0))
-    drafter.prefill(0)
-    drafts = drafter.draft([0], [3], signals=True)
-    logits = torch.randn(1, 4, large.vocabulary, dtype=torch.float64)
-    for sampling in (Sampling(), Sampling(0.7), Sampling(1.0, top_k=2)):
-        for token in signals_of(drafts, logits, [sampling])[0]:
-            assert np.isfinite([token.ratio, token.kld, token.entropy]).all()
-            assert 0 <= token.ratio <= 1
-
-
-def test_a_drafter_continues_after_an_unknown_id() -> None:
-    """In its prompt and in later committed tokens; it drafts from its own ids."""
-    small, _ = pair_of(12, 19)
-    drafter = Drafter(small)
-    drafter.open(0, [1, 18, 2, 15])
-    drafter.prefill(0)
-    for tokens in ([17], [3], [18]):
-        drafts = drafter.draft([0], [3])
-        assert drafts.tokens.max() < 12
-        drafter.advance(0, [], tokens)
-    assert drafter.committed(0) == [1, 18, 2, 15, 17, 3, 18]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.grow import Drafts, entropies
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.rules import Rule
-from engine.decoding.sampling import Sampling, distributions
+from engine.decoding.sampling import Sampling, distributions, widened
 from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
 from engine.decoding.verify import Target, Verdict
@@ -32,8 +32,8 @@ from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.stations.messages import Draft, DraftRequest
 from fleet.times.step import Member, Step
-from tests.engine.test_rules import HOST, VOCABULARY, WARM, distance, drafted, language, masses_of, rounds, verified
-from tests.helpers.branches import explore, explore_rows
+from tests.engine.test_rules import HOST, VOCABULARY, WARM, distance, drafted, language, rounds, verified
+from tests.helpers.branches import explore, explore_rows, masses_of
 from tests.helpers.pairs import VOCABULARY as TINY
 from tests.helpers.stars import repeatable
 
@@ -82,11 +82,11 @@ def test_drafts_of_another_rule_would_bias_the_output(drawn_for: Rule, verified_
     for seed in range(6):
         rng = np.random.default_rng(seed)
         target, drafter = language(rng, 1), language(rng, 1)
-        emitted: dict[tuple[int, ...], float] = {}
-        for mass, drafts in explore(lambda chance: drafted(drafter, tree(2), 1, drawn_for, WARM, chance)):  # noqa: B023
-            assert drafts.rule == drawn_for
-            for _, share, text in explore_rows(verified(drafts, target, verified_by, WARM)):
-                emitted[text] = emitted.get(text, 0.0) + mass * share
+        emitted = masses_of(
+            (mass * share, text)
+            for mass, drafts in explore(partial(drafted, drafter, tree(2), 1, drawn_for, WARM))
+            for _, share, text in explore_rows(verified(drafts, target, verified_by, WARM))
+        )
         distances.append(distance(target, WARM, 1, emitted))
     assert max(distances) > 0.01, distances
 
@@ -264,10 +264,13 @@ def finite_somewhere(row: list[float]) -> bool:
     return max(row) > -math.inf
 
 
-logit_rows = st.lists(
-    st.lists(st.floats(-50, 50) | st.just(-math.inf), min_size=4, max_size=4).filter(finite_somewhere),
-    min_size=2, max_size=2,
-)  # fmt: skip
+def logits_of(tokens: int) -> st.SearchStrategy[list[list[float]]]:
+    """Two rows of so many logits."""
+    row = st.lists(st.floats(-50, 50) | st.just(-math.inf), min_size=tokens, max_size=tokens).filter(finite_somewhere)
+    return st.tuples(row, row).map(list)
+
+
+logit_rows = st.integers(3, 5).flatmap(logits_of)  # drafter and target may be padded differently
 
 
 @settings(repeatable, max_examples=100)
@@ -281,7 +284,8 @@ def test_signals_are_finite_also_where_models_rule_tokens_out(
         assert all(math.isfinite(number) for number in signal)
         assert 0 <= signal.ratio <= 1
         warmth = temperature or 1.0
-        of_p, of_q = (torch.softmax((row[0, place] - row[0, place].max()) / warmth, -1) for row in (p, q))
+        rows = (widened(logits[0, place], 5, -math.inf) for logits in (p, q))
+        of_p, of_q = (torch.softmax((row - row.max()) / warmth, -1) for row in rows)
         if bool((of_q > 0).all()):
             wanted = torch.nn.functional.kl_div(of_q.log(), of_p, reduction="sum")
             assert signal.kld == pytest.approx(max(float(wanted), 0.0), rel=1e-6, abs=1e-9)

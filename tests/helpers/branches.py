@@ -1,12 +1,13 @@
 """Follow every branch of a random computation: its exact distribution, from the same code that draws."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
 Script = tuple[int, ...]
+Text = tuple[int, ...]
 
 
 class Branches:
@@ -65,3 +66,11 @@ def explore_rows(run: Callable[[Branches, list[int]], Sequence[T]], starts: int 
         results = run(chance, begun)
         yield from zip(begun, chance.probabilities, results, strict=True)
         pending = [(start, script) for start, others in zip(begun, chance.others, strict=True) for script in others]
+
+
+def masses_of(branches: Iterable[tuple[float, Text]]) -> dict[Text, float]:
+    """The probability of each text over all branches."""
+    masses: dict[Text, float] = {}
+    for probability, text in branches:
+        masses[text] = masses.get(text, 0.0) + probability
+    return masses

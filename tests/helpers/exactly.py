@@ -1,6 +1,7 @@
 """The exact distribution of one round of speculation, by the engine's own drafter and target."""
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,9 +12,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.models import CausalLM
 from engine.decoding.sampling import Sampling, distributions
 from engine.decoding.verify import Target
-from tests.helpers.branches import Branches, explore
-
-Text = tuple[int, ...]
+from tests.helpers.branches import Branches, Text, explore, masses_of
 
 
 def distance_of_a_round(
@@ -43,21 +42,17 @@ def distance_of_a_round(
         drafted.update(drafts.tokens[0].tolist())
         return tuple(target.verify([0], drafts)[0].tokens)
 
-    emitted: dict[Text, float] = {}
-    for probability, text in explore(round_):
-        emitted[text] = emitted.get(text, 0.0) + probability
+    emitted = masses_of(explore(round_))
     assert sum(emitted.values()) == pytest.approx(1.0, abs=1e-12)
-    return distance(target.model, prompt, depth, sampling, emitted), drafted
+    return distance(lambda text: distribution(target.model, [*prompt, *text], sampling), depth, emitted), drafted
 
 
-def distance(model: CausalLM, prompt: list[int], depth: int, sampling: Sampling, emitted: dict[Text, float]) -> float:
-    """Total variation of texts of `depth` + 1 tokens: completed rounds, and the model alone."""
-    cached: dict[Text, np.ndarray] = {}
+def distance(after: Callable[[Text], np.ndarray], depth: int, emitted: dict[Text, float]) -> float:
+    """Total variation of texts of `depth` + 1 tokens: rounds that the target completes, and the target alone.
 
-    def after(text: Text) -> np.ndarray:
-        if text not in cached:
-            cached[text] = distribution(model, [*prompt, *text], sampling)
-        return cached[text]
+    `after`: the target's distribution of the token after a text.
+    """
+    after = cache(after)
 
     def likelihood(text: Text, begin: int) -> float:
         return float(np.prod([after(text[:place])[text[place]] for place in range(begin, len(text))]))
