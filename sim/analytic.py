@@ -9,7 +9,6 @@ from typing import Literal
 import msgspec
 
 from fleet.policies.admit import N_max
-from sim.mva import mean_value_analysis
 
 Regime = Literal["under-loaded", "fully-loaded"]
 
@@ -84,6 +83,20 @@ def round_rate_bounds(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
     Performance, 1984, chapter 5.
     """
     return N / (N * S_s + Z_s), min(N / (S_s + Z_s), 1 / S_s)
+
+
+def mean_value_analysis(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
+    """Return R_q and S + T_wait of exponential service times and any return times.
+
+    An arriving request sees the star as it is with one target less, so N follows from N - 1 (Reiser and Lavenberg
+    1980).
+    """
+    round_rate, residence_s, queue_length = 0.0, S_s, 0.0
+    for targets in range(1, N + 1):
+        residence_s = S_s * (1 + queue_length)
+        round_rate = targets / (Z_s + residence_s)
+        queue_length = round_rate * residence_s
+    return round_rate, residence_s
 
 
 class Throughput(msgspec.Struct, frozen=True):
@@ -179,7 +192,7 @@ def predict_star(
         raise ValueError(f"the star needs N >= 1, S > 0 and Z >= 0, got N={N}, {S_s=}, {Z_s=}")
     committed = accepted_per_round + 1
     system = Throughput(throughput(N, S_s, Z_s, committed), throughput(N, S_s, Z_s, accepted_per_round))
-    exponential = mean_value_analysis(N, [S_s], Z_s)
+    exponential_rate, residence_s = mean_value_analysis(N, S_s, Z_s)
     return StarPrediction(
         S_s=S_s,
         Z_s=Z_s,
@@ -199,7 +212,7 @@ def predict_star(
         throughput=system,
         throughput_per_target=Throughput(system.with_bonus / N, system.without_bonus / N),
         bounds=Bounds(*round_rate_bounds(N, S_s, Z_s)),
-        exponential_rounds_per_s=exponential.throughput_per_s,
-        exponential_wait_s=exponential.residence_s[0] - S_s,
-        exponential_load=exponential.utilisation[0],
+        exponential_rounds_per_s=exponential_rate,
+        exponential_wait_s=residence_s - S_s,
+        exponential_load=exponential_rate * S_s,
     )

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sim.mva import MeanValues
-
 
 class AheadPrediction(msgspec.Struct, frozen=True):
     """Long-run means of one session. `committed`: tokens a verification, the bonus token included."""
@@ -51,11 +49,12 @@ def drafting_ahead(
     return AheadPrediction(tokens / cycle_s, verifications / cycle_s, tokens / verifications)
 
 
-def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_s: float) -> MeanValues:
-    """Solve a station with load-dependent speed and a pure delay, by Reiser and Lavenberg 1980, section 5.
+def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_s: float) -> tuple[float, float]:
+    """Return cycles a second, and the time a cycle at a station whose speed depends on its load.
 
     `speeds[j - 1]` is the speed with j customers, relative to one server; the last one holds beyond the list. Speeds
-    1, 2, .. M are M drafters with one queue. Exact for exponential service and any delay.
+    1, 2, .. M are M drafters with one queue. Exact for exponential service and any delay (Reiser and Lavenberg 1980,
+    section 5).
     """
     lengths = [1.0]  # P(j customers at the station)
     throughput = residence_s = 0.0
@@ -65,5 +64,4 @@ def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_
         throughput = customers / (think_s + residence_s)
         longer = [throughput * s * p for s, p in zip(served_s, lengths, strict=True)]
         lengths = [max(0.0, 1 - sum(longer)), *longer]
-    busy = 1 - lengths[0]
-    return MeanValues(throughput, (residence_s,), (throughput * residence_s,), (busy,))
+    return throughput, residence_s

@@ -1,4 +1,4 @@
-"""StarSD's equations against a star played round by round, and mean value analysis against product forms.
+"""StarSD's equations against a star played round by round, and mean value analysis against balanced states.
 
 Oracles use integers or fractions, so ties in the paper's conditions are exact.
 """
@@ -6,7 +6,6 @@ Oracles use integers or fractions, so ties in the paper's conditions are exact.
 import heapq
 import math
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from sim.analytic import (
     is_fully_loaded,
     iteration_s,
     load,
+    mean_value_analysis,
     plateau_ratio,
     predict_star,
     regime,
@@ -31,7 +31,6 @@ from sim.analytic import (
     throughput,
     wait_s,
 )
-from sim.mva import mean_value_analysis
 from sim.predict import predict, star_inputs
 from sim.run import simulate
 from tests.helpers.stars import repeatable, star
@@ -226,65 +225,10 @@ def test_one_station_is_the_machine_repairman_model(N, ratio):
     for n in range(N, 0, -1):
         weights.append(weights[-1] * Z / ((N - n + 1) * S))
     P = [weight / sum(weights) for weight in reversed(weights)]
-    solved = mean_value_analysis(N, [float(S)], float(Z))
-    throughput_per_s = (1 - P[0]) / S
+    round_rate = (1 - P[0]) / S
     length = sum(n * probability for n, probability in enumerate(P))
-    assert solved.throughput_per_s == pytest.approx(float(throughput_per_s), rel=ACCURACY)
-    assert solved.queue_length[0] == pytest.approx(float(length), rel=ACCURACY)
-    assert solved.residence_s[0] == pytest.approx(float(length / throughput_per_s), rel=ACCURACY)
-    assert solved.utilisation[0] == pytest.approx(float(1 - P[0]), rel=ACCURACY)
-
-
-@pytest.mark.parametrize("N", [1, 2, 5, 9])
-@pytest.mark.parametrize(("demands", "think"), [((3, 5), 0), ((3, 5), 7), ((2, 2, 9), 4), ((1, 0, 6), 11)])
-def test_several_stations_follow_the_product_form(N, demands, think):
-    """P(n_0 thinking, n_1, n_2 ...) is proportional to Z^n_0 / n_0! times the product of D_k^n_k."""
-    states = [state for state in product(range(N + 1), repeat=len(demands)) if sum(state) <= N]
-    weights = []
-    for state in states:
-        thinking = N - sum(state)
-        weight = Fraction(think**thinking, math.factorial(thinking))
-        weights.append(weight * math.prod(demand**n for demand, n in zip(demands, state, strict=True)))
-    total = sum(weights)
-    solved = mean_value_analysis(N, demands, think)
-    for k, demand in enumerate(demands):
-        length = sum(weight * state[k] for state, weight in zip(states, weights, strict=True)) / total
-        assert solved.queue_length[k] == pytest.approx(float(length), rel=ACCURACY)
-        if demand:
-            busy = sum(weight for state, weight in zip(states, weights, strict=True) if state[k]) / total
-            assert solved.utilisation[k] == pytest.approx(float(busy), rel=ACCURACY)
-            assert solved.throughput_per_s == pytest.approx(float(busy / demand), rel=ACCURACY)
-
-
-@repeatable
-@given(targets, st.lists(positive_s, min_size=1, max_size=4), not_negative_s)
-def test_mean_values_obey_the_laws_of_queues(N, demands_s, think_s):
-    solved = mean_value_analysis(N, demands_s, think_s)
-    X = solved.throughput_per_s
-    assert sum(solved.queue_length) + X * think_s == pytest.approx(N, rel=ACCURACY)
-    for demand, residence, length, busy in zip(
-        demands_s, solved.residence_s, solved.queue_length, solved.utilisation, strict=True
-    ):
-        assert length == pytest.approx(X * residence, rel=ACCURACY), "Little's law"
-        assert busy == pytest.approx(X * demand, rel=ACCURACY), "utilisation law"
-        assert residence >= demand * (1 - ACCURACY)
-        assert busy <= 1 + ACCURACY
-
-
-@repeatable
-@given(targets, st.lists(positive_s, min_size=1, max_size=4), not_negative_s)
-def test_throughput_lies_within_the_asymptotic_bounds(N, demands_s, think_s):
-    rate, round_s = mean_value_analysis(N, demands_s, think_s).throughput_per_s, sum(demands_s)
-    assert rate <= min(N / (round_s + think_s), 1 / max(demands_s)) * (1 + ACCURACY)
-    assert rate >= N / (N * round_s + think_s) * (1 - ACCURACY)
-
-
-@pytest.mark.parametrize(
-    ("N", "demands_s", "think_s"), [(0, [1.0], 1.0), (2, [-1.0], 3.0), (2, [1.0], -0.5), (2, [], 0.0)]
-)
-def test_a_network_without_customers_or_time_is_refused(N, demands_s, think_s):
-    with pytest.raises(ValueError, match="needs N >= 1"):
-        mean_value_analysis(N, demands_s, think_s)
+    exact = float(round_rate), float(length / round_rate)
+    assert mean_value_analysis(N, float(S), float(Z)) == pytest.approx(exact, rel=ACCURACY)
 
 
 def test_drafts_that_take_no_time_are_refused_by_name() -> None:

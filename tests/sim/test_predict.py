@@ -14,10 +14,6 @@ from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.stars import TABLES, repeatable
 
-MEMORY = {
-    "devices": 4, "device_bytes": 1000, "drafter": {"weights_bytes": 10, "kv_bytes_per_token": 1},
-    "target": {"weights_bytes": 10, "kv_bytes_per_token": 1},
-}  # fmt: skip
 AGREEMENT = {"model": "agreement", "sessions": ["1101"], "unknown": 0.5}
 DEVICE = {"devices": {"host": {"sharing": "turns"}}}
 

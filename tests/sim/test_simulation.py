@@ -14,8 +14,7 @@ from fleet.records.metrics.measure import measure, measure_targets
 from fleet.records.metrics.window import Metric
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
-from sim.analytic import idle_s, iteration_s, wait_s
-from sim.mva import mean_value_analysis
+from sim.analytic import idle_s, iteration_s, mean_value_analysis, wait_s
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.quickly import simulated
@@ -97,7 +96,7 @@ def test_exponential_service_gives_the_exact_round_rate(N: int, ratio: float, re
 
     N = 8, Z / S = 4 gives 0.96958 rounds a unit of time.
     """
-    exact = mean_value_analysis(N, [1.0], ratio).throughput_per_s
+    exact, _ = mean_value_analysis(N, 1.0, ratio)
     scenario = {
         "verifiers": {"count": N},
         "workload": {"requests": N, "new_tokens": 1800 // N + 100},
