@@ -22,7 +22,7 @@ from fleet.stations.build import (
     drafter_station,
     join_of,
     router_station,
-    station_named,
+    stations,
     verifier_station,
 )
 from fleet.stations.drafter import DrafterStation
@@ -33,13 +33,13 @@ from fleet.stations.messages import (
     Finished,
     Ignored,
     Instruction,
-    Message,
+    Leave,
     Released,
     Routed,
     View,
 )
 from fleet.stations.outcomes import Outcomes, nothing
-from fleet.stations.payload import payload_bytes
+from fleet.stations.payload import sizes_of
 from fleet.stations.station import Station
 from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
 from fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -51,13 +51,12 @@ from sim.servers import (
     BatchDevice,
     ContendedDevice,
     Device,
-    OwnDevice,
     Server,
     Service,
     TimeSlicedDevice,
     drawn_delays,
 )
-from sim.wires import PlayedWire, Way, Wire
+from sim.wires import Way, Wire
 
 
 class Network:
@@ -75,32 +74,20 @@ class Network:
         self.playback = playback or NOTHING_PLAYED
         self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
-        self.ways_s = deques_of(self.playback.ways_s)
+        self.ways_s = deques_of(self.playback.ways_s) if self.playback.plays("links") else {}
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.open: dict[int, Request] = {}  # incomplete requests, by tag
         self.scheduled = 0  # requests with a scheduled arrival
-        self.owner: dict[int, Server] = {}  # the target of a stream
-        self.up: dict[int, Wire] = {}
-        self.down: dict[int, Wire] = {}
         self.wires: dict[tuple[int, int], tuple[Wire, Wire]] = {}  # down and up, by target and drafter
+        self.views: list[Wire] = []  # of each drafter to the router
         self.router: Server | None = None
-        workload = fleet.workload
         self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
-        plain_size = partial(
-            payload_bytes, temperature=workload.temperature, vocabulary=fleet.vocabulary,
-            shape=fleet.drafters.shape,
-        )  # fmt: skip
-        self.size_of = self._size_with_hidden if fleet.drafters.kind == "eagle" else plain_size
-        self.plain_size_of = plain_size
+        self.size_of = sizes_of(fleet)
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = self.playback.plays("acceptance")
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
-        if fleet.batch is not None:
-            self.servers = [self._batch(targets)]
-            self.owner = dict.fromkeys(self.requests, self.servers[0])
-        else:
-            self.servers = self._star(targets, links, drafters)
+        self.servers = self._star(targets, links, drafters) if fleet.batch is None else [self._batch(targets)]
 
     def start(self) -> None:
         """Schedule the first request of each stream, and all faults."""
@@ -119,43 +106,33 @@ class Network:
         server.change(change)
         if was_dead and not server.dead:
             for tag, request in sorted(self.open.items()):
-                if self.owner[tag] is server:
+                if self._owner(tag) is server:
                     server.deliver(join_of(self.fleet, tag, request))
 
     def _star(
         self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
     ) -> list[Server]:
-        """Build all servers and links."""
+        """Build all servers and links; the targets come first."""
         M, N = self.fleet.drafters.count, self.fleet.verifiers.count
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(of_each(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
-        routed = self.fleet.routed
         for (target, drafter), sources in ways_of(linked_pairs(self.fleet, self.requests), links).items():
             link, ends = self.fleet.link(target, drafter).time, (target, drafter)
             down_s, up_s = one_way_s(link, sources.down), one_way_s(link, sources.up)
             down = self._wire(verifying[target], down_s, self._link_faults(*ends, "down"))
             up = self._wire(drafting[drafter], up_s, self._link_faults(*ends, "up")) if M else down
             self.wires[ends] = down, up
-        for tag in self.requests:
-            target, drafter = self.fleet.target_of(tag), self.fleet.drafter_of(tag)
-            self.owner[tag] = verifying[target]
-            if not routed:
-                self.down[tag], self.up[tag] = self.wires[target, drafter]
-        if not routed:
+        if not self.fleet.routed:
             return [*verifying, *drafting]
-        station = RecordedStation(router_station(self.fleet), "simulated", self.log)
-        self.router = Server(self.env, station, OwnDevice(), Service(lambda _step: 0.0, nothing), self._post_of_router)
-        for number, server in enumerate(drafting):
-            views = self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s)
-            server.post = partial(self._post_of_drafter, number, views)
-        for server in verifying:
-            server.post = self._post_to_router
+        station, service = router_station(self.fleet), Service(lambda _step: 0.0, nothing)
+        self.router = Server(
+            self.env, RecordedStation(station, "simulated", self.log), Device(), service, partial(self._post, -1)
+        )
+        self.views = [self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s) for _ in drafting]
         return [*verifying, *drafting, self.router]
 
     def _wire(self, server: Server, way_s: Way, faults: LinkFaults | None = None) -> Wire:
-        if self.playback.plays("links"):
-            return PlayedWire(self.env, server, way_s, self.ways_s, faults)
-        return Wire(self.env, server, way_s, faults)
+        return Wire(self.env, server, way_s, faults, self.ways_s)
 
     def _link_faults(self, target: int, drafter: int, way: Literal["down", "up"]) -> LinkFaults | None:
         """Return the faults of one direction of a link. A separate generator keeps all other draws as they are."""
@@ -168,7 +145,7 @@ class Network:
         station, times = drafter_station(self.fleet, drafter), self.fleet.drafter_times(drafter)
         service = Service(draft_durations(times, rng), nothing)
         device = self._device(self.fleet.drafters.device)
-        return self._server(station, device, service, times.overhead, times.idle)
+        return self._server(station, device, service, times.overhead, drafter, times.idle)
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
@@ -191,9 +168,10 @@ class Network:
         device: Device,
         service: Service,
         overhead: Overhead,
+        drafter: int = -1,
         idle: IdleEffect = NEVER_IDLE,
     ) -> Server:
-        """Build a server with drawn or played-back steps and overhead."""
+        """Build a server with drawn or played-back steps and overhead. `drafter`: its number if it is one."""
         recorded = RecordedStation(station, "simulated", self.log)
         delays = drawn_delays(overhead, self.jitters.spawn(1)[0])
         if self.playback.plays("overhead"):
@@ -201,62 +179,48 @@ class Network:
         if self.playback.plays("steps"):
             duration_s = played_durations(self.playback, station.name, service.duration_s, idle)
             service = service._replace(duration_s=duration_s)
+        post = partial(self._post, drafter)
         if not self.fallible:
-            return Server(self.env, recorded, device, service, self._post, delays)
-        server = FallibleServer(self.env, recorded, device, service, self._post, delays)
+            return Server(self.env, recorded, device, service, post, delays)
+        server = FallibleServer(self.env, recorded, device, service, post, delays)
         server.fresh = partial(self._fresh, station.name)
         return server
 
     def _fresh(self, name: str) -> tuple[Station, Callable[[Step], tuple[Outcome, ...]]]:
-        station = station_named(self.fleet, name)
+        station = stations(self.fleet)[name]
         return station, nothing if isinstance(station, DrafterStation) else self.outcomes.at(station)
 
     def _device(self, name: str) -> Device:
-        return self.devices[name] if name else OwnDevice()
+        return self.devices[name] if name else Device()
 
-    def _post(self, instruction: Instruction) -> None:
-        """Carry out an instruction of a station."""
+    def _post(self, sender: int, instruction: Instruction) -> None:
+        """Carry out an instruction of a station; `sender` is its number if it is a drafter."""
         if isinstance(instruction, TO_DRAFTER):
-            self.up[instruction.tag].send(instruction, self.size_of(instruction))
+            if self.router is None:
+                self._send_up(instruction, self.fleet.drafter_of(instruction.tag))
+            else:
+                self.router.deliver(instruction)
         elif isinstance(instruction, TO_VERIFIER):
-            self.down[instruction.tag].send(instruction, self.size_of(instruction))
+            down, _ = self.wires[self.fleet.target_of(instruction.tag), sender]
+            down.send(instruction, self.size_of(instruction, 0))
+        elif isinstance(instruction, Routed):
+            self._send_up(instruction.message, instruction.drafter)
+        elif isinstance(instruction, View):
+            self.views[sender].send(instruction, 0)
         elif isinstance(instruction, Finished):
             del self.open[instruction.tag]
             self._next_request(instruction.tag)
         else:
             assert isinstance(instruction, Released | Ignored)
 
-    def _post_to_router(self, instruction: Instruction) -> None:
-        """Deliver messages from a target to the router, and carry out other instructions."""
-        if isinstance(instruction, TO_DRAFTER):
-            assert self.router is not None
-            self.router.deliver(instruction)
-        else:
-            self._post(instruction)
-
-    def _post_of_router(self, instruction: Instruction) -> None:
-        """Send a routed message over the link of its target and drafter."""
-        if isinstance(instruction, Routed):
-            _, up = self.wires[self.fleet.target_of(instruction.tag), instruction.drafter]
-            up.send(instruction.message, self.size_of(instruction.message))
-
-    def _post_of_drafter(self, drafter: int, views: Wire, instruction: Instruction) -> None:
-        """Send the messages of a drafter to its targets, and its views to the router."""
-        if isinstance(instruction, TO_VERIFIER):
-            down, _ = self.wires[self.fleet.target_of(instruction.tag), drafter]
-            down.send(instruction, self.size_of(instruction))
-        elif isinstance(instruction, View):
-            views.send(instruction, 0)
-        else:
-            self._post(instruction)
-
-    def _size_with_hidden(self, message: Message) -> int:
-        """Return the bytes of a message; requests carry the hidden states of newly committed tokens."""
+    def _send_up(self, message: DraftRequest | Leave, drafter: int) -> None:
+        """Send a message to a drafter; requests carry the hidden states of newly committed tokens."""
         states = 0
         if isinstance(message, DraftRequest):
             states = message.base - (1 if message.opening else self.drafter_tokens[message.tag])
             self.drafter_tokens[message.tag] = message.base
-        return self.plain_size_of(message, hidden_numbers=states * self.fleet.hidden)
+        _, up = self.wires[self.fleet.target_of(message.tag), drafter]
+        up.send(message, self.size_of(message, states))
 
     def _next_request(self, tag: int) -> None:
         """Schedule the arrival of the next request of a stream, after all other events at this time."""
@@ -270,7 +234,11 @@ class Network:
     def _join(self, tag: int, request: Request, _arrival: Event) -> None:
         self.scheduled -= 1
         self.open[tag] = request
-        self.owner[tag].deliver(join_of(self.fleet, tag, request))
+        self._owner(tag).deliver(join_of(self.fleet, tag, request))
+
+    def _owner(self, tag: int) -> Server:
+        """Return the target of a stream."""
+        return self.servers[self.fleet.target_of(tag)]
 
 
 def _shared_device(name: str, device: ResolvedDevice, playback: Playback) -> Device:

@@ -13,7 +13,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import Draft, DraftRequest
-from fleet.stations.payload import payload_bytes
+from fleet.stations.payload import sizes_of
 from sim.analytic import StarPrediction, predict_star
 
 
@@ -44,14 +44,13 @@ class StarInputs(msgspec.Struct, frozen=True):
 
 def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
     """Return the inputs for one target: equations (5) and (6), with the overhead."""
-    depth, shape, workload = fleet.drafters.depth, fleet.drafters.shape, fleet.workload
+    depth, shape = fleet.drafters.depth, fleet.drafters.shape
     times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
     context = middle_context(fleet)
     reached = survival(fleet.length_model(), depth)
     accepted = float(reached.sum())
-    hidden = fleet.hidden * (accepted + 1) if fleet.drafters.kind == "eagle" else 0
-    up = payload_bytes(DraftRequest(0, 0, 0, 0), workload.temperature, fleet.vocabulary, hidden_numbers=hidden)
-    down = payload_bytes(Draft(0, 0, 0, 0, depth), workload.temperature, fleet.vocabulary, shape)
+    size_of = sizes_of(fleet)
+    up, down = size_of(DraftRequest(0, 0, 0, 0), accepted + 1), size_of(Draft(0, 0, 0, 0, depth), 0)
     verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
     decode_s = plain_step_s(fleet, context)
     draft_s = times.idle.slowdown(0.0) * times.draft.mean_s(depth, context)

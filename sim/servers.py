@@ -6,6 +6,7 @@ time-sliced or concurrent. Steps are SimPy timeouts with a callback: generators 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple
@@ -129,7 +130,7 @@ class Server:
 
 
 class Device:
-    """Runs steps. A server offers itself when its station is ready."""
+    """A device of one station: every step starts at once. A server offers itself when its station is ready."""
 
     def offer(self, server: Server) -> None:
         """Start a step of `server`, after the delay before it."""
@@ -141,23 +142,19 @@ class Device:
 
     def start(self, server: Server) -> None:
         """Start the server's step."""
-        raise NotImplementedError
+        self._begin(server)
 
-
-class OwnDevice(Device):
-    """A device of one station. Every step starts at once."""
-
-    def start(self, server: Server) -> None:
-        """Start the server's step."""
+    def _begin(self, server: Server) -> bool:
         begun = server.begin()
         if begun is not None:
             server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
+        return begun is not None
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         server.finish(step, duration_s)
 
 
-class BatchDevice(OwnDevice):
+class BatchDevice(Device):
     """A device of one batch. A step includes all requests that arrive at its start time, as in the engine."""
 
     def start(self, server: Server) -> None:
@@ -184,10 +181,7 @@ class TimeSlicedDevice(Device):
 
     def start(self, server: Server) -> None:
         """Start the server's step, which holds the device until its end."""
-        begun = server.begin()
-        self.busy = begun is not None
-        if begun is not None:
-            server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
+        self.busy = self._begin(server)
 
     def _next_turn(self) -> None:
         while not self.busy and (server := self._next_server()) is not None:
@@ -214,7 +208,7 @@ class TimeSlicedDevice(Device):
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         self.busy = False
-        server.finish(step, duration_s)
+        super()._end(server, step, duration_s, _end)
         self._next_turn()
 
 
@@ -252,9 +246,9 @@ class ContendedDevice(Device):
         for server, progress in self.active.items():
             progress.version += 1
             timeout = env.timeout(max(0.0, progress.left_s * self._factor), progress.version)
-            timeout.callbacks.append(partial(self._end, server, progress))
+            timeout.callbacks.append(partial(self._end_if_due, server, progress))
 
-    def _end(self, server: Server, progress: "_Progress", timeout: Event) -> None:
+    def _end_if_due(self, server: Server, progress: "_Progress", timeout: Event) -> None:
         if self.active.get(server) is not progress or timeout.value != progress.version:
             return  # a change of the active set moved this end
         now_s = server.env.now
@@ -264,11 +258,11 @@ class ContendedDevice(Device):
         server.finish(progress.step, now_s - progress.started_s)
 
 
+@dataclass
 class _Progress:
     """A running step on a contended device, and the rest of its uncontended duration."""
 
-    def __init__(self, step: Step, left_s: float, started_s: float) -> None:
-        self.step = step
-        self.left_s = left_s
-        self.started_s = started_s
-        self.version = 0
+    step: Step
+    left_s: float
+    started_s: float
+    version: int = 0

@@ -23,6 +23,7 @@ class Wire:
         server: The receiver.
         one_way_s: Draws the delay of a message.
         faults: Link faults of the scenario.
+        played_s: Delays of a measured run. Those of messages that the run did not send are drawn.
     """
 
     def __init__(
@@ -30,20 +31,21 @@ class Wire:
         env: Environment,
         server: Server,
         one_way_s: Way,
-        faults: LinkFaults | None = None,
+        faults: LinkFaults | None,
+        played_s: Mapping[Sent, deque[float]],
     ) -> None:
         self.env = env
         self.server = server
         self.one_way_s = one_way_s
         self.faults = faults
+        self.played_s = played_s
         self.in_flight: deque[tuple[Message, int]] = deque()
         self.last_s = 0.0
 
     def send(self, message: Message, payload_bytes: int) -> None:
         """Schedule the arrival of a message, after all earlier ones."""
-        self._send(message, payload_bytes, self.one_way_s(payload_bytes))
-
-    def _send(self, message: Message, payload_bytes: int, way_s: float) -> None:
+        measured_s = self.played_s.get(sent_of(self.server.station.name, message)) if self.played_s else None
+        way_s = measured_s.popleft() if measured_s else self.one_way_s(payload_bytes)
         if self.faults is None:
             self._send_in_order(message, payload_bytes, way_s)
             return
@@ -62,23 +64,3 @@ class Wire:
 
     def _arrive(self, _arrival: Event) -> None:
         self.server.deliver(*self.in_flight.popleft())
-
-
-class PlayedWire(Wire):
-    """A link with the delays of a measured run. Delays of messages that the run did not send are drawn."""
-
-    def __init__(
-        self,
-        env: Environment,
-        server: Server,
-        one_way_s: Way,
-        ways_s: Mapping[Sent, deque[float]],
-        faults: LinkFaults | None = None,
-    ) -> None:
-        super().__init__(env, server, one_way_s, faults)
-        self.ways_s = ways_s
-
-    def send(self, message: Message, payload_bytes: int) -> None:
-        """Schedule the arrival of a message after its measured delay."""
-        measured_s = self.ways_s.get(sent_of(self.server.station.name, message))
-        self._send(message, payload_bytes, measured_s.popleft() if measured_s else self.one_way_s(payload_bytes))

@@ -19,7 +19,7 @@ from fleet.records.run import Run
 from fleet.scenario.names import DRAFTER, ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import station_named, stations
+from fleet.stations.build import stations
 from fleet.stations.messages import (
     TO_DRAFTER,
     TO_VERIFIER,
@@ -112,7 +112,7 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     fleet = run.header.fleet
     log = _Log(fleet)
     watched = {name: log.watched(station) for name, station in stations(fleet).items()}
-    contradictions = replay_stations(run, watched, lambda name: log.watched(station_named(fleet, name)))
+    contradictions = replay_stations(run, watched, lambda name: log.watched(stations(fleet)[name]))
     if contradictions:
         raise InputError(f"the run to play back is not one of its scenario: {contradictions[0]}")
     return log.playback(run.digest(), tuple(parts))

@@ -6,7 +6,7 @@ from fleet.policies.outcome import Outcome
 from fleet.records.recorder import event_of
 from fleet.records.run import Run
 from fleet.records.schema import Row
-from fleet.stations.build import station_named, stations
+from fleet.stations.build import stations
 from fleet.stations.messages import StepDone
 from fleet.stations.station import Start, Station
 from fleet.times.step import Step
@@ -18,7 +18,7 @@ def replay(run: Run) -> list[str]:
     A station is dropped at its first contradiction, because later ones would repeat it.
     """
     fleet = run.header.fleet
-    return replay_stations(run, stations(fleet), lambda name: station_named(fleet, name))
+    return replay_stations(run, stations(fleet), lambda name: stations(fleet)[name])
 
 
 def replay_stations(run: Run, fresh: Mapping[str, Station], again: Callable[[str], Station] | None = None) -> list[str]:

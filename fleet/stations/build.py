@@ -24,15 +24,6 @@ def stations(fleet: Fleet) -> dict[str, Station]:
     return {station.name: station for station in built}
 
 
-def station_named(fleet: Fleet, name: str) -> Station:
-    """Build a fresh drafter or target after its process restarted."""
-    drafters = {fleet.drafter_name(drafter): drafter for drafter in range(fleet.drafters.count)}
-    if name in drafters:
-        return drafter_station(fleet, drafters[name])
-    targets = {verifier_name(target): target for target in range(fleet.verifiers.count)}
-    return verifier_station(fleet, targets[name])
-
-
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
     """Build a drafter."""
     return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter)

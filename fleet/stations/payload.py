@@ -5,9 +5,12 @@ With sampling, each draft token adds a draft distribution of two-byte probabilit
 heads, the content includes the target's hidden states, two bytes a number.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from fleet.policies.shapes import CHAIN, Shape
+from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Message
 
 TOKEN_BYTES = 4
@@ -58,3 +61,10 @@ def payload_bytes(
         tokens = message.base if message.opening else 1
         return ENVELOPE_BYTES[DraftRequest] + tokens * TOKEN_BYTES + round(hidden_numbers * HIDDEN_BYTES)
     return len(encode(message))
+
+
+def sizes_of(fleet: Fleet) -> Callable[[Message, float], int]:
+    """Return the function that gives the bytes of a message with the hidden states of so many tokens."""
+    temperature, vocabulary, shape = fleet.workload.temperature, fleet.vocabulary, fleet.drafters.shape
+    numbers = fleet.hidden if fleet.drafters.kind == "eagle" else 0
+    return lambda message, states: payload_bytes(message, temperature, vocabulary, shape, states * numbers)

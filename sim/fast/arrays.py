@@ -5,22 +5,21 @@ generators are made in the order of `sim/network.py`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import count
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from fleet.acceptance.models import Sampler, expected_committed
-from fleet.acceptance.sources import of_each, sources_of
+from fleet.acceptance.sources import RandomSources, sources_of
 from fleet.policies.clip import reach
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from fleet.stations.outcomes import Outcomes
-from fleet.stations.payload import payload_bytes
+from fleet.stations.payload import sizes_of
 from fleet.times.durations import grid_place, step_durations
 from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
@@ -28,7 +27,7 @@ from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
 from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
-from sim.fast.numbers import DrawnLengths, Maker, MultiplierSources, child, once
+from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
 UNUSED = np.random.default_rng(0)  # for step times without spread
 
@@ -60,8 +59,7 @@ def star_of(fleet: Fleet) -> StarArrays:
     flat = [request for requests in streams.values() for request in requests]
     lengths, sources = _lengths(fleet, sampler, flat), MultiplierSources()
     drawn = sources_of(fleet.seed)
-    delays = (partial(child, drawn.delays, number) for number in count())
-    stations = _stations(fleet, sources, drawn.drafters, drawn.targets, delays)
+    stations = _stations(fleet, sources, drawn)
     wires, way_of = _wires(fleet, streams, sources, drawn.links)
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
@@ -108,7 +106,7 @@ def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Dra
 
 def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLengths) -> Array:
     flat, tags = [request for requests in streams.values() for request in requests], list(streams)
-    made, size_of = records(A_REQUEST, len(flat)), _size_of(fleet)
+    made, size_of = records(A_REQUEST, len(flat)), sizes_of(fleet)
     prompts = made["prompt"] = _whole([request.prompt_tokens for request in flat])
     made["goal"] = prompts + _whole([request.new_tokens for request in flat])
     made["number"] = [request.number for request in flat]
@@ -148,15 +146,6 @@ def _of_each(function: Callable[[int], int], arguments: Array) -> Array:
     return _whole([function(argument) for argument in each.tolist()])[of]
 
 
-def _size_of(fleet: Fleet) -> Callable[[Draft | DraftRequest | Leave, int], int]:
-    """Return the bytes of a message as a function of (message, tokens with hidden states)."""
-    size = partial(
-        payload_bytes, temperature=fleet.workload.temperature, vocabulary=fleet.vocabulary, shape=fleet.drafters.shape
-    )
-    hidden = fleet.hidden if fleet.drafters.kind == "eagle" else 0
-    return lambda message, states: size(message, hidden_numbers=states * hidden)
-
-
 def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple[int, int], int]) -> Array:
     N, M, tags, made = fleet.verifiers.count, fleet.drafters.count, list(streams), records(A_STREAM, len(streams))
     ends = np.cumsum([len(requests) for requests in streams.values()])
@@ -171,46 +160,31 @@ def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple
     return made
 
 
-def _stations(
-    fleet: Fleet,
-    sources: MultiplierSources,
-    drafters: np.random.Generator,
-    targets: np.random.Generator,
-    delays: Iterator[Maker],
-) -> Array:
-    """Return the stations: targets, then drafters. `delays`, the generators of overhead, begin with the drafters."""
+def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) -> Array:
+    """Return the stations: targets, then drafters. The generators of overhead begin with the drafters."""
     N, M = fleet.verifiers.count, fleet.drafters.count
     made = records(A_STATION, N + M)
-    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Maker]] = []
-    for drafter, rng in enumerate(of_each(drafters, M)):
-        drafting = fleet.drafter_times(drafter)
-        own.append((drafting, drafting.draft, partial(_itself, rng)))
+    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator]]] = []
+    for drafter in range(M):
+        drafting, path = fleet.drafter_times(drafter), (drafter,) if M > 1 else ()  # as `of_each` does
+        own.append((drafting, drafting.draft, partial(child, drawn.drafters, *path)))
     for target in range(N):
         verifying = fleet.verifier_times(target)
-        own.append((verifying, verifying.verify if M else verifying.decode, once(partial(child, targets, target))))
+        own.append((verifying, verifying.verify if M else verifying.decode, partial(child, drawn.targets, target)))
     order = [*range(N, N + M), *range(N)]
     places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
-    made["times"][order] = [places[id(times)] for times, _, _ in own]
-    made["steps"][order] = [sources.add(step.spread, rng) for _, step, rng in own]
-    made["prefills"][order] = [sources.add(times.prefill.spread, rng) for times, _, rng in own]
-    for number, (times, _, _) in zip(order, own, strict=True):
-        of_station = once(next(delays))
-        for place, name in enumerate(("queued", "woken", "after")):
+    for place, (number, (times, step, make)) in enumerate(zip(order, own, strict=True)):
+        station = made[number]
+        station["times"] = places[id(times)]
+        station["steps"], station["prefills"] = sources.add(make, step.spread, times.prefill.spread)
+        for kind, name in enumerate(("queued", "woken", "after")):
             delay = getattr(times.overhead, name)
-            made[f"{name}_s"][number] = delay.mean_s
-            made[f"{name}_ratios"][number] = sources.add(delay.spread, once(partial(_child_of, of_station, place)))
+            station[f"{name}_s"] = delay.mean_s
+            (station[f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, place, kind), delay.spread)
     for name in ("first", "newest", "program"):
         made[name] = -1
     made["is_drafter"] = np.arange(N + M) >= N
     return made
-
-
-def _child_of(parent: Maker, number: int) -> np.random.Generator:
-    return child(parent(), number)
-
-
-def _itself(rng: np.random.Generator) -> np.random.Generator:
-    return rng
 
 
 def _wires(
@@ -228,7 +202,7 @@ def _wires(
         link = fleet.link(target, drafter).time
         mean = means.setdefault((link.latency_s, link.s_per_byte), len(means))
         for way, station in enumerate((target, N + drafter)):  # down, and up
-            jitter = sources.add(link.spread, once(partial(_of_way, links, number, way)))
+            (jitter,) = sources.add(partial(child, links, number, way), link.spread)
             ways.append({"station": station, "room": 2 * streams, "link": mean, "jitter": jitter})
     made = records(A_WAY, len(ways))
     for name in ways[0] if ways else ():
@@ -237,11 +211,6 @@ def _wires(
     messages = records(A_MESSAGE, int(made["room"].sum()))
     down = {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
     return Wires(made, np.array(list(means), dtype=A_LINK), messages), down
-
-
-def _of_way(links: np.random.Generator, number: int, way: int) -> np.random.Generator:
-    """Return the generator of one direction of a link, 0 down and 1 up (`fleet.scenario.links.ways_of`)."""
-    return child(child(links, number), way)
 
 
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
@@ -257,7 +226,7 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
         mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")
         steps.append(list(map(mean_s, tokens, bases)))
     steps += [list(map(mean_of(times.draft, "draft"), tokens, bases)) for times in drafters.times]
-    size_of = _size_of(fleet)
+    size_of = sizes_of(fleet)
     return Means(
         least_base=bases.start,
         step_s=_real(steps),

@@ -58,14 +58,8 @@ def with_double_capacity(log: StepLog) -> StepLog:
 def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
     """Return the tables of a finished simulation."""
     clock, speculates = star.clocks[0], fleet.drafters.count > 0
-    log = StepLog(
-        log.draft_times[:, : clock["drafts"]],
-        log.drafts[:, : clock["drafts"]],
-        log.commit_times[:, : clock["commits"]],
-        log.commits[:, : clock["commits"]],
-        log.prefills[:, : clock["prefills"]],
-        log.prefilled[:, : clock["prefills"]],
-    )
+    counts = [clock[name] for name in ("drafts", "drafts", "commits", "commits", "prefills", "prefills")]
+    log = StepLog(*(part[:, :count] for part, count in zip(log, counts, strict=True)))
     drafters, targets, tags = (
         np.repeat(star.streams[name], np.diff(star.streams["last"], prepend=-1))
         for name in ("drafter", "target", "tag")

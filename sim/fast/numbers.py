@@ -9,31 +9,15 @@ from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
 from sim.fast.kernel import Array, Numbers
 
-Maker = Callable[[], np.random.Generator]
-"""Returns the generator of one or several sources, the same one at each call."""
-
-
-def once(make: Callable[[], np.random.Generator]) -> Maker:
-    """Return a function that makes a generator at its first call and returns the same one afterwards."""
-    made: list[np.random.Generator] = []
-
-    def maker() -> np.random.Generator:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return maker
-
-
 ONES = -1  # the source of constant ratios
 RESERVE = 1.1  # lengths drawn in advance, over the expected ones
 
 
-def child(parent: np.random.Generator, number: int) -> np.random.Generator:
-    """Return the `number`-th child, from 0, that a fresh generator spawns, without spawning the others."""
+def child(parent: np.random.Generator, *path: int) -> np.random.Generator:
+    """Return the generator at a path of children, by number from 0, that fresh ones spawn, without their siblings."""
     bits = parent.bit_generator
     assert isinstance(bits.seed_seq, np.random.SeedSequence)
-    seed = np.random.SeedSequence(bits.seed_seq.entropy, spawn_key=(*bits.seed_seq.spawn_key, number))
+    seed = np.random.SeedSequence(bits.seed_seq.entropy, spawn_key=(*bits.seed_seq.spawn_key, *path))
     return np.random.Generator(type(bits)(seed))
 
 
@@ -64,13 +48,18 @@ class MultiplierSources:
         self.places: list[tuple[int, int]] = []  # start and capacity of each source in the pool
         self.pool = Pool(np.zeros(0))
 
-    def add(self, spread: Spread, rng: Maker) -> int:
-        """Return the number of a new source. Its generator is made only if the spread is random."""
-        if isinstance(spread, Constant):
-            return ONES
-        self.blocks.append(ratio_blocks(spread, rng()))
-        self.places.append((0, 0))
-        return len(self.blocks) - 1
+    def add(self, make: Callable[[], np.random.Generator], *spreads: Spread) -> list[int]:
+        """Return the numbers of new sources that share a generator. It is made only if a spread is random."""
+        numbers, rng = [], None
+        for spread in spreads:
+            if isinstance(spread, Constant):
+                numbers.append(ONES)
+                continue
+            rng = rng or make()
+            numbers.append(len(self.blocks))
+            self.blocks.append(ratio_blocks(spread, rng))
+            self.places.append((0, 0))
+        return numbers
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
         """Draw the next block of a source; return the updated numbers."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from fleet.scenario.names import ROUTER
-from fleet.stations.build import station_named
+from fleet.stations.build import stations
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Message, Overdue, Restarted, Retry, View
 from fleet.stations.verifier import VerifierStation
@@ -72,7 +72,7 @@ class LossyFleet(StationsMachine):
         names = sorted(name for name in self.stations if name != ROUTER)
         name = names[choice % len(names)]
         self.deaths[name] += 1
-        self.stations[name] = station_named(self.fleet, name)
+        self.stations[name] = stations(self.fleet)[name]
         self.tell(name, Restarted(self.deaths[name]))
         for tag, request in sorted(self.open.items()):
             if self.target(tag) == name:

@@ -18,7 +18,7 @@ from fleet.scenario.faults import Change, moments
 from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import drafter_station, join_of, router_station, station_named, verifier_station
+from fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Message, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
@@ -129,7 +129,7 @@ class ToyFleet:
         if change == "kill" and name in self.network.nodes:
             self.network.kill(name)
             self.deaths[name] += 1
-            self.recorded[name].killed(station_named(self.fleet, name), self.network.now_s)
+            self.recorded[name].killed(stations(self.fleet)[name], self.network.now_s)
         elif change == "start" and name not in self.network.nodes:
             self.starts[name]()
         elif change == "stall":

@@ -6,7 +6,7 @@ import pytest
 from simpy import Environment
 
 from fleet.times.step import Step
-from sim.servers import ContendedDevice, Device, OwnDevice, TimeSlicedDevice
+from sim.servers import ContendedDevice, Device, TimeSlicedDevice
 
 
 class FakeServer:
@@ -47,7 +47,7 @@ def offer_at(env: Environment, server: Any, *at_s: float) -> None:
 
 def test_steps_on_an_own_device_start_at_once() -> None:
     env = Environment()
-    server = FakeServer(env, OwnDevice(), 1.0, 2.0)
+    server = FakeServer(env, Device(), 1.0, 2.0)
     offer_at(env, server, 3.0)
     env.run()
     assert server.begun == [3.0, 4.0]
