@@ -8,7 +8,7 @@ import pytest
 from msgspec import inspect
 
 from fleet.errors import InputError
-from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import fields_of, tag_of
 from sim.run import simulate
@@ -87,16 +87,3 @@ def test_values_beyond_bounds_are_refused_in_one_line(
     with suppress(InputError):
         changes = tables_with(table, key, within_lists(of_key, least))
         simulate(change_scenario(star(workload={"requests": 3}), changes))
-
-
-@pytest.mark.parametrize("first", [(5, 2), (2, 2)])
-@pytest.mark.parametrize("side", ["drafters", "verifiers"])
-def test_tiers_that_do_not_rise_are_refused(side: str, first: tuple[int, int]) -> None:
-    tiers = [{"first": number} for number in first]
-    with pytest.raises(InputError, match=rf"{side}.tiers: first = {first[1]} comes after first = {first[0]}"):
-        make_scenario({side: {"count": 9, "tiers": tiers}})
-
-
-def test_a_list_of_targets_has_one_entry_or_more() -> None:
-    with pytest.raises(InputError, match=r"= \[\]"):
-        make_scenario({"drafters": {"order": {"policy": "weighted", "weights": []}}})

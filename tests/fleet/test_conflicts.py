@@ -11,6 +11,9 @@ from sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 SLOTS = {"rule": {"policy": "slots", "size": 2}}
+KILL = {"what": "kill", "node": "drafter"}
+LENGTHS = {"lengths": "lengths.csv"}
+TRACE = {"process": "trace", "file": "t.csv"}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,19 @@ SLOTS = {"rule": {"policy": "slots", "size": 2}}
         ),
         ({"drafters": {"kind": "replayed"}}, "'real' could verify; allowed with it: verifiers.kind = 'replayed'"),
         ({"batch": SLOTS, "drafters": {"kind": "replayed"}}, r"a \[batch\] runs its models: leave one of both out"),
+        ({"batch": SLOTS, "faults": [KILL]}, r"\[batch\] .* leave faults out"),
+        ({"workload": LENGTHS | {"prompt_tokens": 20}}, "has the lengths; leave workload.prompt_tokens out"),
+        ({"workload": LENGTHS | {"new_tokens": 20}}, "has the lengths; leave workload.new_tokens out"),
+        ({"workload": {"lengths": "chat", "new_tokens": 20}}, "'chat' has the lengths; leave workload.new_tokens out"),
+        ({"workload": LENGTHS | {"arrivals": TRACE}}, "the trace .* the lengths; leave workload.lengths out"),
+        ({"drafters": {"order": {"policy": "weighted", "weights": []}}}, r"= \[\]"),
+        ({"drafters": {"count": 9, "tiers": [{"first": 5}, {"first": 2}]}}, "drafters.tiers: first = 2 comes after "),
+        ({"verifiers": {"count": 9, "tiers": [{"first": 2}] * 2}}, "verifiers.tiers: first = 2 comes after first = 2"),
+        ({"drafters": {"lease_s": 3.0}}, "verifiers.patience_s = 0"),
+        ({"verifiers": {"rejoin_s": 3.0}}, "leave verifiers.rejoin_s"),
+        ({"faults": [KILL], "drafters": {"lease_s": 20.0}}, "verifiers.patience_s = 0"),
+        ({"faults": [KILL], "verifiers": {"patience_s": 8.0}}, "drafters.lease_s = 0"),
+        ({"faults": [KILL], "drafters": {"count": 0}}, "leave faults out"),
     ],
 )
 def test_what_does_not_go_together_is_named(tables: dict[str, Any], message: str) -> None:

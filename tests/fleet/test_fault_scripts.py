@@ -8,7 +8,7 @@ import pytest
 
 from fleet.errors import InputError
 from fleet.scenario.faults import Copy, Fault, Kill, LinkFault, LinkFaults, Moment, Stall, moments
-from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from tests.helpers.faulty import random_script
 from tests.helpers.stars import star
@@ -66,34 +66,6 @@ def test_a_fault_that_cannot_be_is_refused_by_its_key(fault: dict[str, Any], mes
         lively(fault)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"verifiers": {}}, "verifiers.patience_s = 0"),
-        ({"drafters": {}}, "drafters.lease_s = 0"),
-        ({"drafters": {"count": 0}, "verifiers": {}}, "leave faults out"),
-    ],
-)
-def test_faults_for_which_somebody_would_wait_for_ever_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        lively(KILL, **changes)
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [("drafters.lease_s", "verifiers.patience_s = 0"), ("verifiers.rejoin_s", "leave verifiers.rejoin_s")],
-)
-def test_leases_and_retries_without_patience_are_refused(key: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        change_scenario(star(), {key: 3.0})
-
-
-def test_a_batch_has_no_faults() -> None:
-    batch = {"batch": {"rule": {"policy": "slots", "size": 2}}, "faults": [KILL]}
-    with pytest.raises(InputError, match=r"\[batch\] .* leave faults out"):
-        make_scenario(batch)
 
 
 def test_moments_come_in_the_order_of_time() -> None:

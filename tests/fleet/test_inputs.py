@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
-from fleet.inputs.quantities import BITS, BYTES, DATA_RATES, RATES, SHARES, TIMES, quantity
+from fleet.inputs.quantities import DATA_RATES, RATES, SHARES, TIMES, quantity
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_csv, read_json, read_json_lines, read_text, read_toml
 from fleet.scenario.changes import parse_value, parts_of
@@ -224,7 +224,3 @@ def test_other_widths_orders_and_columns_will_do(tmp_path: Path) -> None:
     read = read_table(tmp_path / "a.parquet", KINDS)
     assert read.schema.equals(KINDS)
     assert read["number"].to_pylist() == [1.0, 2.0]
-
-
-def test_bits_are_an_eighth_of_bytes() -> None:
-    assert {f"{unit.removesuffix('bit')}B": 8 * factor for unit, factor in BITS.items()} == BYTES

@@ -156,6 +156,7 @@ def test_bursts_wait_longer_and_overload_is_reported() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ({"prompt_tokens": {"low": 9, "high": 5}}, "low = 9 is above high = 5"),
         ({"prompt_tokens": {"low": 1, "high": 9, "mean": 4}}, "needs mean and cv"),
         ({"prompt_tokens": {"low": 1, "high": 9, "mean": 20, "cv": 1}}, "mean = 20 is not between low = 1"),
     ],

@@ -11,7 +11,6 @@ from fleet.acceptance.models import Geometric
 from fleet.data.shipped import shipped_scenarios
 from fleet.errors import InputError
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
-from fleet.scenario.resolve import resolve
 from sim.run import simulate
 from tests.helpers.stars import star
 
@@ -20,11 +19,6 @@ def written(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "mine.toml"
     file.write_text(text)
     return file
-
-
-def test_invalid_toml_is_reported_with_file_and_position(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"mine\.toml: not TOML: .*line 1"):
-        read_scenario(written(tmp_path, "count = = 3"))
 
 
 def test_a_scenario_without_profile_or_acceptance_says_which_is_missing() -> None:
@@ -77,12 +71,6 @@ def test_a_changed_scenario_is_the_changed_file(name: str) -> None:
     changes = {"seed": 7, "measure.warm_up_share": 0.2}
     file = shipped_scenarios()[name]
     assert change_scenario(read_scenario(file), changes) == read_scenario(file, changes)
-
-
-def test_a_profile_is_found_beside_its_scenario(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text('{"name": "mine", "draft": {"base_s": 1}, "verify": {"base_s": 2}}')
-    scenario = read_scenario(written(tmp_path, 'profile = "mine.json"'))
-    assert resolve(scenario).verifier_times(0).verify.base_s == 2
 
 
 def test_a_profile_that_does_not_parse_is_named(tmp_path: Path) -> None:

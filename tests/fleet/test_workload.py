@@ -73,20 +73,6 @@ def test_files_of_lengths_serve_closed_and_open_loops(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("beside", "says"),
-    [
-        ({"prompt_tokens": 20}, "has the lengths; leave workload.prompt_tokens out"),
-        ({"new_tokens": 20}, "has the lengths; leave workload.new_tokens out"),
-        ({"lengths": "chat", "new_tokens": 20}, "'chat' has the lengths; leave workload.new_tokens out"),
-        ({"arrivals": {"process": "trace", "file": "t.csv"}}, "the trace .* the lengths; leave workload.lengths out"),
-    ],
-)
-def test_lengths_have_one_source(beside: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        scenario({"lengths": "lengths.csv", **beside})
-
-
-@pytest.mark.parametrize(
     ("workload", "message"),
     [
         ({"lengths": "none.csv"}, "cannot be read"),
@@ -100,8 +86,3 @@ def test_bad_files_are_one_clear_line(tmp_path: Path, workload: dict[str, Any], 
     (tmp_path / "zero.csv").write_text("num_prefill_tokens,num_decode_tokens\n1,0\n")
     with pytest.raises(InputError, match=message):
         streams_of(resolved(workload, tmp_path))
-
-
-def test_a_range_that_goes_down_is_refused() -> None:
-    with pytest.raises(InputError, match=r"low = 9 is above high = 5"):
-        scenario({"prompt_tokens": {"low": 9, "high": 5}})

@@ -1,13 +1,13 @@
 """Other valid values for a key, made from its type, for generic tests."""
 
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-from fleet.scenario.writing import fields_of, tag_of
+from fleet.inputs.strict import name_key
+from fleet.scenario.writing import fields_of
 
 NUMBERS = (3, 0.7, 2, 0.2, 1, 0)
 
@@ -22,7 +22,7 @@ def values_of(kind: inspect.Type) -> Iterator[Any]:
             yield from ([item] for item in values_of(kind.item_type))
         case inspect.DictType():
             yield from ({"other": item} for item in values_of(kind.value_type))
-        case inspect.StructType() | inspect.DataclassType():
+        case inspect.StructType():
             yield from _tables(kind)
         case inspect.IntType() | inspect.FloatType():
             yield from _numbers(kind)
@@ -49,10 +49,9 @@ def _numbers(kind: inspect.IntType | inspect.FloatType) -> Iterator[float]:
             yield number if is_whole else float(number)
 
 
-def _tables(kind: inspect.StructType | inspect.DataclassType) -> Iterator[dict[str, Any]]:
+def _tables(kind: inspect.StructType) -> Iterator[dict[str, Any]]:
     """Yield a table with a value for each key, one with the required keys only, and with each value of a Literal."""
-    field, tag = getattr(kind, "tag_field", None), getattr(kind, "tag", None)
-    name = {field: tag} if field else {}
+    name = {kind.tag_field: kind.tag} if kind.tag_field else {}
     first = {part.encode_name: next(values_of(part.type), None) for part in kind.fields}
     required = {part.encode_name for part in kind.fields if part.required}
     yield name | {key: value for key, value in first.items() if value is not None}
@@ -75,12 +74,12 @@ def _within(kind: inspect.IntType | inspect.FloatType, number: float) -> bool:
 def keys_below(table: Any, path: str = "") -> Iterator[tuple[str, inspect.Type]]:
     """Yield the dotted name and the type of every key of a table, and of those below.
 
-    A plain table has no value but its keys' values; that of a policy or model is another one.
+    A plain table has no value but its keys' values; that of a policy, model or shape is another one.
     """
     for field in fields_of(type(table)):
         name, value = f"{path}{field.encode_name}", getattr(table, field.name)
-        is_table = isinstance(value, msgspec.Struct) or is_dataclass(value)
-        if not is_table or tag_of(type(value))[0] or is_dataclass(value):
+        is_table = isinstance(value, msgspec.Struct)
+        if not is_table or name_key(type(value)):
             yield name, field.type
         if is_table:
             yield from keys_below(value, f"{name}.")

@@ -10,5 +10,4 @@ kinds.py    the kinds of files, each with a good one, and the command that reads
 mutants.py  one mutant by its kind and number: made, run, judged, cleared away
 law.py      one mutant against the law: refused in one line with status 2, or run rightly; within time and memory
 results.py  what "rightly" means: numbers and files as they are documented
-__main__.py several thousand mutants by one command, and their table
 """

@@ -3,14 +3,12 @@
 import json
 import random
 import shutil
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.inputs.damage import DAMAGES, misplaced
-from tests.inputs.every import EVERY
-from tests.inputs.kinds import Kind, standing_in
+from tests.inputs.kinds import Kind
 from tests.inputs.law import Outcome, judged
 from tests.inputs.scenarios import SCENARIOS
 from tests.inputs.tables import csv_mutated, parquet_mutated
@@ -26,17 +24,6 @@ class Mutant(NamedTuple):
     what: str
     command: str
     outcome: Outcome
-
-
-def mutants_of(name: str, first: int, end: int) -> list[Mutant]:
-    """Try mutants `first` to `end - 1` of a kind, in a process of its own."""
-    kind = EVERY[name]
-    with tempfile.TemporaryDirectory() as folder:
-        good = Path(folder) / "good"
-        good.mkdir()
-        kind.write(good)
-        with standing_in(kind):
-            return [tried(name, kind, number, good, Path(folder)) for number in range(first, end)]
 
 
 def tried(name: str, kind: Kind, number: int, good: Path, place: Path) -> Mutant:

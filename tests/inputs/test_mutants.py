@@ -1,4 +1,4 @@
-"""Some mutants of every kind of file; `python -m tests.inputs` tries thousands."""
+"""Some mutants of every kind of file; a larger EACH tries as many as one likes."""
 
 from pathlib import Path
 
