@@ -9,8 +9,9 @@ import pandas as pd
 from engine.launch.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.run import Run
+from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.names import DRAFTER
-from fleet.scenario.scenario import Scenario, SharedDevice, Sharing, mean_tokens
+from fleet.scenario.scenario import Scenario, SharedDevice, Sharing
 from fleet.times.durations import grid_place, step_name
 from fleet.times.step_time import Quantiles, StepTime
 

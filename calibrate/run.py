@@ -40,10 +40,11 @@ from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
 from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError
+from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload, mean_tokens
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.scenario.workload import with_lengths
 from fleet.times.profile import HardwareProfile
 

@@ -21,11 +21,6 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.source.partition(":")[0] not in LABELS or not self.source.partition(":")[2].strip():
             raise ValueError(f"a source begins with {', '.join(LABELS)} and a colon, and says where from")
 
-    @property
-    def label(self) -> str:
-        """Label of the source."""
-        return self.source.partition(":")[0]
-
 
 class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One accelerator. Units: bytes, bytes/s, dense floating point operations per second, shares of peaks, seconds.

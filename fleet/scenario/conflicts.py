@@ -8,21 +8,22 @@ listed.
 from collections.abc import Container, Iterator
 from itertools import pairwise
 
+import msgspec
+
 from fleet.acceptance.signals import Regional, SignalFile
 from fleet.policies.allocate import Needs
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity, Central
-from fleet.policies.shapes import Shape
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.names import drafter_name, verifier_name
 from fleet.scenario.scenario import Scenario, Workload
+from fleet.scenario.writing import changed
 
 Case = tuple[str, bool, Container[str]]
 """A reason, whether it applies, and the keys that are then unused."""
 
-DEFAULT = Scenario()
 OF_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "rule"}}
 # A drafter's description may stay without one: `--set drafters.count=0` then gives the baseline.
 OF_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "profile", "device"}
@@ -60,14 +61,13 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
 
 def _given(scenario: Scenario) -> list[str]:
     """Return the dotted names of keys that differ from their defaults, in the tables that can have unused keys."""
-    names = []
-    for table in ("drafters", "verifiers", "workload"):
-        keys = getattr(scenario, table).__struct_fields__
-        given, default = getattr(scenario, table), getattr(DEFAULT, table)
-        names += [f"{table}.{key}" for key in keys if getattr(given, key) != getattr(default, key)]
-    shape, chain = scenario.drafters.shape, Shape()
-    keys = ("branching", "width", "most")
-    names += [f"drafters.shape.{key}" for key in keys if getattr(shape, key) != getattr(chain, key)]
+    tables: dict[str, msgspec.Struct] = {
+        "drafters": scenario.drafters,
+        "verifiers": scenario.verifiers,
+        "workload": scenario.workload,
+        "drafters.shape": scenario.drafters.shape,
+    }
+    names = [f"{table}.{key}" for table, keys in tables.items() for key in changed(keys)]
     return names + [name for name in ("devices", "link", "faults") if getattr(scenario, name)]
 
 

@@ -51,15 +51,13 @@ class Between(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         lengths = np.rint(quantile(first + uniforms * (last - first)))
         return np.clip(lengths, self.low, self.high).astype(np.int64)
 
-    @property
-    def drawn_mean(self) -> float:
-        """Mean length in tokens after truncation."""
-        return _mean_of(self)
-
 
 @cache
-def _mean_of(length: Between) -> float:
-    if length.mean is None or length.cv is None:
+def mean_tokens(length: int | Between) -> float:
+    """Return the mean of a length, after truncation."""
+    if isinstance(length, int):
+        return length
+    if length.mean is None:
         return (length.low + length.high) / 2
     return float(length.at((np.arange(LEVELS) + 0.5) / LEVELS).mean())
 

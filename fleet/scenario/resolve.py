@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from fleet.errors import InputError
 from fleet.policies.allocate import Fixed
 from fleet.policies.liveness import Patience
@@ -36,69 +38,45 @@ def resolve(scenario: Scenario) -> Fleet:
     hardware = hardware_of(scenario)
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
     moves = drafters.count > 1 and not isinstance(drafters.route, Affinity)
+    resolved_drafters = _alike(ResolvedDrafters, drafters) | {
+        "targets": verifiers.count,
+        "device": drafters.device if drafters.device in hardware.devices else "",
+        "route": drafters.route if moves else None,
+        "positions": hardware.positions,
+        "profile": hardware.drafting_title,
+        "times": tuple(_drafter_times(scenario, hardware)),
+    }
+    resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
+        "device": verifiers.device if verifiers.device in hardware.devices else "",
+        "speculates": drafters.count > 0,
+        "overlap": drafters.overlap,
+        "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
+        "drafters": 1 if moves else max(drafters.count, 1),
+        "profile": hardware.verifying_title,
+        "times": tuple(_verifier_times(scenario, hardware)),
+    }
+    of_all = _alike(Fleet, scenario) | _alike(Fleet, hardware)
     return Fleet(
-        name=scenario.name,
-        seed=scenario.seed,
-        precision=scenario.precision,
-        drafters=ResolvedDrafters(
-            count=drafters.count,
-            targets=verifiers.count,
-            depth=drafters.depth,
-            shape=drafters.shape,
-            kind=drafters.kind,
-            model=drafters.model,
-            device=drafters.device if drafters.device in hardware.devices else "",
-            order=drafters.order,
-            admit=drafters.admit,
-            warm_up=drafters.warm_up,
-            group=drafters.group,
-            overlap=drafters.overlap,
-            route=drafters.route if moves else None,
-            move=drafters.move,
-            view_delay_s=drafters.view_delay_s,
-            limits_per_s=drafters.limits_per_s,
-            positions=hardware.positions,
-            lease_s=drafters.lease_s,
-            profile=hardware.drafting_title,
-            times=tuple(_drafter_times(scenario, hardware)),
-        ),
-        verifiers=ResolvedVerifiers(
-            count=verifiers.count,
-            kind=verifiers.kind,
-            model=verifiers.model,
-            device=verifiers.device if verifiers.device in hardware.devices else "",
-            rule=verifiers.rule,
-            speculates=drafters.count > 0,
-            priorities=verifiers.priorities,
-            group=verifiers.group,
-            overlap=drafters.overlap,
-            allocate=verifiers.allocate,
-            patience=Patience(verifiers.patience_s, verifiers.rejoin_s),
-            drafters=1 if moves else max(drafters.count, 1),
-            profile=hardware.verifying_title,
-            times=tuple(_verifier_times(scenario, hardware)),
-        ),
-        batch=_batch(scenario, profile),
-        devices={name: _device(scenario, hardware, name) for name in hardware.devices},
-        links=_links(scenario, hardware),
-        link_ranges=(_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
-        streams=_streams(scenario),
-        workload=with_lengths(scenario.workload),
-        measure=scenario.measure,
-        acceptance=scenario.acceptance or (profile.acceptance if profile else None),
-        needs=needs_of(scenario),
-        room=room_of(scenario),
-        vocabulary=hardware.vocabulary,
-        hidden=hardware.hidden,
-        power=hardware.power,
-        target_power=hardware.target_power,
-        profile=hardware.name,
-        profile_digest=hardware.digest,
-        basis=hardware.basis,
-        faults=scenario.faults,
-        slo=scenario.slo,
-        cost=scenario.cost,
+        **of_all
+        | {
+            "drafters": ResolvedDrafters(**resolved_drafters),
+            "verifiers": ResolvedVerifiers(**resolved_verifiers),
+            "batch": _batch(scenario, profile),
+            "devices": {name: _device(scenario, hardware, name) for name in hardware.devices},
+            "links": _links(scenario, hardware),
+            "link_ranges": (_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
+            "streams": _streams(scenario),
+            "workload": with_lengths(scenario.workload),
+            "acceptance": scenario.acceptance or (profile.acceptance if profile else None),
+            "needs": needs_of(scenario),
+            "room": room_of(scenario),
+        }
     )
+
+
+def _alike(resolved: type[msgspec.Struct], given: msgspec.Struct) -> dict[str, Any]:
+    """Return the values that a resolved struct takes over: those of keys with the same name."""
+    return {name: getattr(given, name) for name in resolved.__struct_fields__ if name in given.__struct_fields__}
 
 
 def room_of(scenario: Scenario) -> Room:

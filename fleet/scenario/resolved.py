@@ -277,9 +277,4 @@ class Fleet(msgspec.Struct, frozen=True):
 
 def _entry(times: Sequence[Timed], number: int) -> Timed | None:
     """Return the entry of station `number`, if there is one."""
-    return times[_place(times, number)] if times else None
-
-
-def _place(times: Sequence[Timed], number: int) -> int:
-    """Index of the entry that holds for station `number`."""
-    return max((index for index, entry in enumerate(times) if entry.first <= number), default=0)
+    return next((entry for entry in reversed(times) if entry.first <= number), None)

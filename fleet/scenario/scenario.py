@@ -282,11 +282,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:16]
 
 
-def mean_tokens(length: int | Between) -> float:
-    """Return the mean of a length."""
-    return length if isinstance(length, int) else length.drawn_mean
-
-
 def needs_of(scenario: Scenario) -> Needs:
     """Return the signals of draft tokens that the scenario's length rule uses."""
     rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate

@@ -66,7 +66,7 @@ class Hardware(msgspec.Struct, frozen=True):
     - `devices`: devices with several stations, by name; a single station has its own device.
     - `drafter_overhead`, `target_overhead`: by how stations share their device.
     - `in_process`: whether all stations are in one process, so that messages are function calls.
-    - `name`, `digest`, `basis`: of all profiles together.
+    - `profile`, `profile_digest`, `basis`: name, digest and basis of all profiles together.
     - `power`: of the drafters' devices, if known for both sides. `target_power`: of the targets' devices, if different.
     """
 
@@ -79,8 +79,8 @@ class Hardware(msgspec.Struct, frozen=True):
     drafter_overhead: Overhead
     target_overhead: Overhead
     in_process: bool
-    name: str = ""
-    digest: str = ""
+    profile: str = ""
+    profile_digest: str = ""
     basis: Basis | Literal[""] = ""
     vocabulary: int = 0
     hidden: int = 0
@@ -117,8 +117,8 @@ def hardware_of(scenario: Scenario) -> Hardware:
     has_power = first.power is not None and last.power is not None
     return msgspec.structs.replace(
         hardware,
-        name=f"{first.name} drafts for {last.name}" if mixed else first.name,
-        digest=both or first.digest(),
+        profile=f"{first.name} drafts for {last.name}" if mixed else first.name,
+        profile_digest=both or first.digest(),
         basis=min(map(basis_of, profiles), key=DOUBTFUL.index),
         vocabulary=last.vocabulary,
         hidden=last.hidden,

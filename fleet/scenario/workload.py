@@ -7,20 +7,18 @@ from typing import Literal, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from fleet.acceptance.blocks import uniform_blocks
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv
 from fleet.scenario.arrivals import Gamma, Poisson, Trace
-from fleet.scenario.lengths import TEXTS, Between, Tokens
+from fleet.scenario.lengths import TEXTS, Between, Tokens, mean_tokens
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Workload, mean_tokens
+from fleet.scenario.scenario import Workload
 from fleet.times.step_time import Seconds
 
 MOST_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes for each
-
-BLOCK = 256  # numbers drawn at once
 
 R = TypeVar("R", bound=msgspec.Struct)
 What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
@@ -167,13 +165,9 @@ class _Drawing:
         if tokens.mean is None:
             return int(self.rng.integers(tokens.low, tokens.high + 1))
         if what not in self.drawn:
-            self.drawn[what] = chain.from_iterable(tokens.at(own).tolist() for own in self._uniforms(what))
+            blocks = uniform_blocks(own_source(self.seed, what))
+            self.drawn[what] = chain.from_iterable(tokens.at(block).tolist() for block in blocks)
         return next(self.drawn[what])
-
-    def _uniforms(self, what: What) -> Iterator[NDArray[np.float64]]:
-        own = own_source(self.seed, what)
-        while True:
-            yield own.random(BLOCK)
 
 
 def own_source(seed: int, what: What) -> np.random.Generator:

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from fleet.errors import InputError
+from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.names import SimPath
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import mean_tokens
 from sim.fast.plain import unsupported_in
 
 # Tokens that SimPy decodes in the time of loading the compiled loop, about half a second. The first compilation on a

@@ -178,7 +178,7 @@ def test_smaller_weights_are_read_sooner() -> None:
 def test_device_and_engine_figures_have_labelled_sources() -> None:
     for made in (*map(device_of, shipped_devices()), *map(engine_of, shipped_engines())):
         for name, figure in made.figures().items():
-            assert figure.label in LABELS, name
+            assert figure.source.startswith(tuple(f"{label}: " for label in LABELS)), name
     with pytest.raises(ValueError, match="a source begins with"):
         Figure(1.0, "somewhere")
 
