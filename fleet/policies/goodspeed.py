@@ -17,11 +17,10 @@ FIRST_GOODPUT = 1.0  # X(0), in tokens a round
 
 
 class Client(msgspec.Struct, frozen=True):
-    """State of one draft server: alpha-hat, X (tokens a round), and its number of verified rounds."""
+    """State of one draft server: alpha-hat, and X in tokens a round."""
 
     acceptance: float
     goodput: float
-    rounds: int = 0
 
 
 class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
@@ -31,14 +30,11 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
         budget (tokens): `C`, draft tokens of one verification in all.
         eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
         beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
-        decay (power): eta and beta are divided by rounds^`decay`; 0 leaves them constant (assumption 3 of the paper
-            wants 0.5 to 1).
     """
 
     budget: Annotated[int, Meta(ge=0, le=4096)]
     eta: Share = 0.1
     beta: Share = 0.5
-    decay: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
     needs: ClassVar[Needs] = "ratios"
 
@@ -53,12 +49,9 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
 
     def learn(self, state: Client, drafted: int, outcome: Outcome) -> Client:
         """Smooth the outcome of a verification: equations (3), where S_i = 0 leaves alpha-hat unchanged, and (4)."""
-        rounds = state.rounds + 1
-        step = rounds**-self.decay
-        eta, beta = self.eta * step, self.beta * step
-        acceptance = (1 - eta) * state.acceptance + eta * outcome.ratio if drafted else state.acceptance
+        acceptance = (1 - self.eta) * state.acceptance + self.eta * outcome.ratio if drafted else state.acceptance
         realized = outcome.accepted + 1  # x_i(t): accepted tokens and the correction
-        return Client(acceptance, (1 - beta) * state.goodput + beta * realized, rounds)
+        return Client(acceptance, (1 - self.beta) * state.goodput + self.beta * realized)
 
     def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
         """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""

@@ -25,7 +25,7 @@ from tests.helpers.stars import repeatable
     [
         (Dsde, {"cap": True}),
         (Heuristic, {"most": 64}),
-        (GoodSpeed, {"eta": 0.1, "beta": 0.5, "decay": 0.0}),
+        (GoodSpeed, {"eta": 0.1, "beta": 0.5}),
         (SameLength, {"window": 24, "sort": False}),
         (Realign, {"fixed": True}),
         (Ahead, {"least": 1, "busy": False}),

@@ -54,14 +54,6 @@ def test_the_state_follows_equations_3_and_4() -> None:
     assert nothing.goodput == pytest.approx(0.5 * state.goodput + 0.5)
 
 
-def test_decaying_steps_shrink_with_the_rounds() -> None:
-    rule = GoodSpeed(10, eta=1.0, beta=1.0, decay=1.0)
-    state = rule.start()
-    for ratio in (0.2, 0.4, 0.9):
-        state = rule.learn(state, 1, Outcome(0, ratio=ratio))
-    assert state.acceptance == pytest.approx(0.5)  # steps of 1/t give the mean
-
-
 def test_random_shares_use_the_whole_budget_and_no_more() -> None:
     rule = RandomShare(20)
     drawn = np.array([rule.lengths([None] * 8, np.random.default_rng(seed)) for seed in range(500)])
