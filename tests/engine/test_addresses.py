@@ -58,5 +58,3 @@ def test_addresses_of_targets_follow_from_the_scenario() -> None:
     assert called_by_targets(dealt, "--connect", ["a", "b"]) == {0: "a", 1: "b"}
     assert called_by_targets(routed, "--connect", ["router"]) == {0: "router"}
     assert called_by_targets(fleet_of(0, 1), "--connect", ["a"]) == {}
-    with pytest.raises(InputError, match=r"2 addresses, and with drafters\.route targets call the router alone"):
-        called_by_targets(routed, "--connect", ["a", "b"])

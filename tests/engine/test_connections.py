@@ -83,14 +83,6 @@ def test_another_version_of_the_protocol_is_rejected_in_one_line() -> None:
     assert isinstance(rejected, Rejected)
 
 
-def test_messages_of_strangers_reach_no_station() -> None:
-    server = ServerEnd(FLEET, 1)
-    assert said(server.receive(b"stranger", pack(OPENING, Content([1])), 0.0)) == [Unknown()]
-    assert server.receive(b"stranger", b"GET / HTTP/1.1", 0.0) == [Cut(b"stranger")]
-    assert server.counts == {"of strangers": 1, "malformed": 1, "cut": 1}
-    assert not server.peers
-
-
 def test_a_peer_cannot_use_the_tags_of_another() -> None:
     server = ServerEnd(FLEET, 1)
     connected(FLEET, server)
@@ -111,24 +103,16 @@ def test_a_server_takes_no_messages_of_drafters(message: Any) -> None:
     assert server.counts["out of place"] == 1
 
 
-def test_a_taken_number_is_free_when_its_peer_is_silent() -> None:
+def test_a_taken_number_is_refused_unless_its_peer_is_silent() -> None:
     server = ServerEnd(FLEET, 1)
     connected(FLEET, server)
-    other = ClientEnd(FLEET, 0, 2)
+    other, later = ClientEnd(FLEET, 0, 2), ClientEnd(FLEET, 0, 3)
     assert welcomed(server, other, 0.0, b"other") == []  # the peer with this number may have just died
-    assert other.state == "calling"
-    server.tick(LEASE_S + 1.0)
-    assert welcomed(server, other, LEASE_S + 1.0, b"other") == [Opened()]
-
-
-def test_a_taken_number_is_refused_in_one_line() -> None:
-    server = ServerEnd(FLEET, 1)
-    connected(FLEET, server)
-    other = ClientEnd(FLEET, 0, 2)
-    welcomed(server, other, 0.0, b"other")
     (rejected,) = welcomed(server, other, TAKEN_S + 1.0, b"other")
     assert isinstance(rejected, Rejected)
     assert rejected.reason.endswith("verifier 1 is connected already; give each a number of its own")
+    server.tick(TAKEN_S + 2.0)
+    assert welcomed(server, later, TAKEN_S + 2.0, b"later") == [Opened()]
 
 
 def test_only_a_newer_incarnation_takes_over_a_seat() -> None:

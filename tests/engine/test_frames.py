@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.net.content import DRAWN, NOTHING, Content
-from engine.net.frames import HEADER, VERSION, FrameError, OtherVersionError, pack, parse, payload_of
+from engine.net.frames import HEADER, VERSION, FrameError, pack, parse, payload_of
 from engine.net.handshake import Alive, Bye, Denied, Hello, Ping, Unknown, Welcome
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from fleet.stations.payload import TOKEN_BYTES, encode
@@ -96,13 +96,6 @@ def test_a_false_size_in_a_header_allocates_nothing() -> None:
     huge = HEADER.pack(b"sf", VERSION, 0, 1, 1, 10, 0xFFFFFFFF, 0xFFFFFFFF, *[0xFFFFFFFF] * 4, 0.0)
     with pytest.raises(FrameError, match="contradict"):
         parse(huge + bytes(10))
-
-
-def test_another_version_is_distinguished_from_junk() -> None:
-    frame = bytearray(pack(Alive()))
-    frame[2] = VERSION + 1
-    with pytest.raises(OtherVersionError, match=f"version {VERSION + 1} of the protocol; allowed: {VERSION}"):
-        parse(bytes(frame))
 
 
 @pytest.mark.parametrize(

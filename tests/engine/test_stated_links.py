@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 from calibrate.run import pair_of
 from engine.launch.by_hand import _resolved
 from engine.launch.serve import serve
-from engine.net.actions import SERVER_PORT, Deliver, Send
+from engine.net.actions import Deliver
 from engine.net.frames import due_of, pack, parse, stamped
 from engine.net.links import MAX_HELD_S, StatedLinks, stated_links
 from fleet.acceptance.sources import sources_of
@@ -153,14 +153,6 @@ def test_a_due_time_changes_nothing_else_of_a_frame() -> None:
     assert (due_of(frame), due_of(stamped(frame, 12.5)), due_of(b"")) == (0.0, 12.5, 0.0)
 
 
-def test_only_requests_have_a_due_time() -> None:
-    links = StatedLinks(resolve(toy(verifiers={"count": 2})))
-    request = Send(SERVER_PORT, b"", pack(DraftRequest(0, 0, 1, 9)))
-    (sent,) = links.stamp([request], DraftRequest(0, 0, 1, 9), 5.0)
-    assert isinstance(sent, Send)
-    assert due_of(sent.frame) >= 5.0 + 0.5 * LINK["latency_s"]
-
-
 # --- which links are emulated ---
 
 
@@ -190,12 +182,6 @@ def test_only_described_links_are_emulated(tables: dict[str, Any], emulated: boo
     assert (stated_links(resolve(scenario)) is not None) is emulated
     assert not holds_links(_resolved(scenario)), "nodes on hosts of their own have the links between those"
     assert not holds_links(resolve(pair_of(scenario, prompts=1))), "a calibration measures the links of its host"
-
-
-def test_the_link_of_a_tier_needs_no_profile() -> None:
-    tiers = [{"first": 3, "link": {"latency_s": 0.3}}]
-    fleet = resolve(make_scenario({"verifiers": {"count": 4, "tiers": tiers}, "link": {"latency_s": 0.1}}))
-    assert [fleet.link(target).time.latency_s for target in range(4)] == [0.1, 0.1, 0.3, 0.3]
 
 
 # --- over processes ---

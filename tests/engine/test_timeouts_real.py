@@ -29,7 +29,6 @@ PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"l
 OPENING = DraftRequest(0, 0, 1, 9, opening=True)
 GIVEN_UP = Leave(0, 0, 1)
 PROBE = DraftRequest(0, 0, ERA + 1, 12, opening=True, tokens=0)
-BACK = DraftRequest(0, 0, 2 * ERA + 1, 13, opening=True)
 
 
 def patient() -> tuple[ServerEnd, ClientEnd]:

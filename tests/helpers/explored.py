@@ -63,7 +63,6 @@ class State:
         self.guessed: dict[int, list[int]] = {}  # at the drafter: its copy of the text
         self.sent: dict[int, list[int]] = {}  # the last draft of each tag
         self.guesses: dict[int, bool] = {}  # by right token: whether the drafter guesses it
-        self.most_on_the_way = 0
         for tag in range(tags):
             self.join(tag, 0)
         self.start(self.target)
@@ -223,7 +222,6 @@ class State:
                     pass
                 case _:
                     raise AssertionError(f"{station.name} says {instruction}")
-        self.most_on_the_way = max(self.most_on_the_way, len(self.up), len(self.down))
         return followed
 
     def finish(self, tag: int, request: int) -> None:
@@ -282,7 +280,7 @@ class State:
 
 
 _HOLDERS = (Station, PendingDrafts, Silence, Discipline)
-_APART = ("target", "drafter", "most_on_the_way")
+_APART = ("target", "drafter")
 _NO_STATE = ("_handlers", "rng", "_key")
 
 
@@ -344,7 +342,6 @@ class Explored(msgspec.Struct):
 
     states: int = 0
     ends: int = 0
-    most_on_the_way: int = 0
 
 
 def explore(first: State) -> Explored:
@@ -365,7 +362,6 @@ def explore(first: State) -> Explored:
         visited[key] = False
         following = list(state.following())
         found.states += 1
-        found.most_on_the_way = max(found.most_on_the_way, state.most_on_the_way)
         if not following:
             assert state.is_over, f"nothing can happen any more, and this is left: {key}"
             found.ends += 1
