@@ -144,31 +144,22 @@ def test_a_launcher_reads_all_reports_while_it_waits_for_one() -> None:
     assert reports_seen == list(range(200))
 
 
-def test_reports_of_a_dead_node_precede_its_error() -> None:
+def test_reports_of_a_dead_node_precede_its_error_and_messages_to_it_are_lost() -> None:
+    """A target may be killed between its ready message and its time zero."""
     reports_seen: list[int] = []
     dies = NodeProcess("dies", reports_and_dies, light=True, watch=reports_seen.append)
     late = NodeProcess("late", answers_late, light=True)
     try:
         dies.process.join()
-        with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
-            late.receive(beside=[dies])
+        for number in range(2):
+            dies.send(number)
+        for waiting in (lambda: late.receive(beside=[dies]), dies.receive):
+            with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
+                waiting()
     finally:
         dies.end()
         late.end()
     assert reports_seen == [1]
-
-
-def test_messages_to_a_dead_node_are_lost_and_reported() -> None:
-    """A target may be killed between its ready message and its time zero."""
-    dies = NodeProcess("dies", reports_and_dies, light=True)
-    try:
-        dies.process.join()
-        for number in range(2):
-            dies.send(number)
-        with pytest.raises(NodeDiedError, match="dies died with exit code 3"):
-            dies.receive()
-    finally:
-        dies.end()
 
 
 def test_a_watched_run_reports_all_its_records() -> None:

@@ -26,7 +26,6 @@ from tests.helpers.processes import ended, specfleet, start
 from tests.helpers.zmtp import connected, framed
 
 SLOWER, GROWN_MB = 0.02, 16.0
-BEGIN_S = 60.0  # timeout of a starting process
 AFRESH_S = 0.01  # before a connection that follows one that was cut
 SCENARIO = """name = "attacked"
 profile = {name = "stated", draft = {base_s = 0.01}, verify = {base_s = 0.02}, draft_prefill = {base_s = 0.01}}
@@ -82,12 +81,15 @@ def memory_mb(process: subprocess.Popen[str]) -> float:
 
 def serve(folder: Path, attackers: int, per_s: float, attacked: bool) -> Served:
     """Serve the targets to their end while so many attackers strike the drafter, or a port of no process."""
-    path, port = folder / "fleet.toml", free_port()
-    drafter = specfleet("drafter", path, "--port", str(port), "--host", "127.0.0.1", "-o", folder / "drafter.parquet")
+    path = folder / "fleet.toml"
+    drafter = specfleet("drafter", path, "--port", "0", "--host", "127.0.0.1", "-o", folder / "drafter.parquet")
     started = [drafter]
     try:
-        wait_for(port, drafter)
-        struck = str(port if attacked else 0)
+        assert drafter.stderr is not None
+        begins = drafter.stderr.readline()
+        assert "public port" in begins, begins + ended(drafter)[2]
+        port = begins.split()[-1]
+        struck = port if attacked else "0"
         strikes = [
             start("-m", "tests.fuzz.pace", "--strike", path, struck, str(per_s / attackers), str(seed))
             for seed in range(attackers)
@@ -118,23 +120,6 @@ def serve(folder: Path, attackers: int, per_s: float, attacked: bool) -> Served:
     verified = rows[(rows.event == "done") & (rows.kind == "verify")].sort_values("time_s")
     accepted = {int(request): of.accepted.tolist() for request, of in verified.groupby("request")}
     return Served(accepted, (len(verified) - 1) / float(np.ptp(verified.time_s)), grown_mb, frames)
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    """Wait until the process listens."""
-    until_s = time.monotonic() + BEGIN_S
-    while time.monotonic() < until_s:
-        assert process.poll() is None, ended(process)[2]
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return
-        time.sleep(0.05)
-    raise TimeoutError(f"nobody listens on port {port}")
 
 
 def main() -> int:
