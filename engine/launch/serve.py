@@ -14,7 +14,7 @@ from engine.launch.bodies import node_body, plain_body
 from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
-from engine.launch.supervisor import ProcessLives, Supervisor
+from engine.launch.supervisor import Place, Supervisor
 from engine.launch.watched import Watch, Watched
 from engine.net.clock import now_s
 from engine.node.batch import batch_node
@@ -26,7 +26,7 @@ from engine.node.observer import Report
 from engine.node.prompts import prompts_of
 from engine.node.router import router_node
 from engine.node.verifier import verifier_node
-from engine.node.write_ahead_log import FIRST, Life, Served
+from engine.node.write_ahead_log import Life, Served
 from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
@@ -92,9 +92,9 @@ def serve(
     watched = None if watch is None else Watched(fleet, watch)
     shared, alone = fleet.devices.get(fleet.verifiers.device), None
     if fleet.batch is not None:
-        alone = Planned("", "batch", partial(batch_node, fleet, texts, signals), first=True, ends=True)
+        alone = Place("", "batch", partial(batch_node, fleet, texts, signals), first=True, ends=True)
     elif shared is not None and shared.sharing == "one-process":
-        alone = Planned("", "co-located", partial(Colocated, fleet, texts), first=True, ends=True)
+        alone = Place("", "co-located", partial(Colocated, fleet, texts), first=True, ends=True)
     launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
     served = launch.run(launch.waves() if alone is None else [[alone]])
     if watched is not None:
@@ -131,24 +131,6 @@ def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None)
     return name, partial(drafter_node, fleet, number, lock_file)
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """A process to start.
-
-    - `station`: its name in faults; empty if the process has several stations.
-    - `make(site)`: makes its node. `light`: see `NodeProcess`.
-    - `replayed`: whether it has no model. `first`: whether it measures the device of its model, if it has one.
-    - `ends`: whether it ends by itself, when its requests are done.
-    """
-
-    station: str
-    name: str
-    make: Callable[..., Any]
-    replayed: bool = False
-    light: bool = False
-    first: bool = False
-    ends: bool = False
-
-
 class Launch:
     """The processes of a run on this host.
 
@@ -168,34 +150,39 @@ class Launch:
         self.power = power
         self.folder = Path()  # of the run: locks of devices, and logs of processes that a fault kills
         self.addresses: dict[int, str] = {}  # that targets connect to
-        self.places: list[ProcessLives] = []
+        self.places: list[Place] = []
         self.nodes: list[NodeProcess] = []
 
-    def run(self, waves: Iterable[list[Planned]]) -> Served:
+    def run(self, waves: Iterable[list[Place]]) -> Served:
         """Start all processes, wave by wave, let them begin at one time zero, and return what they have served."""
         with tempfile.TemporaryDirectory(prefix="specfleet-") as folder:
             self.folder = Path(folder)
             try:
                 for wave in waves:
-                    for place in [self._start(planned) for planned in wave]:
+                    for place in wave:
+                        if any(isinstance(fault, Kill) and fault.node == place.station for fault in self.fleet.faults):
+                            place.life = Life(wal=self.folder / f"{place.station}.1.wal")
+                        self._start(place)
+                    self.places += wave
+                    for place in wave:
                         self._ready(place)
                 zero_s = now_s() + HEAD_START_S
                 for place in self.places:
                     place.node.send(zero_s)
                     place.state = "serving"
-                served = Supervisor(self.places, self.fleet.faults, zero_s).run()
+                served = Supervisor(self.places, self._start, self.fleet.faults, zero_s).run()
             finally:
                 end_all(self.nodes)
         return served
 
-    def waves(self) -> Iterator[list[Planned]]:
+    def waves(self) -> Iterator[list[Place]]:
         """Yield the processes to start together, each time once all earlier ones are ready."""
         M, drafters, verifiers = self.fleet.drafters.count, self.fleet.drafters, self.fleet.verifiers
         lock_file = self._lock_file(drafters.device)
         for numbers in ([0], range(1, M)) if M else ():  # others load their models once the first is ready
             replayed = drafters.kind == "replayed"
             yield [
-                Planned(
+                Place(
                     self.fleet.drafter_name(number), *process_of_drafter(self.fleet, number, lock_file),
                     replayed=replayed, light=replayed, first=number == 0,
                 )
@@ -208,11 +195,11 @@ class Launch:
         alone = [target for target in every if real or verifier_name(target) in hit]
         if fleet.routed:
             make = partial(router_node, fleet, self.addresses, largest_vocabulary(fleet))
-            yield [Planned(ROUTER, "router", make, light=not real and drafters.kind == "replayed")]
+            yield [Place(ROUTER, "router", make, light=not real and drafters.kind == "replayed")]
         others = [] if real else [target for target in every if target not in alone]
         yield [self._targets(numbers) for numbers in [*([target] for target in alone), *([others] if others else [])]]
 
-    def _targets(self, numbers: list[int]) -> Planned:
+    def _targets(self, numbers: list[int]) -> Place:
         """Plan a process of targets: of one if it is real."""
         fleet, number = self.fleet, numbers[0]
         station = verifier_name(number) if len(numbers) == 1 else ""
@@ -220,31 +207,20 @@ class Launch:
         if fleet.verifiers.kind == "replayed":
             name = "replayed targets" if len(numbers) > 1 else f"replayed target {number + 1}"
             make = partial(ReplayedFleet, fleet, self.addresses, numbers, self.texts)
-            return Planned(station, name, make, True, fleet.drafters.kind == "replayed", first, ends=True)
+            return Place(station, name, make, True, fleet.drafters.kind == "replayed", first, ends=True)
         lock_file = self._lock_file(fleet.verifiers.device)
         real = partial(verifier_node, fleet, number, self.texts, self.addresses, lock_file)
-        return Planned(station, f"target {number + 1}", real, first=first, ends=True)
+        return Place(station, f"target {number + 1}", real, first=first, ends=True)
 
-    def _start(self, planned: Planned) -> ProcessLives:
-        """Start the first process of a place; with a write-ahead log if a fault kills it."""
-        station, options = planned.station, {"light": planned.light, "gpu": self.gpu_of.get(planned.station, "")}
-        if station != ROUTER:
-            options |= {"watch": self.watch, "power": self.power if planned.first and not planned.replayed else ""}
+    def _start(self, place: Place) -> None:
+        """Start the process of a place, in its next life."""
+        options: dict[str, Any] = {"light": place.light, "gpu": self.gpu_of.get(place.station, "")}
+        if place.station != ROUTER:
+            options |= {"watch": self.watch, "power": self.power if place.first and not place.replayed else ""}
+        place.node = NodeProcess(place.name, node_body, partial(place.make, site=Site(life=place.life)), **options)
+        self.nodes.append(place.node)
 
-        def start(life: Life) -> NodeProcess:
-            make = partial(planned.make, site=Site(life=life))
-            self.nodes.append(NodeProcess(planned.name, node_body, make, **options))
-            return self.nodes[-1]
-
-        dies = any(isinstance(fault, Kill) and fault.node == station for fault in self.fleet.faults)
-        life = Life(wal=self.folder / f"{station}.1.wal") if dies else FIRST
-        place = ProcessLives(
-            station, "replayed" if planned.replayed else "real", start, planned.ends, life, start(life)
-        )
-        self.places.append(place)
-        return place
-
-    def _ready(self, place: ProcessLives) -> None:
+    def _ready(self, place: Place) -> None:
         """Wait until a process is ready; keep the address of a server, which its later lives keep, too."""
         port = place.node.receive([each.node for each in self.places])
         place.life = msgspec.structs.replace(place.life, port=port)

@@ -6,14 +6,13 @@ A process that dies without a fault ends the run.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
-from engine.node.write_ahead_log import Life, Served, read_log
-from fleet.records.recorder import Origin
+from engine.node.write_ahead_log import FIRST, Life, Served, read_log
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, Fault, moments
 
@@ -21,22 +20,25 @@ State = Literal["starting", "serving", "stalled", "dead", "done"]
 
 
 @dataclass
-class ProcessLives:
+class Place:
     """A process of a run, in all its lives.
 
     - `station`: its name in faults; empty if the process has several stations.
-    - `start(life)`: starts the next life, which reports that it is ready and waits for time zero.
+    - `name`: of the process. `make(site)`: makes its node. `light`: see `NodeProcess`.
+    - `replayed`: whether it has no model. `first`: whether it measures the device of its model, if it has one.
     - `ends`: whether it ends by itself, when its requests are done.
-    - `life`, `node`: the last one, and its process.
-    - `recovered`: rows and texts of all lives.
+    - `life`, `node`: the last one, and its process. `recovered`: rows and texts of all lives.
     """
 
     station: str
-    origin: Origin
-    start: Callable[[Life], NodeProcess]
-    ends: bool
-    life: Life
-    node: NodeProcess
+    name: str
+    make: Callable[..., Any]
+    replayed: bool = False
+    light: bool = False
+    first: bool = False
+    ends: bool = False
+    life: Life = FIRST
+    node: NodeProcess = field(init=False)
     state: State = "starting"
     recovered: Served = field(default_factory=lambda: Served([], {}))
 
@@ -47,10 +49,16 @@ class ProcessLives:
 
 
 class Supervisor:
-    """All processes of a run that have its time zero, and the faults of its scenario."""
+    """All processes of a run that have its time zero, and the faults of its scenario.
 
-    def __init__(self, places: Sequence[ProcessLives], faults: Sequence[Fault], zero_s: float) -> None:
+    `start(place)`: starts the next life of a process, which reports that it is ready and waits for time zero.
+    """
+
+    def __init__(
+        self, places: Sequence[Place], start: Callable[[Place], None], faults: Sequence[Fault], zero_s: float
+    ) -> None:
         self.places = places
+        self.start = start
         self.zero_s = zero_s
         self.script = moments(faults)
 
@@ -83,7 +91,7 @@ class Supervisor:
             place.node.take()
             self._read(place)
 
-    def _read(self, place: ProcessLives) -> None:
+    def _read(self, place: Place) -> None:
         place.node.check()
         if not place.node.kept:
             return
@@ -109,7 +117,7 @@ class Supervisor:
             place.node.stall(stops=False)
             place.state = "serving"
 
-    def _kill(self, place: ProcessLives) -> None:
+    def _kill(self, place: Place) -> None:
         time_s, life = now_s() - self.zero_s, place.life
         place.node.kill()
         assert life.wal is not None
@@ -117,7 +125,7 @@ class Supervisor:
         time_s = max([time_s, *left.log[-len(SCHEMA) :][:1]])
         written = life.written + len(left.log) // len(SCHEMA)
         place.recovered.add(left)
-        place.recovered.log += Row(time_s, place.station, written, "killed", place.origin)
+        place.recovered.log += Row(time_s, place.station, written, "killed", "replayed" if place.replayed else "real")
         place.life = msgspec.structs.replace(
             life,
             number=life.number + 1,
@@ -128,10 +136,10 @@ class Supervisor:
         )
         place.state = "dead"
         if place.life.back_s:  # so that its model is loaded in time
-            place.node = place.start(place.life)
+            self.start(place)
             place.state = "starting"
 
-    def _stop(self, place: ProcessLives) -> None:
+    def _stop(self, place: Place) -> None:
         """End a process that serves others, and keep its rows, if it has any."""
         if place.state == "stalled":
             place.node.stall(stops=False)
@@ -139,7 +147,7 @@ class Supervisor:
             place.node.send("stop")
             self._done(place, place.node.receive())
 
-    def _done(self, place: ProcessLives, result: Served) -> None:
+    def _done(self, place: Place, result: Served) -> None:
         """Keep the rows and the texts of a life that ended by itself."""
         place.recovered.add(result)
         place.state = "done"

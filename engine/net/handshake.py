@@ -4,6 +4,7 @@ Tags on the wire are local to a connection: 0 for the first stream of a target, 
 them into the tags of the fleet, so a peer cannot name a stream of another.
 """
 
+from operator import attrgetter
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,6 +13,11 @@ from msgspec import Meta
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import longest_of
 
+TERMS = (
+    "seed", "drafters.count", "drafters.depth", "drafters.shape", "drafters.kind",
+    "drafters.overlap", "drafters.route", "verifiers.count", "verifiers.rule", "verifiers.allocate",
+    "workload.temperature", "workload.top_k", "workload.top_p", "workload.requests",
+)  # fmt: skip
 Role = Literal["verifier", "router"]
 Text = Annotated[str, Meta(max_length=200)]
 Incarnation = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -116,26 +122,8 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
 
     Models, their positions, devices and times may differ.
     """
-    drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
-    longest, _ = longest_of(workload)
-    terms: dict[str, object] = {
-        "seed": fleet.seed,
-        "drafters.count": drafters.count,
-        "drafters.depth": drafters.depth,
-        "drafters.shape": drafters.shape,
-        "drafters.kind": drafters.kind,
-        "drafters.overlap": drafters.overlap,
-        "drafters.route": drafters.route,
-        "verifiers.count": verifiers.count,
-        "verifiers.rule": verifiers.rule,
-        "verifiers.allocate": verifiers.allocate,
-        "workload.temperature": workload.temperature,
-        "workload.top_k": workload.top_k,
-        "workload.top_p": workload.top_p,
-        "workload.requests": workload.requests,
-        "workload.streams": fleet.streams,
-        "tokens of the longest text": longest,
-    }
+    terms = {key: attrgetter(key)(fleet) for key in TERMS}
+    terms |= {"workload.streams": fleet.streams, "tokens of the longest text": longest_of(fleet.workload)[0]}
     return {key: _shown(value) for key, value in terms.items()}
 
 

@@ -43,16 +43,11 @@ class MessageLimits(msgspec.Struct, frozen=True):
     state_numbers: int = 0
     in_turn: bool = True
     sampled: bool = False
-    priorities: tuple[int, ...] = ()
     again_s: float = AGAIN_S
 
     def max_tokens(self, base: int) -> int:
         """Return the most tokens of a request that opens no session; 1 if a target waits for each draft."""
         return 1 if self.in_turn else base
-
-    def priority(self, target: int) -> int:
-        """Return the priority of a target's requests."""
-        return self.priorities[target] if target < len(self.priorities) else 0
 
 
 class SessionState(msgspec.Struct):
@@ -81,7 +76,6 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
         state_numbers=state_numbers,
         in_turn=fleet.in_turn,
         sampled=fleet.workload.temperature > 0,
-        priorities=fleet.verifiers.priorities,
         again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 

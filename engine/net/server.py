@@ -224,7 +224,7 @@ class ServerEnd:
         holder, again = self.seated.get((role, number)), "it was started, or connected, again"
         before = self.lost(peer, again) + (self.lost(holder, again) if holder is not None else [])
         self.lives[role, number] = hello.incarnation, generation
-        priority = None if role == "router" else self.bounds.priority(number)
+        priority = None if role == "router" else self.fleet.verifiers.priority(number)
         sessions, idle = Sessions(self.bounds, priority), full(IDLE, IDLE_PER_S, now_s)
         self.peers[peer] = joined = Peer(seat, user, life, sessions, now_s, idle, self.address_of(peer))
         self.seated[role, number] = peer
