@@ -119,19 +119,11 @@ class LossyLinks:
         self.life = life
         self.zero_s = 0.0
         self.faults: dict[tuple[int, Way], LinkFaults] = {}  # by target and direction
-        self.last_s: dict[tuple[int, Way], float] = {}  # arrival of the last message in order
 
     def arrivals_s(self, tag: int, way: Way, now_s: float) -> Iterator[float]:
-        """Return when a message of a session that is sent now arrives, by the engine's clock.
-
-        Once, never, or repeatedly.
-        """
-        link = self.fleet.target_of(tag), way
-        for late_s, in_order in self._of(*link).copies(now_s - self.zero_s):
-            arrives_s = now_s + late_s
-            if in_order:
-                arrives_s = self.last_s[link] = max(self.last_s.get(link, 0.0), arrives_s)
-            yield arrives_s
+        """Yield when a message of a session that is sent now arrives, by the engine's clock."""
+        for arrives_s in self._of(self.fleet.target_of(tag), way).arrivals_s(now_s - self.zero_s):
+            yield arrives_s + self.zero_s
 
     def _of(self, target: int, way: Way) -> LinkFaults:
         found = self.faults.get((target, way))

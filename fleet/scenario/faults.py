@@ -118,6 +118,15 @@ class LinkFaults:
             fault for fault in faults if isinstance(fault, LinkFault) and fault.node in ("", drafter, target)
         ]
         self.rng = rng
+        self.last_s = 0.0  # arrival of the last message in order
+
+    def arrivals_s(self, now_s: float, way_s: float = 0.0) -> Iterator[float]:
+        """Yield when a message sent at `now_s` arrives: once, never, or repeatedly; after `way_s` without faults."""
+        for late_s, in_order in self.copies(now_s):
+            arrives_s = now_s + way_s + late_s
+            if in_order:
+                arrives_s = self.last_s = max(self.last_s, arrives_s)
+            yield arrives_s
 
     def copies(self, now_s: float) -> list[Copy]:
         """Return the arrivals of a message sent at `now_s`: none, one, or several."""

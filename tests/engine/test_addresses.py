@@ -17,12 +17,6 @@ def test_addresses_are_read_in_their_order() -> None:
     assert addresses_of("--connect", "b:5555, a:05556,[::1]:7") == ["tcp://b:5555", "tcp://a:5556", "tcp://[::1]:7"]
 
 
-@pytest.mark.parametrize("text", ["", "alpha", "alpha:", ":5555", "alpha:0", "alpha:65536", "a:1,", "a:1,b", "a:-1"])
-def test_a_bad_address_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InputError, match=r"--connect .*: write HOST:PORT, for example"):
-        addresses_of("--connect", text)
-
-
 def test_a_repeated_address_is_refused() -> None:
     with pytest.raises(InputError, match="--drafters a:1,b:1,a:01: names a:01 twice"):
         addresses_of("--drafters", "a:1,b:1,a:01")
@@ -33,16 +27,18 @@ def test_targets_are_one_number_or_a_range() -> None:
     assert targets_of("--target", "2-4", 4) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("text", ["0", "", "two", "3-2", "-1", "1-", "1,2", "0-2"])
-def test_a_bad_target_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"--target .*: write a target's number, from 1, or several as 1-4"):
-        targets_of("--target", text, 4)
+NO_ADDRESS, NO_TARGET = "write HOST:PORT, for example", "write a target's number, from 1, or several as 1-4"
+BAD = {
+    NO_ADDRESS: ["", "alpha", "alpha:", ":5555", "alpha:0", "alpha:65536", "a:1,", "a:1,b", "a:-1"],
+    NO_TARGET: ["0", "", "two", "3-2", "-1", "1-", "1,2", "0-2"],
+    "the scenario has verifiers.count = 4": ["5", "1-5"],
+}
 
 
-@pytest.mark.parametrize("text", ["5", "1-5"])
-def test_a_target_beyond_the_fleet_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"--target .*: the scenario has verifiers.count = 4"):
-        targets_of("--target", text, 4)
+@pytest.mark.parametrize(("message", "text"), [(message, text) for message, texts in BAD.items() for text in texts])
+def test_a_bad_address_or_target_is_refused_with_advice(message: str, text: str) -> None:
+    with pytest.raises(InputError, match=rf"--option .*: {message}"):
+        addresses_of("--option", text) if message == NO_ADDRESS else targets_of("--option", text, 4)
 
 
 def test_each_drafter_has_one_address() -> None:

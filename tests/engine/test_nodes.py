@@ -7,12 +7,9 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.client import ClientEnd
 from engine.net.clock import now_s
-from engine.net.connections import ConnectionTable
-from engine.net.limits import max_bytes
 from engine.net.sockets import Sockets
-from engine.node.node import Node, Site, drafting_node
+from engine.node.node import HERE, LOOPBACK, Node, Site, clients_of_drafters, drafting_node
 from engine.node.write_ahead_log import Life
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
@@ -47,12 +44,10 @@ class Noticing(ToyTarget):
 
 
 def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
-    address = f"tcp://127.0.0.1:{port}"
-    connections = ConnectionTable(clients={0: ClientEnd(fleet, target, time.time_ns(), name=address)})
-    sockets = Sockets(connect={0: address}, max_bytes=max_bytes(fleet))
+    ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, HERE)
     station = RecordedStation(verifier_station(fleet, target), "replayed")
     requests = {target: list(requests_of(fleet, target))}
-    return Node(fleet, station, executor or ToyTarget(), connections, sockets, requests)
+    return Node(fleet, station, executor or ToyTarget(), *ends, requests)
 
 
 def outputs_of(node: Node) -> dict[int, list[int]]:

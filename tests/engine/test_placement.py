@@ -26,18 +26,24 @@ def fleet_of(M: int = 1, N: int = 3, **tables: Any) -> Fleet:
     return resolve(make_scenario({"name": "placed"} | sides | more))
 
 
-def test_each_station_has_its_own_gpu_if_there_are_enough() -> None:
-    """StarSD in one machine, appendix H: one GPU drafts, the others verify."""
-    assert gpus_of(fleet_of(), ["0", "1", "2", "3"]) == {
-        "drafter": "0", "verifier.1": "1", "verifier.2": "2", "verifier.3": "3",
-    }  # fmt: skip
+HOST = {"device": "host"}
+EACH = [f"verifier.{number}" for number in (1, 2, 3)]
 
 
-def test_stations_that_share_a_device_share_a_gpu() -> None:
-    fleet = fleet_of(**SHARED, drafters={"device": "host"}, verifiers={"device": "host"})
-    assert set(gpus_of(fleet, ["4", "7"]).values()) == {"4"}
-    beside = fleet_of(**SHARED, verifiers={"device": "host"})
-    assert gpus_of(beside, ["4", "7"]) == {"drafter": "4"} | {f"verifier.{n}": "7" for n in (1, 2, 3)}
+@pytest.mark.parametrize(
+    ("tables", "gpus", "placed"),
+    [  # StarSD in one machine, appendix H: one GPU drafts, the others verify
+        ({}, ["0", "1", "2", "3"], {"drafter": "0"} | dict(zip(EACH, "123", strict=True))),
+        (SHARED | {"drafters": HOST, "verifiers": HOST}, ["4", "7"], dict.fromkeys(["drafter", *EACH], "4")),
+        (SHARED | {"verifiers": HOST}, ["4", "7"], {"drafter": "4"} | dict.fromkeys(EACH, "7")),
+        ({"verifiers": {"kind": "replayed", "verify": {"base_s": 0.01}}}, ["0", "1"], {"drafter": "0"}),
+        ({}, [], {}),
+        ({}, ["0"], {}),
+    ],
+    ids=["own", "all share", "targets share", "replayed", "no GPU", "one GPU, which torch takes"],
+)
+def test_each_device_has_its_own_gpu(tables: dict[str, Any], gpus: list[str], placed: dict[str, str]) -> None:
+    assert gpus_of(fleet_of(**tables), gpus) == placed
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(2, 12))
@@ -47,16 +53,6 @@ def test_gpus_are_given_out_evenly(M: int, N: int, count: int) -> None:
     assert list(placed) == list(devices_of(fleet))
     given_out = [list(placed.values()).count(gpu) for gpu in gpus]
     assert max(given_out) - min(given_out) <= 1
-
-
-@pytest.mark.parametrize("gpus", [[], ["0"]])
-def test_with_one_gpu_torch_chooses(gpus: list[str]) -> None:
-    assert gpus_of(fleet_of(), gpus) == {}
-
-
-def test_replayed_stations_take_no_gpu() -> None:
-    replayed = fleet_of(verifiers={"kind": "replayed", "verify": {"base_s": 0.01}})
-    assert gpus_of(replayed, ["0", "1"]) == {"drafter": "0"}
 
 
 @pytest.mark.parametrize(

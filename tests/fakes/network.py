@@ -5,7 +5,7 @@ killed and started again. Runs with the same seed are the same, event by event.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import numpy as np
@@ -13,26 +13,6 @@ import numpy as np
 from engine.net.actions import NO_PEER, SERVER_PORT, ReceivedFrame, Send
 from fleet.scenario.faults import Fault, LinkFaults, Way
 from tests.fakes.node import FakeNode
-
-
-class FakeWay:
-    """One direction of a connection: frames arrive after `way_s`, in order, except for faults."""
-
-    def __init__(self, way_s: float, faults: LinkFaults | None) -> None:
-        self.way_s = way_s
-        self.faults = faults
-        self.last_s = 0.0
-
-    def arrivals_s(self, now_s: float) -> Iterator[float]:
-        """Return when a frame that is sent now arrives: once, never, or repeatedly."""
-        if self.faults is None:
-            yield now_s + self.way_s
-            return
-        for late_s, in_order in self.faults.copies(now_s):
-            arrives_s = now_s + self.way_s + late_s
-            if in_order:
-                arrives_s = self.last_s = max(self.last_s, arrives_s)
-            yield arrives_s
 
 
 class FakeNetwork:
@@ -50,7 +30,7 @@ class FakeNetwork:
         self.notices = notices
         self.way_s = way_s
         self.faults = faults
-        self.ways: dict[tuple[str, int, Way], FakeWay] = {}  # by client and direction
+        self.ways: dict[tuple[str, int, Way], LinkFaults] = {}  # by client and direction
         self.now_s = 0.0
         self.nodes: dict[str, FakeNode] = {}
         self.servers: dict[tuple[str, int], str] = {}  # the server of each client, by node and port
@@ -129,7 +109,7 @@ class FakeNetwork:
         receiver = self.nodes.get(to)
         if receiver is None:
             return False
-        for arrives_s in way.arrivals_s(self.now_s):
+        for arrives_s in way.arrivals_s(self.now_s, self.way_s):
             self.for_node(receiver, arrives_s, lambda: receiver.arrive(arrived))
         return True
 
@@ -142,16 +122,12 @@ class FakeNetwork:
             work()
         return True
 
-    def _way(self, client: tuple[str, int], way: Way) -> FakeWay:
-        """One direction of a client, with the faults of its link."""
-        found = self.ways.get((*client, way))
-        if found is None:
-            number, faults = len(self.ways), None
-            if self.faults:
-                rng = np.random.default_rng([self.seed, 3, number])
-                faults = LinkFaults(self.faults, self.servers[client], client[0], rng)
-            found = self.ways[*client, way] = FakeWay(self.way_s, faults)
-        return found
+    def _way(self, client: tuple[str, int], way: Way) -> LinkFaults:
+        """The faults of one direction of a client."""
+        if (*client, way) not in self.ways:
+            rng = np.random.default_rng([self.seed, 3, len(self.ways)])
+            self.ways[*client, way] = LinkFaults(self.faults, self.servers[client], client[0], rng)
+        return self.ways[*client, way]
 
 
 def _peer(client: str, port: int, life: int) -> bytes:
