@@ -34,10 +34,6 @@ class LauncherPipe:
         self.power = power
         self.sending = threading.Lock()
 
-    def recv(self) -> Any:
-        """Wait for the launcher's next message; EOFError if the launcher is gone."""
-        return self.connection.recv()
-
     def send(self, message: tuple[str, Any]) -> None:
         """Send a message that the launcher waits for: its kind and its value."""
         with self.sending:
@@ -90,7 +86,7 @@ def node_body(pipe: LauncherPipe, make: Callable[[], Stations]) -> Served:
     if not node.life.number:
         node.wait_for_welcomes(PATIENCE_S)
     pipe.send(("ready", node.port))
-    zero_s = pipe.recv()
+    zero_s = pipe.connection.recv()
     if not node.ends:
         threading.Thread(target=_stop_on_message, args=(pipe, node), daemon=True).start()
     meter = meter_of(pipe.power)[0] if pipe.power else None
@@ -115,5 +111,5 @@ def _end_with_launcher() -> None:
 
 
 def _stop_on_message(pipe: LauncherPipe, node: Stations) -> None:
-    pipe.recv()
+    pipe.connection.recv()
     node.stop()

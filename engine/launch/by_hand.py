@@ -17,12 +17,12 @@ from engine.decoding.models import is_folder_of_model
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import THREADS
 from engine.launch.runnable import check_by_hand
+from engine.launch.serve import process_of_drafter
 from engine.launch.watched import Watch, Watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
 from engine.node.capacity import largest_vocabulary, with_positions
-from engine.node.drafter import drafter_node
 from engine.node.node import Site, Stations
 from engine.node.observer import observed
 from engine.node.prompts import prompts_of
@@ -30,7 +30,6 @@ from engine.node.router import router_node
 from engine.node.verifier import verifier_node
 from engine.node.write_ahead_log import Life
 from engine.replayed.continuations import continuations_of
-from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError
 from fleet.files import check_writable
@@ -68,10 +67,8 @@ def serve_drafter(
     compare_tokenizers(scenario)
     say = partial(_say_of, f"drafter {number + 1}" if fleet.drafters.count > 1 else "drafter")
     site = Site(f"tcp://{host}", keys, say, Life(port=port))
-    if fleet.drafters.kind == "replayed":
-        node, what = replayed_drafter_node(fleet, number, site), "replayed"
-    else:
-        node, what = drafter_node(fleet, number, site=site), f"model {fleet.drafters.model}"
+    node = process_of_drafter(fleet, number)[1](site=site)
+    what = "replayed" if fleet.drafters.kind == "replayed" else f"model {fleet.drafters.model}"
     serves = f"{what}, depth {fleet.drafters.depth}, for {_clients(host, keys)}; public port {node.port}"
     _serve(node, scenario, serves, out, watch, say)
 
@@ -149,9 +146,11 @@ def _serve(node: Stations, scenario: Scenario, begins: str, out: Path | None, wa
     with stopped_by_signals(node) as signals:
         if begins:
             say(begins)
-        zero_s = now_s()
-        with _shown(node, zero_s, watch):
+        zero_s, watched = now_s(), None if watch is None else Watched(node.fleet, watch)
+        with observed(node.stations, zero_s, None if watched is None else watched.take):
             log = node.serve(zero_s)
+        if watched is not None:
+            watched.end()
     if node.ends and not signals:
         say("done")
     if out is not None:
@@ -160,18 +159,6 @@ def _serve(node: Stations, scenario: Scenario, begins: str, out: Path | None, wa
         raise Interrupted(signals[0], f"kept: the records until then in {out}" if out else "no records were asked for")
     if out is not None:
         _say(f"records: {out}")
-
-
-@contextmanager
-def _shown(node: Stations, zero_s: float, watch: Watch | None) -> Iterator[None]:
-    """Show a node while it serves."""
-    if watch is None:
-        yield
-        return
-    watched = Watched(node.fleet, watch)
-    with observed(node.stations, zero_s, watched.take):
-        yield
-    watched.end()
 
 
 @contextmanager

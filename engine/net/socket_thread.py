@@ -77,8 +77,8 @@ class SocketThread(threading.Thread):
         self.leaving: list[bytes] = []  # peers with closed connections; at the next tick all their frames are read
         self.log = RateLimitedLog(say, now_s())
         sockets.log = self._log
-        if connections.server is not None:
-            connections.server.address_of, connections.server.log = sockets.address_of, self._log
+        if connections.server is not None and sockets.monitor is not None:
+            connections.server.address_of, connections.server.log = sockets.monitor.address_of, self._log
 
     def post(self, message: Posted, content: Content, left_s: float | None = None) -> None:
         """Send a message that left its station at `left_s`, or now; without waiting."""

@@ -145,10 +145,6 @@ class Sockets:
         self.unsent_s.pop(send.port, None)
         return True
 
-    def address_of(self, peer: bytes) -> str:
-        """Return HOST:PORT of a peer of the server; empty if unknown."""
-        return "" if self.monitor is None else self.monitor.address_of(peer)
-
     def cut(self, peer: bytes) -> None:
         """Close the connection of a peer after CUT_S, so that it can read the reason, and ban its key."""
         if self.monitor is not None:

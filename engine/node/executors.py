@@ -31,8 +31,7 @@ class DraftExecutor:
         self.drafter = drafter
         self.streams = streams
         self.ahead = ahead
-        self.drafts: dict[int, Content] = {}
-        self.sent: dict[int, Sequence[int]] = {}  # tokens of the last drafts
+        self.drafts: dict[int, Content] = {}  # the last ones
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
 
     def receive(self, event: StationEvent, content: Content) -> None:
@@ -50,7 +49,7 @@ class DraftExecutor:
                 self.drafter.advance(event.tag, [], list(content.tokens))
             else:
                 path = self._path(event, content)
-                tokens = [self.sent[event.tag][node - 1] for node in path] + list(content.tokens)
+                tokens = [self.drafts[event.tag].tokens[node - 1] for node in path] + list(content.tokens)
                 self.drafter.advance(event.tag, path, tokens, self._hidden(content))
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
@@ -59,7 +58,6 @@ class DraftExecutor:
             tags = [member.tag for member in step.members]
             drafts = self.drafter.draft(tags, [member.tokens for member in step.members])
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
-            self.sent.update({tag: self.drafts[tag].tokens for tag in tags})
             for tag in tags:
                 content, length = self.drafts[tag], len(self.drafter.committed(tag))
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, length)
@@ -90,12 +88,12 @@ class DraftExecutor:
         """Return the draft tokens of a `Draft`; nothing for other messages."""
         if not isinstance(message, Draft) or message.tokens == 0:  # an empty grant makes a draft without a step
             return NOTHING
-        return self.drafts.pop(message.tag)
+        return self.drafts[message.tag]
 
     def release(self, tag: int) -> None:
         """Free the cache of `tag`."""
         self.drafter.release(tag)
-        for kept in (self.drafts, self.sent, self.prefix_hidden):
+        for kept in (self.drafts, self.prefix_hidden):
             kept.pop(tag, None)
 
 

@@ -105,7 +105,6 @@ class Node(Stations):
         timed: Timed = by_the_clock,
         lock: DeviceLock = no_lock,
         site: Site = HERE,
-        outputs: dict[int, list[int]] | None = None,
         lossy: LossyLinks | None = None,
     ) -> None:
         super().__init__(fleet)
@@ -115,8 +114,6 @@ class Node(Stations):
         self.workers = [self.worker]
         self.requests: dict[int, Iterator[Request]] = {tag: iter(own) for tag, own in (requests or {}).items()}
         self.ends = requests is not None
-        if outputs is not None:
-            self.outputs = outputs
         self.socket_thread: SocketThread | None = None
         if connections is not None and sockets is not None:
             self.port = 0 if connections.server is None else sockets.bound_port

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Mapping
 
-import msgspec
-
 from engine.net.client import ClientEnd
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
@@ -21,14 +19,6 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Station
 from fleet.times.step import Step
 
 
-class RelayedDraft(msgspec.Struct, frozen=True):
-    """The newest draft of a session that passed the router."""
-
-    request: int
-    epoch: int
-    tokens: list[int]
-
-
 class RouteExecutor:
     """Keeps the committed tokens of each session, to open it at another drafter.
 
@@ -39,13 +29,14 @@ class RouteExecutor:
     def __init__(self) -> None:
         self.texts: dict[int, list[int]] = {}
         self.waiting: dict[int, Content] = {}  # content of the request that waits for its route
-        self.drafts: dict[int, RelayedDraft] = {}
+        # the newest draft of each session that passed the router: its request and epoch, and its tokens
+        self.drafts: dict[int, tuple[tuple[int, int], list[int]]] = {}
 
     def relayed(self, draft: Draft, content: Content) -> None:
         """Note a draft on its way to a target."""
-        newest = self.drafts.get(draft.tag)
-        if newest is None or (newest.request, newest.epoch) < (draft.request, draft.epoch):
-            self.drafts[draft.tag] = RelayedDraft(draft.request, draft.epoch, list(content.tokens))
+        newest = draft.request, draft.epoch
+        if draft.tag not in self.drafts or self.drafts[draft.tag][0] < newest:
+            self.drafts[draft.tag] = newest, list(content.tokens)
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Follow the text of a session: its prefix, accepted tokens, and the target's own token."""
@@ -56,7 +47,7 @@ class RouteExecutor:
                 text = self.texts[tag]
                 accepted = event.base - len(text) - 1
                 path = range(1, accepted + 1) if content.nodes is None else content.nodes
-                text += [*(self.drafts[tag].tokens[node - 1] for node in path), *content.tokens]
+                text += [*(self.drafts[tag][1][node - 1] for node in path), *content.tokens]
                 self.waiting[tag] = content
             case Leave(tag=tag):
                 for kept in (self.texts, self.waiting, self.drafts):

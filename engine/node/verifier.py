@@ -46,7 +46,7 @@ def verifier_node(
     connections, sockets = None, None
     if fleet.drafters.count:
         connections, sockets = clients_of_drafters(fleet, [target], addresses, site, model.vocabulary)
-    return Node(
+    node = Node(
         fleet,
         recorded_station(life, verifier_station(fleet, target), "real", open_log(life)),
         executor,
@@ -56,5 +56,6 @@ def verifier_node(
         timed=partial(timed, device=model.device),
         lock=device_lock(lock_file),
         site=site,
-        outputs=executor.outputs,
     )
+    node.outputs = executor.outputs
+    return node

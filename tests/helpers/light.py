@@ -24,7 +24,7 @@ def modules_of_a_replayed_pair(_pipe: Connection, fleet: Fleet) -> list[str]:
 def reports_much(pipe: LauncherPipe, number: int) -> str:
     """Report so many numbers, after a message."""
     pipe.send(("ready", "ready"))
-    pipe.recv()
+    pipe.connection.recv()
     for each in range(number):
         pipe.report(each)
     return "all"
@@ -32,7 +32,7 @@ def reports_much(pipe: LauncherPipe, number: int) -> str:
 
 def answers_late(pipe: LauncherPipe) -> str:
     """Answer after a message."""
-    pipe.recv()
+    pipe.connection.recv()
     return "late"
 
 
