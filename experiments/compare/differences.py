@@ -21,7 +21,6 @@ from fleet.scenario.sides import without_profiles
 from fleet.times.profile import HardwareProfile
 
 BUSY = 0.05  # share of steps that start late on a busy host
-STATIONS = ("stations", "replayed")  # in the provenance of a profile with the delays of replayed stations
 OF_ITS_OWN = "a device of its own for every station"
 SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
 MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: the source of the times is in its profile
@@ -53,7 +52,7 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
             yield f"profile: {names} ({second.header.profile_digest or 'no times'})"
     elif "drafters" not in second.header.replayed:
         yield from _models(profile, ran)
-    elif STATIONS not in profile.provenance.items():
+    else:
         delayed = holds_links(second.header.fleet)
         yield (
             f"{'delays' if delayed else 'links and delays'}: replayed stations have their own host's, "
