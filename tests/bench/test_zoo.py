@@ -37,15 +37,10 @@ def one_thread() -> object:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("kind", [kind if kind in IN_ALL_MODES else slow(kind) for kind in sorted(ADMITTED)])
-def test_admitted_types_decode_as_transformers_does(kind: str) -> None:
-    row = tried(kind)
-    assert row["difference"] < TOLERANCE
-    assert row["other texts"] == ""
-
-
-@pytest.mark.parametrize("name", [slow(name) for name in VARIANTS])
-def test_variants_of_admitted_types_decode_as_transformers_does(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [name if name in IN_ALL_MODES else slow(name) for name in (*sorted(ADMITTED), *VARIANTS)]
+)
+def test_admitted_types_and_their_variants_decode_as_transformers_does(name: str) -> None:
     row = tried(name)
     assert row["difference"] < TOLERANCE
     assert row["other texts"] == ""

@@ -55,13 +55,6 @@ def test_two_runs_that_share_all_have_nothing_to_say() -> None:
     assert differences(simulated(), measured()) == []
 
 
-def test_scenario_acceptance_is_compared_with_the_models() -> None:
-    said = line(simulated(acceptance__model="geometric", acceptance__beta=0.5), measured(), "acceptance")
-    assert "[acceptance] in place of profile calibrated's (geometric with beta = 0.5: 0.97 accepted tokens" in said
-    assert said.endswith(") accepted by the models")
-    assert "; 4." in said
-
-
 def test_a_replaced_acceptance_is_named_even_if_equal() -> None:
     alike = simulated(acceptance__model="geometric", acceptance__beta=0.97)
     one, other = mean_length_of(alike), mean_length_of(measured())

@@ -12,7 +12,6 @@ from experiments.compare.compare import ComparedQuantity, compare_metrics, summa
 from experiments.sweep.cell import ANALYTIC, CellResult
 from experiments.sweep.resume import resume_digest
 from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
-from fleet.acceptance.places import write_places
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
@@ -175,14 +174,6 @@ FILES: dict[str, tuple[dict[str, Any], Callable[[Path, int], object]]] = {
     "signals.parquet": (
         {"acceptance": {"model": "signals", "file": "signals.parquet"}},
         lambda path, size: write_signals([[Token(size / 100, 0.1, 0.1)] * 9], path),
-    ),
-    "places.parquet": (
-        {"acceptance": {"model": "by-place", "file": "places.parquet", "depth": 90}},
-        lambda path, size: write_places([[size // 30]], path),
-    ),
-    "lengths.csv": (
-        {"workload.lengths": "lengths.csv", "workload.new_tokens": 96},
-        lambda path, size: write(path, f"num_prefill_tokens,num_decode_tokens\n{size},30\n20,{size}\n"),
     ),
     "profile.json": (
         {"profile": "profile.json"},
