@@ -1,4 +1,4 @@
 """Studies for developers of specfleet: `python -m bench` lists them. No part of the wheel.
 
-harness.py   cases, tables and aims: what all studies have in common
+harness.py   works, tables and aims: what all studies have in common
 """

@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationConfig
 
 import specfleet
-from bench.harness import Case, Report, Row, compared, run
+from bench.harness import Report, Row, compared, run
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter
@@ -85,11 +85,11 @@ def contest(works: dict[str, Work], repetitions: int, base: str) -> list[Row]:
     """Let every contestant decode prompt i before any decodes prompt i + 1; the first, a cold one, is decoded twice."""
 
     def in_turn(work: Work, numbers: Iterable[int]) -> Callable[[], Row]:
-        numbered = iter(numbers)
-        return lambda: work(next(numbered))
+        each = iter(numbers)
+        return lambda: work(next(each))
 
-    cases = [Case(name, in_turn(work, chain([0], count()))) for name, work in works.items()]
-    return compared(run(cases, repetitions, cold=1), RATE, base)
+    numbered = {name: in_turn(work, chain([0], count())) for name, work in works.items()}
+    return compared(run(numbered, repetitions, cold=1), RATE, base)
 
 
 def timed(ways: dict[str, Way], device: torch.device) -> dict[str, Work]:

@@ -1,4 +1,4 @@
-"""One harness for all studies: cases run to rows, rows become tables, aims are met or missed.
+"""One harness for all studies: works run to rows, rows become tables, aims are met or missed.
 
 A study is a module of this folder with `add_options(parser)` and `study(options)`, which returns a `Report`.
 """
@@ -7,9 +7,9 @@ import argparse
 import importlib
 import math
 import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,15 +19,9 @@ from experiments.console.printing import print_table, remark, value_text
 from fleet.files import check_folder, write_file
 from fleet.records.metrics.intervals import student_t_interval
 
+T = TypeVar("T")
 Row = dict[str, Any]
 """One row of a table: values by column. The unit of a column is part of its name; "%" stands for hundredths."""
-
-
-class Case(msgspec.Struct, frozen=True):
-    """A named piece of work that returns one row."""
-
-    name: str
-    work: Callable[[], Row]
 
 
 class Aim(msgspec.Struct, frozen=True):
@@ -89,31 +83,30 @@ def main(name: str, arguments: Sequence[str]) -> int:
     return int(any(aim.verdict == "missed" for aim in report.aims))
 
 
-def run(cases: Iterable[Case], repetitions: int = 1, cold: int = 0) -> dict[str, list[Row]]:
-    """Run every case once before any case a second time, so that a slow moment of the host falls on all of them.
+def run(works: Mapping[str, Callable[[], T]], repetitions: int = 1, cold: int = 0) -> dict[str, list[T]]:
+    """Do every work once before any a second time, so that a slow moment of the host falls on all of them.
 
     Args:
-        cases: What to run; names are unique.
-        repetitions: Runs of each case that count.
-        cold: Runs of each case before, which do not count.
+        works: What to do, by name.
+        repetitions: Runs of each work that count.
+        cold: Runs of each work before, which do not count.
 
     Returns:
-        The rows by the case's name.
+        What came of each, by its name.
     """
-    listed = list(cases)
-    rows: dict[str, list[Row]] = {case.name: [] for case in listed}
+    results: dict[str, list[T]] = {name: [] for name in works}
     for number in range(-cold, repetitions):
-        for place, case in enumerate(listed, start=1):
-            remark(f"{case.name} ({place} of {len(listed)}, run {number + 1} of {repetitions})")
-            row = case.work()
+        for place, (name, work) in enumerate(works.items(), start=1):
+            remark(f"{name} ({place} of {len(works)}, run {number + 1} of {repetitions})")
+            result = work()
             if number >= 0:
-                rows[case.name].append(row)
-    return rows
+                results[name].append(result)
+    return results
 
 
-def first_rows(cases: Iterable[Case]) -> list[Row]:
-    """Run every case once; return a row each, in order."""
-    return [row for rows in run(cases).values() for row in rows]
+def first_rows(works: Mapping[str, Callable[[], Row]]) -> list[Row]:
+    """Do every work once; return a row each, in order."""
+    return [row for rows in run(works).values() for row in rows]
 
 
 def compared(rows: Mapping[str, Sequence[Row]], unit: str, base: str) -> list[Row]:

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import specfleet
-from bench.harness import Aim, Case, Report, Row, first_rows
-from bench.hosts import REPLAYED, Host, host_for, hosts_of, run_kept, small_fleets
+from bench.harness import Aim, Report, Row, first_rows, run
+from bench.replayed import Host, hosts_of, small_fleets
 from fleet.data.shipped import shipped_scenarios
 from fleet.records.replay import replay
+from fleet.scenario.resolve import resolve
 from fleet.times.profile import HardwareProfile
 
-SMALL_S = 5.0  # about how long a small fleet runs
+REPLAYED = {"drafters.kind": "replayed", "verifiers.kind": "replayed"}
 PROMPTS = 384  # of the demo pair, in each of its two groups
 JUDGED = "throughput"
 MECHANISM_AIM, PREDICTION_AIM = 2.0, 10.0  # absolute errors in hundredths
@@ -31,17 +32,17 @@ def study(options: argparse.Namespace) -> Report:
     """Run all scenarios, or those that are named, and judge each."""
     names = options.only or list(shipped_scenarios())
     fleets = [name for name in names if specfleet.scenario_of(name).batch is None]
-    small = small_fleets(min(SMALL_S, options.seconds)) if fleets else {}
-    runs: list[specfleet.Result] = []
-    first_rows(Case(name, partial(run_kept, scenario, runs)) for name, scenario in small.items())
-    hosts = hosts_of([result.run for result in runs]) if fleets else {}
+    small = small_fleets(options.seconds) if fleets else {}
+    runs = run({name: partial(specfleet.run, scenario) for name, scenario in small.items()})
+    hosts = hosts_of(result for (result,) in runs.values()) if fleets else {}
 
     def work(name: str) -> Row:
         if name not in fleets:
             return batch_row(name, options.seconds, options.out / name)
-        return fleet_row(name, options.seconds, host_for(specfleet.scenario_of(name), hosts), options.out / name)
+        host = hosts[resolve(specfleet.scenario_of(name)).routed]
+        return fleet_row(name, options.seconds, host, options.out / name)
 
-    rows = first_rows(Case(name, partial(work, name)) for name in names)
+    rows = first_rows({name: partial(work, name) for name in names})
     aims = [Aim("scenarios whose log does not replay", sum(not row["log replays"] for row in rows), 0)]
     for error, most in (("mechanism, %", MECHANISM_AIM), ("prediction, %", PREDICTION_AIM)):
         aims += [Aim(f"{row['scenario']}: {error}", abs(row[error]), most) for row in rows]

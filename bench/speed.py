@@ -16,7 +16,7 @@ import numpy as np
 import simpy
 
 import specfleet
-from bench.harness import Aim, Case, Report, Row, compared, run
+from bench.harness import Aim, Report, Row, compared, run
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.metrics.measure import assess, measure
 from fleet.scenario.names import SimPath
@@ -48,7 +48,7 @@ def study(options: argparse.Namespace) -> Report:
     return Report(tables, waits(options.repetitions))
 
 
-def contestants(targets: int) -> list[Case]:
+def contestants(targets: int) -> dict[str, Callable[[], Row]]:
     """Return the simulator's ways and the bare loop, for a star of so many targets."""
     by_simpy, by_loop, unrecorded = REQUESTS[targets]
     works: dict[str, Callable[[], int]] = {
@@ -57,7 +57,7 @@ def contestants(targets: int) -> list[Case]:
         FAST: lambda: simulated_rounds(star(by_loop, targets), "fast"),
         METRICS: lambda: measured_rounds(star(unrecorded, targets)),
     }
-    return [Case(name, partial(rate_of, work)) for name, work in works.items()]
+    return {name: partial(rate_of, work) for name, work in works.items()}
 
 
 def rate_of(rounds: Callable[[], int]) -> Row:
@@ -131,10 +131,9 @@ def waits(repetitions: int) -> list[Aim]:
     works: list[Callable[[], object]] = [
         partial(_specfleet, "--help"), partial(_specfleet, "simulate", "star", "--set", few), partial(measure, small),
     ]  # fmt: skip
-    cases = [Case(name, partial(_used_s, work)) for name, work in zip(AIMS_S, works, strict=True)]
+    used = {name: partial(_used_s, work) for name, work in zip(AIMS_S, works, strict=True)}
     aims = []
-    for name, rows in run(cases, repetitions, cold=1).items():
-        times_s = [row["s"] for row in rows]
+    for name, times_s in run(used, repetitions, cold=1).items():
         aims.append(Aim(f"{name}, processor s", float(np.mean(times_s)), AIMS_S[name], *student_t_interval(times_s)))
     return aims
 
@@ -144,7 +143,7 @@ def _specfleet(*arguments: str) -> None:
     subprocess.run(command, capture_output=True, check=True)  # noqa: S603  (our own program)
 
 
-def _used_s(work: Callable[[], object]) -> Row:
+def _used_s(work: Callable[[], object]) -> float:
     """Do some work; return the processor time of this process and of those that it waits for."""
 
     def used_s() -> float:
@@ -153,4 +152,4 @@ def _used_s(work: Callable[[], object]) -> Row:
 
     begun_s = used_s()
     work()
-    return {"s": used_s() - begun_s}
+    return used_s() - begun_s

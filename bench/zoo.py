@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from bench.decoding import rule_of
-from bench.harness import Aim, Case, Report, Row, first_rows
+from bench.harness import Aim, Report, Row, first_rows
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
 from engine.decoding.admitted import ADMITTED
 from engine.decoding.decode import decode_plain, decode_speculatively
@@ -72,7 +72,7 @@ def study(options: argparse.Namespace) -> Report:
     torch.set_num_threads(1)  # tiny models
     logging.set_verbosity_error()
     admitted = [name for name in names if name in ADMITTED or name in VARIANTS]
-    rows = first_rows(Case(name, partial(tried, name)) for name in admitted)
+    rows = first_rows({name: partial(tried, name) for name in admitted})
     tables = {
         f"admitted, held against transformers {__version__}": rows,
         "refused": [{"type": name} for name in names if name not in admitted],

@@ -10,17 +10,17 @@ import pytest
 
 from bench import coverage, harness
 from bench.__main__ import STUDIES
-from bench.harness import Aim, Case, Report, compared, first_rows, run
+from bench.harness import Aim, Report, compared, first_rows, run
 from tests.helpers.processes import ROOT
 
 
-def test_every_case_runs_once_before_any_runs_again() -> None:
+def test_every_work_is_done_once_before_any_again() -> None:
     order: list[str] = []
-    cases = [Case(name, lambda name=name: order.append(name) or {"n": len(order)}) for name in "ab"]  # type: ignore[misc]
-    rows = run(cases, repetitions=2, cold=1)
+    works = {name: lambda name=name: order.append(name) or {"n": len(order)} for name in "ab"}  # type: ignore[misc]
+    rows = run(works, repetitions=2, cold=1)
     assert order == list("ababab")
     assert rows == {"a": [{"n": 3}, {"n": 5}], "b": [{"n": 4}, {"n": 6}]}
-    assert first_rows(cases) == [{"n": 7}, {"n": 8}]
+    assert first_rows(works) == [{"n": 7}, {"n": 8}]
 
 
 @pytest.mark.parametrize(

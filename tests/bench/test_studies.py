@@ -10,11 +10,10 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from bench import hosts, replayed, shipped, speed
+from bench import replayed, shipped, speed
 from bench.decoding import contest, ours, theirs, timed
-from bench.hosts import RATIOS, REPLAYED, SMALL_FLEETS, Host, fleet, host_for, hosts_of, small_fleets
-from bench.replayed import WORST_AIM, aims, compared
-from bench.shipped import MECHANISM_AIM, lasting
+from bench.replayed import RATIOS, SMALL_FLEETS, WORST_AIM, Host, aims, compared, fleet, hosts_of, small_fleets
+from bench.shipped import MECHANISM_AIM, REPLAYED, lasting
 from engine.decoding.models import load_model
 from engine.decoding.sampling import Sampling
 from engine.demo_pair.corpus import read_prompts
@@ -47,12 +46,11 @@ def test_small_fleets_are_none_that_are_predicted() -> None:
 
 
 def test_simulated_fleets_show_no_overhead() -> None:
-    hosts = hosts_of([simulated(4.0, drafters, 3).run for drafters in (1, 2)])
+    hosts = hosts_of(simulated(4.0, drafters, 3) for drafters in (1, 2))
     for host in hosts.values():
         assert (host.link.latency_s, host.late_s) == pytest.approx((0.0, 0.0), abs=1e-12)
         for side in (host.overhead.drafter, host.overhead.target):
             assert max(side.queued.mean_s, side.woken.mean_s, side.after.mean_s) == pytest.approx(0.0, abs=1e-12)
-    assert host_for(fleet(4.0, 2, 3, 1.0), hosts) == hosts[True]
 
 
 def test_a_host_keeps_stated_links() -> None:
@@ -67,14 +65,14 @@ def test_a_host_keeps_stated_links() -> None:
 
 def test_a_fleet_without_overhead_is_predicted() -> None:
     result = simulated(4.0, 1, 2, 5.0)
-    row = compared([result, result], NOTHING, "rounds_per_s", seeds=2)
+    row = compared([result, result], NOTHING, seeds=2)["rounds_per_s"]
     assert row["mechanism, %"] == pytest.approx(0.0, abs=0.5)
     assert abs(row["error, %"]) < 5
     assert row["host, %"] == 0
 
 
 def test_a_tiny_wait_is_held_against_its_round() -> None:
-    row = compared([simulated(16.0, 1, 2, 5.0)], NOTHING, "wait_s", seeds=2)
+    row = compared([simulated(16.0, 1, 2, 5.0)], NOTHING, seeds=2)["wait_s"]
     assert abs(row["error, %"]) < 100 * abs(row["simulated"] / row["measured"] - 1)
 
 
@@ -111,8 +109,7 @@ def test_a_shipped_fleet_runs_and_is_judged(tmp_path: Path) -> None:
 def test_replayed_fleets_run_and_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replayed, "DRAFTERS", (1,))
     monkeypatch.setattr(replayed, "RATIOS", (4.0,))
-    monkeypatch.setattr(hosts, "RATIOS", (4.0,))
-    monkeypatch.setattr(hosts, "SMALL_FLEETS", {1: (3,), 2: (3,)})
+    monkeypatch.setattr(replayed, "SMALL_FLEETS", {1: (3,), 2: (3,)})
     report = replayed.study(argparse.Namespace(seconds=0.5, passes=1, counts=[2], seeds=2))
     for quantity in replayed.JUDGED:
         (row,) = report.tables[f"{quantity}: simulated, and as processes"]
