@@ -136,4 +136,5 @@ def print_rows(title: str, rows: Sequence[Row]) -> None:
     """Print rows below a title, columns in the order of their first appearance; nothing for no rows."""
     if rows:
         columns = list(dict.fromkeys(column for row in rows for column in row))
-        print_table(title, columns, [[value_text(row.get(column, "-")) for column in columns] for row in rows])
+        known = ([row.get(column) for column in columns] for row in rows)
+        print_table(title, columns, [["-" if each is None else value_text(each) for each in own] for own in known])

@@ -139,19 +139,21 @@ def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -
     return "fitted" if N in own_S else "predicted"
 
 
-def simulated_rows(
-    services_s: Sequence[float],
-    local_s: float,
-    remote_s: float,
-    variation: float,
-    own_S: Sequence[int],
-    own_Z: Sequence[int],
+def table_1_rows(
+    services_s: Sequence[float], remote_s: float | None, own_S: Sequence[int], own_Z: Sequence[int]
 ) -> list[PaperRow]:
-    """Simulate each column; `variation`: of the return times; `own_S`, `own_Z` as in `kind_of`."""
-    rows = []
+    """Simulate each column with one local return time, and `remote_s` or the same for remote targets.
+
+    `own_S`, `own_Z` as in `kind_of`. Fitted times come first, the paper's own numbers against each other last.
+    """
+    local_s = local_return_s()
+    variation = return_variation(local_s)
+    rows = [row("return_s, local", {"N": "1..3"}, "fitted", None, local_s)]
+    if remote_s is not None:
+        rows.append(row("return_s, remote", {"N": 6}, "fitted", None, remote_s))
+    rows.append(row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation))
     for column, N in enumerate(N_COLUMNS):
-        metrics = measure(simulate(star(N, services_s[column], local_s, remote_s, variation)))
-        case = {"N": N}
+        metrics = measure(simulate(star(N, services_s[column], local_s, remote_s or local_s, variation)))
         for quantity, paper in (
             ("rounds_per_s", ROUNDS_PER_S),
             ("rounds_per_s_per_target", ROUNDS_PER_S_PER_TARGET),
@@ -161,8 +163,8 @@ def simulated_rows(
         ):
             kind = kind_of(quantity, N, own_S, own_Z)
             whole_s = WHOLES.get(quantity, {}).get(N)
-            rows.append(row(quantity, case, kind, paper[column], metrics[quantity].value, part_of=whole_s))
-    return rows
+            rows.append(row(quantity, {"N": N}, kind, paper[column], metrics[quantity].value, part_of=whole_s))
+    return [*rows, *identity_rows()]
 
 
 def identity_rows() -> list[PaperRow]:
@@ -180,15 +182,9 @@ def starsd_table1(_inputs: Inputs) -> Reproduction:
     """Table 1 with S of each column, one local Z from N <= 3 and one remote Z from N = 6."""
     services_s = [service_s(column) for column in range(6)]
     local_s = local_return_s()
-    remote_s = remote_return_s(local_s)
-    variation = return_variation(local_s)
     rows = [
         *(row("service_s", {"N": N}, "input", services_s[c], services_s[c]) for c, N in enumerate(N_COLUMNS)),
-        row("return_s, local", {"N": "1..3"}, "fitted", None, local_s),
-        row("return_s, remote", {"N": 6}, "fitted", None, remote_s),
-        row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation),
-        *simulated_rows(services_s, local_s, remote_s, variation, N_COLUMNS, (1, 2, 3, 6)),
-        *identity_rows(),
+        *table_1_rows(services_s, remote_return_s(local_s), N_COLUMNS, (1, 2, 3, 6)),
     ]
     remote_ms = ", ".join(f"{1000 * remote_return_s(local_s, column):.0f}" for column in range(LOCAL, 6))
     notes = [
@@ -203,15 +199,10 @@ def starsd_table1(_inputs: Inputs) -> Reproduction:
 def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
     """Table 1 from N <= 3 and the times of a token alone, and remote targets taken to be like local ones."""
     services_s = [blind_service_s(column) for column in range(6)]
-    local_s = local_return_s()
-    variation = return_variation(local_s)
     rows = [
         *(row("service_s", {"N": N}, "input", services_s[N - 1], services_s[N - 1]) for N in N_COLUMNS[:LOCAL]),
         *(row("t_s, ms", {"N": N}, "input", DRAFT_TOKEN_MS[N], DRAFT_TOKEN_MS[N]) for N in N_COLUMNS[LOCAL - 1 :]),
-        row("return_s, local", {"N": "1..3"}, "fitted", None, local_s),
-        row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation),
-        *simulated_rows(services_s, local_s, local_s, variation, (1, 2, 3), (1, 2, 3)),
-        *identity_rows(),
+        *table_1_rows(services_s, None, (1, 2, 3), (1, 2, 3)),
     ]
     notes = [
         "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
