@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from fleet.errors import InputError
 from fleet.hardware.device import Accelerator, Figure
 from fleet.hardware.passes import Placed, kernel_s, product_s
-from fleet.hardware.profile import placed
+from fleet.hardware.profile import placed_of
 from fleet.hardware.shipped import shape_of
 from fleet.inputs.text import named, parsed, read_csv, shortened
 
@@ -102,7 +102,7 @@ def fitted_figures(measured: Sequence[Operators], device: str) -> dict[str, floa
 def _fitted(
     measured: Sequence[Operators], device: str, operators: tuple[str, ...], figures: tuple[str, ...]
 ) -> dict[str, float]:
-    models = {count: placed(shape_of(MODEL), device, parallel=count) for count in {one.parallel for one in measured}}
+    models = {count: placed_of(f"{MODEL}@{count}x{device}") for count in {one.parallel for one in measured}}
     times_s = np.array([[one.times_s[name] for name in operators] for one in measured])
     start = np.array([START[name] for name in figures])
 

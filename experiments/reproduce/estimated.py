@@ -59,7 +59,7 @@ def _crosswise(device: str, measured: Iterable[Operators]) -> list[tuple[Operato
     other = placed_of(f"llama-2-7b@{next(name for name in VIDUR if name != device)}").device
 
     def placed(parallel: int) -> Placed:
-        own = placed_of(f"llama-2-7b@{device}", parallel=parallel)
+        own = placed_of(f"llama-2-7b@{parallel}x{device}")
         return msgspec.structs.replace(own, device=of_other(own.device, other))
 
     return [(one, sum(estimated_s(placed(one.parallel), one.tokens).values())) for one in measured]

@@ -1,9 +1,8 @@
 """An estimated profile of a target and a drafter; every number has a label."""
 
 from fleet.errors import InputError
-from fleet.hardware.device import Figure, HostOverhead
+from fleet.hardware.device import Figure
 from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of, send_s
-from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -12,20 +11,14 @@ FORM = "MODEL@DEVICE, or MODEL@4xDEVICE for tensor parallel 4"
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
 
-def estimate(
-    target: str,
-    draft: str | None = None,
-    *,
-    engine: str = "graphs",
-    draft_engine: str | None = None,
-) -> HardwareProfile:
+def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -> HardwareProfile:
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
       its precision, bf16 by default. A model is a shipped name, or a config.json of transformers (or its folder). A
       device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model
       in both roles.
-    - `engine`: graphs or eager, or a file; `draft_engine`: the drafter's, if different.
+    - `engine`: graphs or eager, or a file.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
 
@@ -34,36 +27,27 @@ def estimate(
     >>> profile.sources["verify"]
     'estimated: roofline of llama-3.1-8b on h100, bf16, CUDA graphs, one pass'
     """
-    if draft is None and draft_engine is not None:
-        raise InputError(f"draft_engine = {draft_engine!r}: there is no draft; give one, or leave it out")
-    verifying = placed_of(target, engine=engine)
-    drafting = None if draft is None else placed_of(draft, engine=engine if draft_engine is None else draft_engine)
-    return estimated_profile(verifying, drafting)
+    drafting = None if draft is None else placed_of(draft, engine)
+    return estimated_profile(placed_of(target, engine), drafting)
 
 
-def placed_of(text: str, *, precision: str = "bf16", parallel: int = 1, engine: str = "graphs") -> Placed:
-    """Parse the placement of a model: "llama-3.1-8b@h100", "llama-3.1-70b@4xh100", "path/to/model@l40s:fp8".
+def placed_of(text: str, engine: str = "graphs") -> Placed:
+    """Place a model on devices by a text: "llama-3.1-8b@h100", "llama-3.1-70b@4xh100", "path/to/model@l40s:fp8".
 
-    Tensor parallelism and precision in the text override the arguments. Raises InputError, one line with the allowed
-    values, for an unknown model, device, engine or precision, and for combinations that do not fit.
+    Raises InputError, one line with the allowed values, for an unknown model, device, engine or precision, and for
+    combinations that do not fit.
     """
     model, at, where = text.rpartition("@")
     if not at or not model or not where:
         raise InputError(f"{text!r}: needs {FORM}")
     where, _, asked = where.partition(":")
     count, times, device = where.partition("x")
+    parallel = 1
     if times and count.isdecimal():
         parallel = int(count[:9])
     else:
         device = where
-    return placed(shape_of(model), device, precision=asked or precision, parallel=parallel, engine=engine)
-
-
-def placed(
-    shape: ModelShape, device: str, *, precision: str = "bf16", parallel: int = 1, engine: str | HostOverhead = "graphs"
-) -> Placed:
-    """Place a model on `parallel` devices that share each of its tensors; InputError as `placed_of`."""
-    host = engine_of(engine) if isinstance(engine, str) else engine
+    shape, host, precision = shape_of(model), engine_of(engine), asked or "bf16"
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {precision}, {host.title}"
     made = Placed(shape, device_of(device), host, precision, parallel, named)
     check(made)

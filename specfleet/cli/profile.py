@@ -24,7 +24,6 @@ def estimate(
     engine: Annotated[
         str, typer.Option(help="graphs (vLLM, SGLang), eager (transformers), or a TOML file.")
     ] = "graphs",
-    draft_engine: Annotated[str | None, typer.Option(help="Of the drafter.", show_default="as --engine")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the step times of a target and its drafter from their shapes and their devices' figures.
@@ -35,7 +34,7 @@ def estimate(
     from specfleet import estimate
 
     with keeping(out):
-        profile = estimate(target, draft, engine=engine, draft_engine=draft_engine)
+        profile = estimate(target, draft, engine=engine)
         if out is not None:
             write_profile(profile, out)
         print_estimate(profile, as_json)

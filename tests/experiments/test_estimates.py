@@ -24,7 +24,7 @@ from experiments.reproduce.estimated import AMUSD_RUNS, SHOWN_TOKENS, VIDUR
 from experiments.reproduce.rows import Inputs, Reproduction
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed
-from fleet.hardware.profile import placed
+from fleet.hardware.profile import placed_of
 from fleet.hardware.shipped import device_of, shape_of
 
 HEAD = [*COLUMNS, *(f"time_stats.{name}.median" for name in (*PRODUCTS, *KERNELS))]
@@ -48,12 +48,12 @@ def write_operators(path: Path, model: Callable[[int], Placed], slower: Slower =
 
 
 def a100(parallel: int) -> Placed:
-    return placed(shape_of(MODEL), "a100-80gb", parallel=parallel)
+    return placed_of(f"{MODEL}@{parallel}xa100-80gb")
 
 
 def h100_as_a100(parallel: int) -> Placed:
     """An H100 with the A100's efficiencies."""
-    own = placed(shape_of(MODEL), "h100", parallel=parallel)
+    own = placed_of(f"{MODEL}@{parallel}xh100")
     return msgspec.structs.replace(own, device=of_other(own.device, device_of("a100-80gb")))
 
 

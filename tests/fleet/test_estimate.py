@@ -22,7 +22,7 @@ from fleet.hardware.passes import (
     products_s,
     roofline_of,
 )
-from fleet.hardware.profile import estimated_profile, placed, placed_of
+from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.labels import basis_of, estimated_numbers, label_of
 from fleet.times.profile import STEPS, HardwareProfile, read_profile, write_profile
@@ -261,7 +261,6 @@ def test_what_cannot_be_placed_is_refused_in_one_line(text: str, line: str) -> N
 def test_a_place_says_devices_and_precision() -> None:
     place = placed_of("llama-3.1-70b@4xh100:fp8")
     assert (place.parallel, place.precision, place.device.title) == (4, "fp8", "NVIDIA H100 SXM 80 GB")
-    assert placed_of("llama-3.1-70b@4xh100", precision="bf16", parallel=1).parallel == 4
 
 
 def test_a_head_drafts_for_models_of_its_own_width() -> None:
@@ -305,7 +304,7 @@ def test_unknown_configs_are_refused_in_one_line(change: dict[str, Any], line: s
 def test_a_device_may_be_a_file_of_the_users(tmp_path: Path) -> None:
     text = shipped_devices()["h100"].read_text()
     (tmp_path / "mine.toml").write_text(text.replace("3.35e12", "6.7e12"))
-    mine = placed(shape_of("llama-3.1-8b"), str(tmp_path / "mine.toml"))
+    mine = placed_of(f"llama-3.1-8b@{tmp_path / 'mine.toml'}")
     assert roofline_of(mine).mean_s(1) < roofline_of(on("llama-3.1-8b", "h100")).mean_s(1)
     for found, made in (("stated: NVIDIA H100 data sheet", "somewhere"), ("value = 0.903", "value = 1.5")):
         (tmp_path / "mine.toml").write_text(text.replace(found, made, 1))

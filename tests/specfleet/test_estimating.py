@@ -86,7 +86,6 @@ def test_the_command_writes_what_python_returns(
     [
         ((), "--target"),
         (("--target", "llama-3.1-8b@h100", "--engine", "steam"), "engine 'steam': does not ship"),
-        (("--target", "llama-3.1-8b@h100", "--draft-engine", "eager"), "there is no draft"),
         (("--target", "llama-3.1-8b@b200"), "device 'b200'"),
     ],
 )
