@@ -91,10 +91,8 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
     - `every_logit`: each token gets logits, not only the last of a prompt.
     - `alike`: all rows are copies of one request, as benchmarks send them, and use the same experts.
     """
-    steps = [
-        round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in range(int(math.log2(MOST_TOKENS)) * KNOTS_A_DOUBLING + 1)
-    ]
-    tokens = tuple(sorted(set(steps)))
+    knots = range(int(math.log2(MOST_TOKENS)) * KNOTS_A_DOUBLING + 1)
+    tokens = tuple(sorted({round(2 ** (knot / KNOTS_A_DOUBLING)) for knot in knots}))
     return Roofline(
         tokens=tokens,
         pass_s=tuple(products_s(placed, fed, fed if every_logit else 1, alike) for fed in tokens),

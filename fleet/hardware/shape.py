@@ -84,15 +84,9 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     def parameters(self) -> int:
         """Numbers in a checkpoint; what an EAGLE head shares with its target is not counted."""
-        inputs, queries, cache = self.attention_inputs, self.query_numbers, self.cache_numbers
-        attention = inputs * (queries + cache) + queries * self.hidden
-        attention += self.query_bias * (queries + cache) + self.output_bias * self.hidden
-        attention += 2 * self.head_dim * self.head_norms
-        a_layer = attention + self.norms * self.hidden
-        wide = sum(count * 3 * self.hidden * width for count, width in self.wide_layers)
-        experts = self.experts * (3 * self.hidden * self.intermediate + self.hidden)
-        experts += 3 * self.hidden * self.shared_intermediate
-        total = self.layers * a_layer + wide + self.expert_layers * experts + self.fused_inputs * self.hidden
+        biases = self.query_bias * (self.query_numbers + self.cache_numbers) + self.output_bias * self.hidden
+        norms = self.norms * self.hidden + 2 * self.head_dim * self.head_norms
+        total = self.matrices() + self.layers * (biases + norms)
         if self.head == "eagle":
             return total
         if self.head == "eagle3":

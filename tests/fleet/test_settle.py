@@ -26,7 +26,7 @@ from tests.helpers.stars import repeatable, star
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, resolved, kept or written
-    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve", "sharing", "unused")),
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
     *("engine/launch/by_hand.py", "engine/launch/serve.py", "engine/node/batch.py", "engine/node/colocated.py"),
