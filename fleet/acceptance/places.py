@@ -82,13 +82,12 @@ def reached(model: ByPlace, depth: int) -> np.ndarray:
 
     Raises InputError as `read_places`.
     """
-    path, as_it_is = _found(model)
-    return np.array(_reached(path, as_it_is, model.depth, depth), dtype=np.float64)
+    return np.array(_reached(*as_it_is(Path(model.file)), model.depth, depth), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)
-def _reached(path: Path, as_it_is: tuple[int, int, int], recorded: int, depth: int) -> tuple[float, ...]:
-    lengths = np.array([k for text in _read(path, as_it_is, recorded).accepted for k in walk(text, depth)])
+def _reached(path: Path, state: tuple[int, int, int], recorded: int, depth: int) -> tuple[float, ...]:
+    lengths = np.array([k for text in _read(path, state, recorded).accepted for k in walk(text, depth)])
     return tuple(float(np.mean(lengths >= j)) for j in range(1, depth + 1))
 
 
@@ -169,11 +168,11 @@ def read_places(model: ByPlace) -> tuple[Text, ...]:
 
 def read_recorded(model: ByPlace) -> Places:
     """Read the texts of a model, with draft lengths where the file has them; as `read_places`."""
-    return _read(*_found(model), model.depth)
+    return _read(*as_it_is(Path(model.file)), model.depth)
 
 
-def _found(model: ByPlace) -> tuple[Path, tuple[int, int, int]]:
-    path = Path(model.file)
+def as_it_is(path: Path) -> tuple[Path, tuple[int, int, int]]:
+    """Return a file and what changes with its content; InputError if it cannot be read."""
     try:
         stat = path.stat()
     except (OSError, ValueError) as error:
@@ -182,7 +181,7 @@ def _found(model: ByPlace) -> tuple[Path, tuple[int, int, int]]:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _as_it_is: tuple[int, int, int], depth: int) -> Places:
+def _read(path: Path, _state: tuple[int, int, int], depth: int) -> Places:
     what = "acceptance.file"
     table = read_table(path, SCHEMA, what, optional=("drafted",))
     if not len(table):

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Meta
 
+from fleet.acceptance.places import as_it_is
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.inputs.parquet import read_table
-from fleet.inputs.text import reason
 
 
 class SignalRow(NamedTuple):
@@ -116,15 +116,11 @@ def read_signals(path: Path) -> tuple[tuple[Token, ...], ...]:
 
     Raises InputError, with the file's name, if it is missing, lacks a column or contains impossible values.
     """
-    try:
-        stat = path.stat()
-    except (OSError, ValueError) as error:
-        raise InputError(f"acceptance.file {path}: cannot be read ({reason(error)})") from error
-    return _read_signals(path.absolute(), (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return _read_signals(*as_it_is(path))
 
 
 @lru_cache(maxsize=4)
-def _read_signals(path: Path, _as_it_is: tuple[int, int, int]) -> tuple[tuple[Token, ...], ...]:
+def _read_signals(path: Path, _state: tuple[int, int, int]) -> tuple[tuple[Token, ...], ...]:
     what = "acceptance.file"
     table = read_table(path, SCHEMA, what)
     if not len(table):

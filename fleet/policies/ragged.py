@@ -6,7 +6,7 @@ first.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -35,9 +35,13 @@ class NextRows(msgspec.Struct, frozen=True):
 class _Rule(msgspec.Struct, frozen=True):
     """Defaults of the rules.
 
+    - `aligns`: whether the rows of a step must end together, padding included.
+
     Keys:
         size (rows): `B`, maximum number of rows in a step.
     """
+
+    aligns: ClassVar[bool] = True
 
     size: Size
 
@@ -56,11 +60,6 @@ class _Rule(msgspec.Struct, frozen=True):
         """Whether sessions enter by prompt length, not by arrival."""
         return False
 
-    @property
-    def aligns(self) -> bool:
-        """Whether the rows of a step must end together, padding included."""
-        return True
-
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: all."""
         return list(accepted)
@@ -72,10 +71,7 @@ class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_
     Finished rows leave at once and the next session takes the slot (continuous batching).
     """
 
-    @property
-    def aligns(self) -> bool:
-        """Whether the rows of a step must end together, padding included: no."""
-        return False
+    aligns: ClassVar[bool] = False
 
     def pick(self, pool: Sequence[PooledRow]) -> NextRows:
         """Choose the rows of the next round: all."""

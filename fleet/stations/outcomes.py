@@ -1,6 +1,7 @@
 """Outcomes of steps without models: accepted lengths and signals from the acceptance model, in both worlds."""
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -62,34 +63,7 @@ class Outcomes:
 
         - `rule`: of a batch, which may keep fewer tokens than were accepted.
         """
-        lengths = self.lengths
-        if rule is None and lengths is not None:
-
-            def of_one(step: Step) -> tuple[Outcome, ...]:  # fast path of the star
-                if step.kind == "verify" and len(step.members) == 1:
-                    member = step.members[0]
-                    return (Outcome(lengths.draw(member.tag, member.tokens, member.base)),)
-                return self._of(step, station)
-
-            return of_one
-        if rule is None:
-            return lambda step: self._of(step, station)
-
-        def of_batch(step: Step) -> tuple[Outcome, ...]:
-            if step.kind == "draft":
-                return tuple([Outcome(drafted=drafted) for drafted in self.drafts])
-            outcomes = self._of(step, station)
-            if step.kind != "verify":
-                return outcomes
-            kept = rule.kept([outcome.accepted for outcome in outcomes])
-            return tuple(
-                [
-                    msgspec.structs.replace(outcome, accepted=accepted)
-                    for outcome, accepted in zip(outcomes, kept, strict=True)
-                ]
-            )
-
-        return of_batch
+        return partial(self._of, station, rule)
 
     def drafting(self, station: BatchStation) -> Callable[[Step], list[int]]:
         """Return the function that draws the draft length of each row; a stop rule may cut it."""
@@ -111,11 +85,15 @@ class Outcomes:
                 return drafted
         return member.tokens
 
-    def _of(self, step: Step, station: Station) -> tuple[Outcome, ...]:
+    def _of(self, station: Station, rule: BatchRule | None, step: Step) -> tuple[Outcome, ...]:
+        if step.kind == "draft":
+            return tuple([Outcome(drafted=drafted) for drafted in self.drafts])
         if step.kind == "verify":
-            if len(step.members) == 1:
-                return (self._verify(step.members[0], station),)
-            return tuple([self._verify(member, station) for member in step.members])
+            outcomes = tuple([self._verify(member, station) for member in step.members])
+            if rule is None:
+                return outcomes
+            kept = zip(outcomes, rule.kept([outcome.accepted for outcome in outcomes]), strict=True)
+            return tuple([msgspec.structs.replace(outcome, accepted=accepted) for outcome, accepted in kept])
         if step.kind == "prefill":
             for member in step.members:
                 if self.lengths is not None:
@@ -126,9 +104,9 @@ class Outcomes:
 
     def _verify(self, member: Member, station: Station) -> Outcome:
         tag, drafted = member.tag, member.tokens
-        if self.tokens is None:
-            assert self.lengths is not None
+        if self.lengths is not None:
             return Outcome(self.lengths.draw(tag, drafted, member.base))
+        assert self.tokens is not None
         outcome = self.tokens.verify(tag, member.base, drafted)
         # If the drafter went on, the target's own token is compared with the tail's next one.
         went_on = outcome.accepted == drafted < station.sessions[tag].tail

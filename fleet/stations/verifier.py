@@ -106,7 +106,7 @@ class VerifierStation(Station):
             return [Ignored(event, f"request {event.request} of tag {tag} decodes alone")]
         self.silence.heard(tag)
         if not self._runs(tag):
-            self._drop_work(tag)
+            self.waiting.drop(tag)
             return [self._go_back(tag, now_s)]
         self.silence.goes_back(tag)
         return []
@@ -139,7 +139,7 @@ class VerifierStation(Station):
         if self.grants:
             self.grants.close(tag)
         if not self._runs(tag):
-            self._drop_work(tag)
+            self.waiting.drop(tag)
             self.waiting.append(Work("decode", tag, session.priority))
         return [Leave(tag, event.request, event.epoch)]
 
@@ -174,10 +174,6 @@ class VerifierStation(Station):
     def _runs(self, tag: int) -> bool:
         """Return whether a step for a session runs."""
         return self.running is not None and any(member.tag == tag for member in self.running.members)
-
-    def _drop_work(self, tag: int) -> None:
-        """Remove a session's waiting work from the buffer."""
-        self.waiting.drop(tag)
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)

@@ -1,5 +1,6 @@
 """The path of a simulation: SimPy, which supports all fleets, or the compiled loop."""
 
+import math
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,24 +17,8 @@ from sim.fast.plain import unsupported_in
 WORTH_LOADING_TOKENS: float = 50_000
 
 
-class Tally:
-    """Tokens that this process simulated by SimPy although the compiled loop supports the fleet."""
-
-    def __init__(self) -> None:
-        self.tokens = 0.0
-        self.loaded = False
-
-    def pays(self, tokens: float) -> bool:
-        """Whether to use the loop for so many tokens: it is loaded, or SimPy has cost as much as loading it."""
-        self.tokens += tokens
-        self.loaded = self.loaded or self.tokens >= WORTH_LOADING_TOKENS
-        return self.loaded
-
-
-@cache
-def tally() -> Tally:
-    """Return the tally of this process."""
-    return Tally()
+# Tokens that SimPy decoded in this process although the loop supports the fleet; infinite once the loop is loaded.
+spent = {"tokens": 0.0}
 
 
 def choose_path(fleet: Fleet, path: SimPath, played: bool = False) -> Literal["simpy", "fast"]:
@@ -47,7 +32,9 @@ def choose_path(fleet: Fleet, path: SimPath, played: bool = False) -> Literal["s
         return "simpy"
     workload = fleet.workload
     reason = reason_against(fleet, played)
-    wanted = path == "fast" or (not reason and tally().pays(workload.requests * mean_tokens(workload.new_tokens)))
+    if path == "auto" and not reason:
+        spent["tokens"] += workload.requests * mean_tokens(workload.new_tokens)
+    wanted = path == "fast" or (not reason and spent["tokens"] >= WORTH_LOADING_TOKENS)
     if wanted and not reason:
         reason = import_failure()
     if path == "fast" and reason:
@@ -75,5 +62,5 @@ def import_failure() -> str:
         import_module("numba")
     except ImportError as error:
         return f"needs numba, which says: {' '.join(str(error).split())}"
-    tally().loaded = True
+    spent["tokens"] = math.inf
     return ""

@@ -50,45 +50,31 @@ def unsupported_in(fleet: Fleet) -> str:
 def _unsupported(fleet: Fleet) -> Iterator[str]:
     drafters, verifiers, model = fleet.drafters, fleet.verifiers, fleet.acceptance
     yield from _others(fleet, "")
-    yield from _others(drafters, "drafters.")
-    yield from _others(verifiers, "verifiers.")
-    yield from _others(fleet.workload, "workload.")
     if not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_format(model)}"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
         yield "a scenario without a profile"
-    yield from _unsupported_times(fleet)
+    if len({(times.idle, times.catch_up_s) for times in drafters.times}) > 1:
+        yield "drafters that differ in more than step times and links"
 
 
-def _unsupported_times(fleet: Fleet) -> Iterator[str]:
-    drafters = fleet.drafters.times
-    entries: list[DrafterTimes | VerifierTimes] = [*drafters, *fleet.verifiers.times]
-    for entry in entries:
-        yield from _others(entry, "profile.")
-        yield from _others(entry.overhead, "profile.overhead.")
-        for delay in msgspec.structs.astuple(entry.overhead):
-            yield from _others(delay, "profile.overhead.")
-    for times in drafters:
-        yield from _others(times.idle, "profile.idle.")
-        if (times.idle, times.catch_up_s) != (drafters[0].idle, drafters[0].catch_up_s):
-            yield "drafters that differ in more than step times and links"
-    for link in (link for row in fleet.links for link in row):
-        yield from _others(link, "link.")
-        yield from _others(link.time, "link.")
-
-
-def _others(struct: msgspec.Struct | None, key: str) -> Iterator[str]:
-    """Yield fields that are neither supported nor default; `key` is the prefix of their names."""
-    supported = SUPPORTED[type(struct)] if struct is not None else frozenset()
-    for field in msgspec.structs.fields(struct) if struct is not None else ():
-        if field.name in supported:
-            continue
+def _others(value: object, key: str) -> Iterator[str]:
+    """Yield fields of the structs in `value` that are neither supported nor default; `key`: prefix of their names."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _others(part, key)
+    if not isinstance(value, msgspec.Struct) or type(value) not in SUPPORTED:
+        return
+    supported = SUPPORTED[type(value)]
+    for field in msgspec.structs.fields(value):
         default = UNTIMED.get(field.name, field.default)
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
-        value = getattr(struct, field.name)
-        if value != default:
-            yield f"{key}{field.name} = {_format(value)}"
+        if field.name not in supported and getattr(value, field.name) != default:
+            yield f"{key}{field.name} = {_format(getattr(value, field.name))}"
+    for name in value.__struct_fields__:
+        if name in supported:
+            yield from _others(getattr(value, name), f"{key}{name}.")
 
 
 def _format(value: object) -> str:

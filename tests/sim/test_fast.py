@@ -23,7 +23,6 @@ from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.fast import choice, layout
-from sim.fast.choice import Tally
 from sim.fast.compiled import COMPILING, compiled
 from sim.fast.plain import SUPPORTED, unsupported_in
 from sim.fast.run import simulate_records
@@ -230,7 +229,7 @@ def test_import_errors_of_numba_are_reported(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(choice, "import_module", fails)
     monkeypatch.setattr(choice, "import_failure", cache(choice.import_failure.__wrapped__))
-    monkeypatch.setattr(choice, "tally", cache(Tally))
+    monkeypatch.setattr(choice, "spent", {"tokens": 0.0})
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 0)
     with pytest.raises(InputError, match=r"which says: Numba needs another NumPy. Got this one.; allowed here"):
         simulate(star(), path="fast")
@@ -238,7 +237,7 @@ def test_import_errors_of_numba_are_reported(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_auto_loads_the_loop_when_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "tally", cache(Tally))
+    monkeypatch.setattr(choice, "spent", {"tokens": 0.0})
     small = star(workload={"requests": 10, "new_tokens": 50})
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
     assert [simulate(small).header.path for _ in range(4)] == ["simpy", "simpy", "fast", "fast"]
