@@ -34,7 +34,7 @@ test-all: lint
 	$(PYTEST)
 
 by-hand: install
-	$(BIN)/pytest tests/specfleet/test_by_hand.py tests/specfleet/test_by_hand_page.py
+	$(BIN)/pytest tests/specfleet/test_by_hand_page.py
 
 fuzz: install
 	$(BIN)/python -m tests.fuzz --messages 1000000

@@ -1,11 +1,16 @@
-"""docs/by-hand.md: its commands, as they stand there, form the fleets that it says, on addresses of this host alone."""
+"""docs/by-hand.md: its commands, as they stand there, form the fleets that it says.
 
+Hosts are network namespaces, or addresses of this host alone where it permits none.
+"""
+
+import json
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +23,9 @@ from fleet.records.run import read_run
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.resolve import resolve
 from fleet.stations.build import stations
-from tests.helpers.processes import ROOT, ended, specfleet
+from tests.helpers.namespaces import Hosts, NotPermittedError
+from tests.helpers.plain import plain_outputs
+from tests.helpers.processes import ROOT, ended, start
 
 PAGE = (ROOT / "docs" / "by-hand.md").read_text()
 HOSTS = ("alpha", "beta", "gamma", "delta")
@@ -38,9 +45,18 @@ def commands_of(text: str) -> list[tuple[str, str]]:
     return [(host, command.strip()) for host, command in (line.split("$", 1) for line in lines)]
 
 
-def here(host: str) -> str:
-    """An address of this host alone that stands for a host, and that no other test has."""
-    return f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250}.{HOSTS.index(host) + 1}"
+@pytest.fixture(scope="module")
+def network() -> Iterator[Callable[[str], tuple[str, list[str]]]]:
+    """The address of a host, and what starts a command there."""
+    try:
+        namespaces = Hosts(len(HOSTS))
+    except NotPermittedError:
+        mine = f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250}"  # that no other test has
+        yield lambda host: (f"{mine}.{HOSTS.index(host) + 1}", [])
+        return
+    with namespaces:
+        numbers = {host: number for number, host in enumerate(HOSTS, 1)}
+        yield lambda host: (namespaces.address(numbers[host]), namespaces.on(numbers[host]))
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +91,40 @@ def test_the_page_has_every_way_to_form_a_fleet() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("title", SECTIONS)
-def test_the_commands_of_a_section_form_its_fleet(title: str, hosts: Path, tmp_path: Path) -> None:
-    """Started in the other order, the targets first; each node's records are whole and replay."""
+def test_the_commands_of_a_section_form_its_fleet(
+    title: str, hosts: Path, network: Callable[[str], tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    """Started in the other order, the targets first; texts are those of plain decoding, records whole and replayed."""
     (scenario,) = re.findall(r"```toml\n(.*?)```", SECTIONS[title], re.DOTALL)
     for host in HOSTS:
-        (hosts / host / "fleet.toml").write_text(scenario)
+        (hosts / host / "fleet.toml").write_text(f'{scenario}precision = "float64"\n')
     started: list[tuple[str, subprocess.Popen[str]]] = []
     records = []
     for host, command in reversed(commands_of(SECTIONS[title])):
         program, node, *words = shlex.split(command)
         assert program == "specfleet"
-        words = [re.sub(r"\b(\w+):(?=\d)", lambda match: f"{here(match[1])}:", word) for word in words]
+        words = [re.sub(r"\b(\w+):(?=\d)", lambda match: f"{network(match[1])[0]}:", word) for word in words]
         records.append(tmp_path / f"{len(records)}.parquet")
-        own = [] if node == "verifier" else ["--host", here(host)]  # else it would take that port of all addresses
-        process = specfleet(node, *words, *own, "-o", records[-1], cwd=hosts / host)
-        started.append((node, process))
+        address, on = network(host)
+        own = [] if node == "verifier" else ["--host", address]  # else it would take that port of all addresses
+        program = ["-m", "tests.helpers.printed_texts", node, *words, *own, "-o", records[-1]]
+        started.append((node, start(*program, cwd=hosts / host, before=on)))
+    texts: dict[int, list[int]] = {}
     for node, process in started:
         if node == "verifier":
-            status, _, err = ended(process)
+            status, printed, err = ended(process)
             assert status == 0, err
             assert "done\n" in err
+            texts |= {int(request): text for request, text in json.loads(printed).items()}
     for node, process in started:
         if node != "verifier":
             process.send_signal(signal.SIGINT)
             status, _, err = ended(process)
             assert status == 128 + signal.SIGINT, err
-    fleet = resolve(read_scenario(hosts / "alpha" / "fleet.toml"))
+    read = read_scenario(hosts / "alpha" / "fleet.toml")
+    fleet = resolve(read)
+    if read.verifiers.kind != "replayed" and not read.workload.temperature:
+        assert texts == plain_outputs(read)
     runs = [read_run(record) for record in records]
     assert [replay(run) for run in runs] == [[]] * len(runs)
     frames = [run.frame() for run in runs]
