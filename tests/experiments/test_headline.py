@@ -2,7 +2,6 @@
 
 import math
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -13,18 +12,10 @@ from experiments.console.printing import interval, number
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.window import with_percentiles, without_intervals
 from sim.run import simulate
-from specfleet import cli
+from tests.helpers.cli import run_cli
 from tests.helpers.stars import star
 
 NAMES = ["throughput", "speed", "waiting", "load", "acceptance"]
-
-
-def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    monkeypatch.setattr(sys, "argv", ["specfleet", *words])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert not end.value.code
-    return capsys.readouterr().out
 
 
 def test_a_star_run_has_five_lines_in_order() -> None:
@@ -91,8 +82,11 @@ def test_what_has_no_interval_says_why(name: str, of: str) -> None:
 def test_the_command_prints_five_lines_and_all_metrics_on_demand(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("simulate", "star", "--set", "workload.requests=12")
-    short, long = said(monkeypatch, capsys, *words), said(monkeypatch, capsys, *words, "--all")
+    printed = []
+    for more in ([], ["--all"]):
+        assert run_cli(monkeypatch, "simulate", "star", "--set", "workload.requests=12", *more) == 0
+        printed.append(capsys.readouterr().out)
+    short, long = printed
     assert [line.split()[0] for line in short.splitlines()[1:]] == NAMES
 
     assert {"idle_gap_s", "p90"} <= set(re.findall(r"\w+", long))

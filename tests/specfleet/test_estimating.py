@@ -81,23 +81,6 @@ def test_the_command_writes_what_python_returns(
     assert json.loads(capsys.readouterr().out) == written
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ((), "--target"),
-        (("--target", "llama-3.1-8b@h100", "--engine", "steam"), "engine 'steam': does not ship"),
-        (("--target", "llama-3.1-8b@b200"), "device 'b200'"),
-    ],
-)
-def test_a_command_that_cannot_be_understood_ends_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], line: str
-) -> None:
-    assert run_cli(monkeypatch, "profile", "estimate", *arguments) == 2
-    printed = capsys.readouterr().err
-    assert line in printed
-    assert printed.count("\n") == 1
-
-
 @pytest.mark.parametrize("what", ["devices", "models"])
 def test_what_ships_is_listed_with_its_sources(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str

@@ -1,6 +1,5 @@
 """The scenario that `calibrate` writes beside a profile: it reads back as it was meant, and fits the host."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from fleet.scenario.reading import make_scenario, read_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
-from specfleet.cli import main
+from tests.helpers.cli import run_cli
 
 TWO_CORES = {"cores": "2"}
 
@@ -145,10 +144,7 @@ def test_calibrate_leaves_the_profile_and_the_scenario_and_names_both(
     monkeypatch.chdir(tmp_path)
 
     def calibrate(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["specfleet", "calibrate", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code
+        assert run_cli(monkeypatch, "calibrate", *words) == 0
         return capsys.readouterr().err
 
     assert "scenario that fits it: mine.toml" in calibrate("-o", "mine.json", "--depth", "3")

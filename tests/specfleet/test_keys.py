@@ -1,47 +1,14 @@
-"""A star over an address that other hosts can reach: keys by commands, and what is said without them."""
+"""A star over an address that other hosts can reach: keys by commands."""
 
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
-from specfleet import cli
 from tests.helpers.processes import ended, specfleet
 
 pytest.importorskip("zmq")
-REFUSED = [
-    (["drafter", "star", "--host", "0.0.0.0"], "0.0.0.0: other hosts can reach that address"),  # noqa: S104
-    (["verifier", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7: is another host, and without keys anybody"),
-    (["drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
-    (["verifier", "star", "--server-key", "a.public"], "--key and --server-key belong together"),
-    (["verifier", "star", "--key", "a.secret", "--server-key", "a.public"], "a.public: cannot be read (No such file"),
-    (["router", "m-for-n", "--drafters", "192.0.2.7:5555,b:1"], "192.0.2.7: is another host, and without keys anybody"),
-    (
-        ["router", "m-for-n", "--drafters", "a:1", "--key", "a.secret"],
-        "--key, --allowed and --server-key belong together",
-    ),
-    (
-        ["verifier", "star", "--key", "a.secret", "--server-key", "a.public,b.public"],
-        "--server-key a.public,b.public: 2 keys for 1 addresses; one for all, or each",
-    ),
-    (["keys", "a/b"], "key 'a/b': allowed are 1 to 64 letters"),
-]
-
-
-@pytest.mark.parametrize(("words", "line"), REFUSED)
-def test_what_keys_lack_is_said_in_one_line(
-    words: list[str], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.setattr(sys, "argv", ["specfleet", *words])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    out, err = capsys.readouterr()
-    assert (end.value.code, out) == (2, "")
-    assert line in err
-    assert err.count("\n") == 1
 
 
 @pytest.mark.slow

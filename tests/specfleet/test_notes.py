@@ -1,7 +1,6 @@
 """Notes name what a scenario's author may not mean, with the numbers; an ordinary scenario has none."""
 
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import specfleet
 from experiments.notes import notes_of, notes_on_prediction
 from fleet.data.shipped import shipped_scenarios
 from fleet.scenario.reading import make_scenario
-from specfleet.cli import main
+from tests.helpers.cli import run_cli
 
 PRINTED = [0.82, 0.68, 0.55, 0.43, 0.36]
 PROFILE = {
@@ -113,11 +112,8 @@ def test_the_command_says_what_the_equations_omit(
 ) -> None:
     noted = ["star", "--set", f"acceptance={{model = 'per-position', rates = {PRINTED}}}"]
     for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=64"]):
-        monkeypatch.setattr(sys, "argv", ["specfleet", *command])
-        with pytest.raises(SystemExit) as end:
-            main()
+        assert run_cli(monkeypatch, *command) == 0
         printed = capsys.readouterr()
-        assert not end.value.code
         assert re.search(r"mean acceptance length: 2\.\d\d tokens a round with the bonus token", printed.out)
         assert "vLLM" in printed.out
         assert printed.err.startswith("note: acceptance.rates fall steadily")

@@ -34,7 +34,7 @@ from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.meaning.texts import PAGES
 from specfleet.reference import pages
 from tests.helpers.cli import run_cli
-from tests.helpers.commands import all_functions
+from tests.helpers.commands import all_commands
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*tables_from(Scenario), *tables_from(StarPrediction))}
@@ -73,7 +73,7 @@ def test_every_link_of_the_pages_leads_to_a_heading() -> None:
 
 def test_every_command_and_metric_is_on_a_page() -> None:
     made = pages()
-    for name in all_functions():
+    for name in all_commands():
         assert f"# `specfleet {name}`\n" in made["cli.md"]
     for one in (*METRICS, *SYMBOLS):
         assert f"| `{one.name}` | {one.unit} |" in made["metrics.md"]
