@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from experiments.console.printing import print_json, remark
-from specfleet.cli.options import AsJson, file_option, shipped
+from specfleet.cli.options import AsJson, file_option
 
 
 def explain(
@@ -35,9 +35,9 @@ def explain(
 
 def profiles(as_json: AsJson = False) -> None:
     """List the profiles that ship, and what their numbers rest on."""
-    from specfleet.meaning.shipped import profiles as shipped
+    from specfleet.meaning.shipped import profiles
 
-    listed = shipped()
+    listed = profiles()
     if as_json:
         print_json({"profiles": listed})
     else:
@@ -46,9 +46,9 @@ def profiles(as_json: AsJson = False) -> None:
 
 def scenarios(as_json: AsJson = False) -> None:
     """List the scenarios that ship, with a line of what each is."""
-    from specfleet.meaning.shipped import scenarios as shipped
+    from specfleet.meaning.shipped import scenarios
 
-    listed = shipped()
+    listed = scenarios()
     if as_json:
         print_json({"scenarios": listed})
     else:
@@ -62,9 +62,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def init(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists.", autocompletion=shipped)
-    ],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A scenario that `specfleet scenarios` lists.")],
     out: Annotated[
         Path | None, file_option("-o", "--out", metavar="FILE", help="File to write.", show_default="KIND.toml")
     ] = None,

@@ -76,8 +76,7 @@ def drafter(
     """
     from engine.launch.by_hand import serve_drafter
     from engine.net.keys import read_keys
-    from fleet.scenario.reading import scenario_of
-    from fleet.scenario.resolve import resolve
+    from specfleet import scenario_of
     from specfleet.cli.watching import watched
 
     if (key is None) != (allowed is None):
@@ -87,9 +86,8 @@ def drafter(
     own = None if key is None or allowed is None else read_keys(key, allowed=allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    fleet = resolve(chosen)
-    name = f"drafter {number}" if fleet.drafters.count > 1 else "drafter"
-    with watched(name, fleet, 0, metrics_port, metrics_host) as watch:
+    name = f"drafter {number}" if chosen.drafters.count > 1 else "drafter"
+    with watched(name, chosen, (), metrics_port, metrics_host) as watch:
         serve_drafter(chosen, where, port, out, own, number - 1, watch)
 
 
@@ -116,8 +114,7 @@ def router(
     from engine.launch.by_hand import serve_router
     from engine.net.addresses import addresses_of
     from engine.net.keys import read_keys
-    from fleet.scenario.reading import scenario_of
-    from fleet.scenario.resolve import resolve
+    from specfleet import scenario_of
     from specfleet.cli.watching import watched
 
     if len({key is None, allowed is None, server_key is None}) > 1:
@@ -131,7 +128,7 @@ def router(
         own = read_keys(key, _server_keys(server_key, addresses), allowed)
     where = host or (HERE if own is None else EVERYWHERE)
     chosen = scenario_of(scenario, settings(changes))
-    with watched("router", resolve(chosen), 0, metrics_port, metrics_host) as watch:
+    with watched("router", chosen, (), metrics_port, metrics_host) as watch:
         serve_router(chosen, addresses, where, port, out, own, watch)
 
 
@@ -161,9 +158,7 @@ def verifier(
     from engine.launch.by_hand import serve_verifier
     from engine.net.addresses import addresses_of, targets_of
     from engine.net.keys import read_keys
-    from experiments.watching.line import tokens_of
-    from fleet.scenario.reading import scenario_of
-    from fleet.scenario.resolve import resolve
+    from specfleet import scenario_of
     from specfleet.cli.watching import watched
 
     if (key is None) != (server_key is None):
@@ -171,9 +166,8 @@ def verifier(
     addresses = addresses_of("--connect", connect)
     own = None if key is None or server_key is None else read_keys(key, _server_keys(server_key, addresses))
     chosen = scenario_of(scenario, settings(changes))
-    targets, fleet = targets_of("--target", target, chosen.verifiers.count), resolve(chosen)
-    tokens = tokens_of(fleet, targets)
-    with watched(f"target {target}", fleet, tokens, metrics_port, metrics_host) as watch:
+    targets = targets_of("--target", target, chosen.verifiers.count)
+    with watched(f"target {target}", chosen, targets, metrics_port, metrics_host) as watch:
         serve_verifier(chosen, addresses, targets, out, own, watch)
 
 

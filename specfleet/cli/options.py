@@ -44,16 +44,7 @@ def _checked(check: str) -> Callable[[Path | None], Path | None]:
     return checked
 
 
-def shipped(incomplete: str) -> list[str]:
-    """Return the names of shipped scenarios that begin so, for a shell that completes one; else it completes files."""
-    from fleet.data.shipped import shipped_scenarios
-
-    return [name for name in shipped_scenarios() if name.startswith(incomplete)]
-
-
-_SCENARIO: Any = typer.Argument(
-    metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.", autocompletion=shipped
-)
+_SCENARIO: Any = typer.Argument(metavar="SCENARIO", help="File (TOML), or name of a shipped scenario.")
 ScenarioFile = Annotated[Path, _SCENARIO]
 ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]

@@ -8,7 +8,7 @@ import typer
 
 from experiments.console.printing import print_json, print_table, progress, remark
 from fleet.shown import number
-from specfleet.cli.options import AsJson, Changes, folder_option, settings, shipped
+from specfleet.cli.options import AsJson, Changes, folder_option, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,7 @@ TABLED = 12  # rows of the table that is printed; all are in plan.json
 def plan(
     scenario: Annotated[
         Path,
-        typer.Argument(
-            metavar="SCENARIO",
-            help="Load, link, acceptance, policies: a file (TOML), or a shipped name.",
-            autocompletion=shipped,
-        ),
+        typer.Argument(metavar="SCENARIO", help="Load, link, acceptance, policies: a file (TOML), or a shipped name."),
     ] = Path("star"),
     target: Annotated[
         list[str] | None, typer.Option(metavar="PLACE", help=f"The target: {FORM} Several: one is chosen.")

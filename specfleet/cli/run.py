@@ -91,16 +91,12 @@ def run(
 
     Meanwhile one line says what it is doing; where there is no terminal, a line a minute does.
     """
-    from experiments.watching.line import tokens_of
-    from fleet.scenario.reading import scenario_of
-    from fleet.scenario.resolve import resolve
-    from specfleet import run
+    from specfleet import run, scenario_of
     from specfleet.cli.watching import watched
 
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything)):
         chosen = scenario_of(scenario, settings(changes))
-        fleet = resolve(chosen)
-        with watched(chosen.name, fleet, tokens_of(fleet), metrics_port, metrics_host) as watch:
+        with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
             result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything)
 

@@ -1,6 +1,6 @@
 """What is shown while nodes work that were started here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,23 +9,26 @@ from fleet.errors import InputError
 if TYPE_CHECKING:
     from fleet.records.metrics.counters import Counters
     from fleet.scenario.resolved import Fleet
+    from fleet.scenario.scenario import Scenario
 
 
 @contextmanager
 def watched(
-    title: str, fleet: "Fleet", tokens: int, metrics_port: int | None, metrics_host: str
+    title: str, scenario: "Scenario", targets: "Sequence[int] | None", metrics_port: int | None, metrics_host: str
 ) -> Iterator["Callable[[Counters], None]"]:
     """Show what nodes are doing as one line, and to Prometheus with a port; the yielded function takes their counters.
 
-    `tokens`: that they are to make; 0 for no end.
+    `targets`: those whose requests have to be done; None for all.
     """
-    from experiments.watching.line import living_line
+    from experiments.watching.line import living_line, tokens_of
+    from fleet.scenario.resolve import resolve
 
+    fleet = resolve(scenario)
     with ExitStack() as stack:
         takers = []
         if metrics_port is not None:
             takers.append(stack.enter_context(_page(fleet, metrics_port, metrics_host)))
-        takers.append(stack.enter_context(living_line(title, tokens)))
+        takers.append(stack.enter_context(living_line(title, tokens_of(fleet, targets))))
 
         def take(counters: "Counters") -> None:
             for taker in takers:
