@@ -16,6 +16,12 @@ FRESH = 1000  # seeds of the grid begin here
 GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of the candidates for the grid's best: a plan takes 8 at most
 
 
+def entrant_of(shape: FleetShape, cost_per_hour: float, *values: dict[str, float]) -> Entrant:
+    """A fleet with a trial of these metrics for each seed."""
+    trials = [Trial(shape, seed, each) for seed, each in enumerate(values)]
+    return entrants_of(trials, {shape.title: cost_per_hour})[shape.title]
+
+
 def held(question: Question) -> str:
     """Compare a plan with a simulation of every fleet that can carry the load; return the verdict."""
     found = make_plan(question, jobs=1)

@@ -22,8 +22,8 @@ def scenario(**tables: Any) -> Any:
     return make_scenario({"profile": PROFILE, "acceptance": {"model": "geometric", "beta": 0.8}} | tables)
 
 
-def positions(**values: list[Any]) -> Any:
-    return scenario(acceptance={"model": "per-position"} | values)
+def positions(**values: list[Any]) -> dict[str, Any]:
+    return {"acceptance": {"model": "per-position"} | values}
 
 
 @pytest.mark.parametrize("name", shipped_scenarios())
@@ -32,24 +32,11 @@ def test_no_shipped_scenario_has_a_note(name: str) -> None:
 
 
 def test_rates_that_fall_steadily_are_named_with_both_readings() -> None:
-    (note,) = notes_of(positions(rates=PRINTED))
+    falling = scenario(**positions(rates=PRINTED))
+    (note,) = notes_of(falling)
     for part in ("acceptance.rates", "2.86 tokens a round at depth 5", "acceptance.survival: 3.84", "1 + the sum"):
         assert part in note
-    assert notes_of(positions(rates=PRINTED), world="engine") == (), "the engine draws no acceptance"
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"survival": PRINTED},
-        {"histogram": [5, 4, 3, 2, 1, 0]},
-        {"rates": [0.8, 0.7]},
-        {"rates": [0.8, 0.7, 0.7, 0.6, 0.5]},
-        {"rates": [0.6, 0.65, 0.7, 0.71, 0.72]},
-    ],
-)
-def test_positions_that_cannot_be_mistaken_have_no_note(values: dict[str, list[Any]]) -> None:
-    assert notes_of(positions(**values)) == ()
+    assert notes_of(falling, world="engine") == (), "the engine draws no acceptance"
 
 
 MEASURED = PROFILE | {"acceptance": {"model": "recorded", "depth": 5, "sessions": [[5, 5, 4], [5, 3]]}}
@@ -73,6 +60,11 @@ def test_a_replacement_without_a_mean_is_noted(model: Any) -> None:
 @pytest.mark.parametrize(
     "tables",
     [
+        positions(survival=PRINTED),
+        positions(histogram=[5, 4, 3, 2, 1, 0]),
+        positions(rates=[0.8, 0.7]),
+        positions(rates=[0.8, 0.7, 0.7, 0.6, 0.5]),
+        positions(rates=[0.6, 0.65, 0.7, 0.71, 0.72]),
         {"profile": MEASURED, "acceptance": None},
         {"profile": PROFILE | {"acceptance": STATED}, "acceptance": {"model": "geometric", "beta": 0.5}},
         {"profile": MEASURED, "acceptance": MEASURED["acceptance"]},
@@ -83,7 +75,7 @@ def test_a_replacement_without_a_mean_is_noted(model: Any) -> None:
         },
     ],
 )
-def test_where_no_measured_acceptance_is_replaced_there_is_no_note(tables: dict[str, Any]) -> None:
+def test_acceptance_that_cannot_be_mistaken_and_replaces_none_has_no_note(tables: dict[str, Any]) -> None:
     assert notes_of(scenario(**tables)) == ()
 
 
@@ -100,7 +92,7 @@ def test_a_missing_decode_time_is_noted() -> None:
 
 
 def test_results_carry_their_notes() -> None:
-    noted = positions(rates=PRINTED)
+    noted = scenario(**positions(rates=PRINTED))
     result = specfleet.simulate(noted, workload={"requests": 8})
     assert result.notes == specfleet.analytic(noted).notes == notes_of(noted) != ()
     assert "notes" not in set(specfleet.analytic(noted).frame().quantity)

@@ -2,13 +2,9 @@
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
-from experiments.plan.ask import make_plan
 from experiments.plan.question import share_of
-from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma, Poisson, Trace
-from tests.helpers.questions import question_of
+from fleet.scenario.arrivals import Gamma, Poisson
 
 
 @pytest.mark.parametrize("burstiness", [0.1, 0.5, 1.0, 4.0])
@@ -25,11 +21,3 @@ def test_a_share_of_arrivals_is_as_bursty_as_thinning(burstiness: float, share: 
 
 def test_a_share_of_poisson_arrivals_is_poisson() -> None:
     assert share_of(Poisson(4.0), 0.25) == Poisson(1.0)
-
-
-def test_a_plan_of_a_trace_is_refused() -> None:
-    question = question_of(1)
-    (pair,) = question.pairs
-    base = replace(pair.base, workload=replace(pair.base.workload, arrivals=Trace("trace.csv")))
-    with pytest.raises(InputError, match="knows poisson and gamma arrivals"):
-        make_plan(replace(question, pairs=(replace(pair, base=base),)))

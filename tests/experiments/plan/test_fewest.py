@@ -10,7 +10,7 @@ from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, FleetShape
 from experiments.plan.screen import Screened
 from experiments.plan.search import FleetsByTargets
-from experiments.plan.trials import Trial, entrants_of
+from tests.helpers.grids import entrant_of
 
 LIMIT_S = 0.04
 GOALS = parse_slo([f"tpot_p99={LIMIT_S}"])
@@ -28,9 +28,7 @@ def run(line: FleetsByTargets, truth_s: list[float], most: float = math.inf) -> 
     looks = 0
     while (one := line.probe(most)) is not None:
         assert one.cost_per_hour <= most
-        shape = one.shape
-        trial = Trial(shape, 0, {"tpot_p99_s": truth_s[shape.targets - 1]})
-        line.look(one, entrants_of([trial], {shape.title: one.cost_per_hour})[shape.title])
+        line.look(one, entrant_of(one.shape, one.cost_per_hour, {"tpot_p99_s": truth_s[one.shape.targets - 1]}))
         looks += 1
     return looks
 

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.plan.goals import parse_least, parse_slo
-from experiments.plan.places import Devices, parse_costs
+from experiments.plan.places import parse_costs
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost, per_million_tokens
 
@@ -47,59 +47,40 @@ def test_what_is_no_goal_is_refused_in_one_line(text: str, said: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def prices_of(texts: list[str], target: Devices, drafter: Devices) -> Cost:
-    (prices,) = parse_costs(texts, [(target, drafter)])
-    return prices
-
-
 def test_prices_count_all_devices_of_a_model() -> None:
-    by_device = prices_of(["h100=3,l4=0.5"], ("h100", 4), ("l4", 1))
-    assert by_device == Cost(12.0, 0.5, "cost")
-    assert prices_of(["target=2,drafter=1"], ("", 1), ("", 1)) == Cost(2.0, 1.0, "cost")
-    assert prices_of([], ("h100", 4), ("l4", 1)) == Cost(4.0, 1.0, "device-hours")
-    assert by_device.per_hour(drafters=2, targets=3) == 37.0
+    four = [(("h100", 4), ("l4", 1))]
+    assert parse_costs(["h100=3,l4=0.5"], four) == [Cost(12.0, 0.5, "cost")]
+    assert parse_costs(["target=2,drafter=1"], [(("", 1), ("", 1))]) == [Cost(2.0, 1.0, "cost")]
+    assert parse_costs([], four) == [Cost(4.0, 1.0, "device-hours")]
+    assert parse_costs(["h100=700W,l4=72W"], four) == [Cost(2800.0, 72.0, "Wh")]
+    assert Cost(12.0, 0.5, "cost").per_hour(drafters=2, targets=3) == 37.0
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
-    assert prices_of(["h100=700W,l4=72W"], ("h100", 2), ("l4", 1)) == Cost(1400.0, 72.0, "Wh")
+
+
+PAIRS = [(("h100", 1), ("l4", 1)), (("h100", 1), ("rtx-4090", 1)), (("l4", 4), ("l4", 1))]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a100=2", "no device here is called 'a100'; allowed: target, drafter, h100, l4"),
+        ("a100=2", "no device here is called 'a100'; allowed: target, drafter, h100, l4, rtx-4090"),
         ("h100", "write DEVICE=COST"),
         ("h100=cheap", "write DEVICE=COST"),
         ("h100=-1", "write DEVICE=COST"),
-        ("h100=2", "the drafter has no price; add l4=COST"),
-        ("h100=700W,l4=0.5", "some prices are in watts"),
-        ("h100=0,l4=0", "every price is 0"),
-    ],
-)
-def test_prices_that_are_none_are_refused_in_one_line(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        prices_of([text], ("h100", 1), ("l4", 1))
-
-
-def test_each_pair_of_places_has_its_own_prices() -> None:
-    pairs = [(("h100", 2), ("l4", 1)), (("h100", 2), ("rtx-4090", 1)), (("l4", 4), ("l4", 1))]
-    assert parse_costs(["h100=3,l4=0.5,rtx-4090=0.4"], pairs) == [
-        Cost(6.0, 0.5, "cost"),
-        Cost(6.0, 0.4, "cost"),
-        Cost(2.0, 0.5, "cost"),
-    ]
-    assert [one.target_per_hour for one in parse_costs([], pairs)] == [2.0, 2.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
         ("h100=3,l4=0.5", "the drafter has no price; add rtx-4090=COST"),
         ("h100=3", "the target has no price; add l4=COST"),
         ("target=3", "the drafter has no price; add l4=COST,rtx-4090=COST"),
-        ("a100=3", "allowed: target, drafter, h100, l4, rtx-4090"),
+        ("h100=700W,l4=0.5", "some prices are in watts"),
+        ("target=0,drafter=0", "every price is 0"),
     ],
 )
-def test_a_candidate_without_a_price_is_named(text: str, said: str) -> None:
-    pairs = [(("h100", 1), ("l4", 1)), (("h100", 1), ("rtx-4090", 1)), (("l4", 4), ("l4", 1))]
+def test_prices_that_are_none_are_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
-        parse_costs([text], pairs)
+        parse_costs([text], PAIRS)
     assert "\n" not in str(refused.value)
+
+
+def test_each_pair_of_places_has_its_own_prices() -> None:
+    own = [Cost(3.0, 0.5, "cost"), Cost(3.0, 0.4, "cost"), Cost(2.0, 0.5, "cost")]
+    assert parse_costs(["h100=3,l4=0.5,rtx-4090=0.4"], PAIRS) == own
+    assert [one.target_per_hour for one in parse_costs([], PAIRS)] == [1.0, 1.0, 4.0]

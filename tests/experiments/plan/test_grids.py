@@ -4,8 +4,8 @@ from experiments.plan.answer import Reached
 from experiments.plan.doubt import Range
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import PLAIN, FleetShape
-from experiments.plan.trials import Entrant, Trial, entrants_of
-from tests.helpers.grids import verdict_of
+from experiments.plan.trials import Entrant
+from tests.helpers.grids import entrant_of, verdict_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])
 
@@ -13,8 +13,7 @@ GOAL = parse_slo(["tpot_p99=40ms"])
 def fleet(N: int, cost: float, *tpots_s: float) -> Entrant:
     shape = FleetShape(PLAIN, 0, N)
     values = [{"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s} for tpot_s in tpots_s]
-    trials = [Trial(shape, seed, each) for seed, each in enumerate(values)]
-    return entrants_of(trials, {shape.title: cost})[shape.title]
+    return entrant_of(shape, cost, *values)
 
 
 def test_a_plan_is_as_good_as_the_grids_best() -> None:

@@ -7,18 +7,16 @@ from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, FleetShape
-from experiments.plan.trials import Entrant, Trial, entrants_of, gap_to, leader_of, unsettled
+from experiments.plan.trials import Entrant, Trial, gap_to, leader_of, unsettled
+from tests.helpers.grids import entrant_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])
 
 
 def entrant(N: int, costs: list[float], tpot_s: float = 0.03, per_hour: float = 1.0) -> Entrant:
     shape = FleetShape(APART, 1, N, {"drafters.depth": 4})
-    trials = [
-        Trial(shape, seed, {"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s})
-        for seed, cost in enumerate(costs)
-    ]
-    return entrants_of(trials, {shape.title: per_hour})[shape.title]
+    values = [{"cost_per_million": cost, "tpot_p99_s": tpot_s, "tpot_s": tpot_s} for cost in costs]
+    return entrant_of(shape, per_hour, *values)
 
 
 def test_the_cheapest_that_meets_the_goals_leads() -> None:
