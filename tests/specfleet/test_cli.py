@@ -35,7 +35,7 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["simulate", "--of", "run.parquet", "--path", "fast"], "leave out --path"),
         (["simulate", "--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
         (["profile", "estimate"], "--target"),
-        (["profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "steam"], "engine 'steam': does not ship"),
+        (["profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "steam"], "'steam': does not ship"),
         (["profile", "estimate", "--target", "llama-3.1-8b@b200"], "device 'b200'"),
         (["drafter", "star", "--host", "0.0.0.0"], "0.0.0.0: other hosts can reach that address"),  # noqa: S104
         (["verifier", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7: is another host, and without keys anybody"),
