@@ -180,15 +180,16 @@ def profile_of(name: str, source: str, draft_s: float, verify_s: float, **more: 
     )
 
 
-def powers_of(sample: Sample, draft_share: float) -> Power | None:
+def powers_of(sample: Sample) -> Power | None:
     """Return the powers by activity: idle and verification from the greedy run, drafting from the sd run.
 
-    `draft_share`: share of the sd run's time in which its GPU drafts; for the rest it verifies.
+    The sd run's GPU drafts for the share of its draft steps in the total time; for the rest it verifies.
     """
     if "greedy" not in sample:
         return None
-    idle_w, verify_w = sample["greedy"].power_w(1), sample["greedy"].power_w(0)
-    mixed_w = sample["sd"].power_w(0)
+    sd = sample["sd"]
+    idle_w, verify_w, mixed_w = sample["greedy"].power_w(1), sample["greedy"].power_w(0), sd.power_w(0)
+    draft_share = len(sd.draft_times) * sd.draft_s / sd.total_time
     if idle_w is None or verify_w is None or mixed_w is None or draft_share <= 0:
         return None
     draft_w = (mixed_w - (1 - draft_share) * verify_w) / draft_share
@@ -212,7 +213,6 @@ def read_amusd(files: Sequence[Path]) -> Recording:
     agreements = [agreement_of(run) for run in runs]
     draft_s, verify_s = _mean(run.draft_times[1:] for run in runs), _mean(run.verify_times[1:] for run in runs)
     prefills_s = np.mean([prefills_of(run) for run in runs], axis=0).tolist()
-    share = len(runs[0].draft_times) * runs[0].draft_s / runs[0].total_time
     decode_s = float(np.mean([_token_s(run) for run in greedy])) if greedy else verify_s
     profile = profile_of(
         "amusd",
@@ -223,7 +223,7 @@ def read_amusd(files: Sequence[Path]) -> Recording:
         draft_prefill=StepTime(base_s=prefills_s[0]),
         verify_prefill=StepTime(base_s=prefills_s[1]),
         catch_up_s=float(np.mean([catch_up_s(run) for run in runs])),
-        power=powers_of(samples[0], share) if len(samples) == 1 else None,
+        power=powers_of(samples[0]) if len(samples) == 1 else None,
     )
     committed = [k for run in runs for k in run.accepted_tokens]
     return Recording(

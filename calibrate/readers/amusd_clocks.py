@@ -69,19 +69,16 @@ def own_steps(sample: Sample) -> OwnSteps:
     """
     sd, amusd = sample["sd"], sample["amusd"]
     verify_s, before_s = _service_s(sample), first_pass_s(sample)
-    verifies = [
-        (tokens, time_s) for tokens, time_s in zip(amusd.accepted_tokens[1:], amusd.verify_times[1:], strict=False)
-    ]
-    alone_s = token_s(sample, before_s)
+    gap, alone_s = gap_s(sd), token_s(sample, before_s)
+    verifies = zip(amusd.accepted_tokens[1:], amusd.verify_times[1:], strict=False)
     alone = np.mean([tokens == 1 and time_s < alone_s for tokens, time_s in verifies])
-    between_s = gap_s(sd) + float(alone) * token_wait_s(sample, before_s)
+    between_s = gap + float(alone) * token_wait_s(sample, before_s)
     period_s = amusd.verify_s + between_s
     loop_s = period_s * (len(amusd.verify_times) - 1) + sum(amusd.draft_times[:2]) + verify_s
     drafted_s = float(np.sum(amusd.draft_times)) + amusd.draft_s / 2  # the last one is cut off anywhere
     whole = 2 * drafted_s > loop_s  # else not all drafts are in the record
     draft_gap_s = max(loop_s - drafted_s, 0.0) / len(amusd.draft_times) if whole else 0.0
     within_s = _waited_s(sample) + max(amusd.draft_times[0] - amusd.draft_s, 0.0)
-    gap = gap_s(sd)
     return OwnSteps(amusd.draft_s + draft_gap_s, verify_s + gap, min(alone_s + gap, verify_s), before_s, within_s)
 
 

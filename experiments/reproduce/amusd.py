@@ -239,7 +239,7 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> l
     """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
     sd, amusd = sample["sd"], sample["amusd"]
     rows: list[PaperRow] = []
-    power = powers_of(sample, draft_share=len(sd.draft_times) * sd.draft_s / sd.total_time)
+    power = powers_of(sample)
     launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
     steps = own_steps(sample)
