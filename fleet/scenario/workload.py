@@ -1,6 +1,6 @@
 """Requests: the same ones, in the same order in the same streams, in both worlds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -23,7 +23,6 @@ MOST_TOKENS = 5 * 10**7  # tokens of a run: its records need some hundred bytes 
 R = TypeVar("R", bound=msgspec.Struct)
 What = Literal["prompts", "answers", "arrivals"]  # parts of a workload with their own random numbers
 SOURCES: dict[What, int] = {"prompts": 1, "answers": 2, "arrivals": 4}  # keys of random sources, one for each part
-Length = Callable[[What, int | Between], int]
 Texts = tuple[int, int]
 
 
@@ -60,8 +59,7 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     """
     seed = fleet.seed if fleet.workload.seed is None else fleet.workload.seed
     rng = np.random.default_rng([seed, 1])
-    drawing = _Drawing(seed, rng)
-    texts = list(islice(_texts(fleet.workload, drawing.length), fleet.workload.requests))
+    texts = list(_of_file(fleet.workload) if has_file(fleet.workload) else _drawn(fleet.workload, seed, rng))
     tokens = sum(new_tokens for _, new_tokens in texts)
     if tokens > MOST_TOKENS:
         raise InputError(
@@ -106,23 +104,21 @@ def longest_of(workload: Workload) -> tuple[int, int]:
 
     Raises InputError if a file of the workload cannot be read.
     """
-    texts = _each_once(workload, lambda _what, tokens: tokens if isinstance(tokens, int) else tokens.high)
-    return max(map(sum, texts), default=0), max((new for _, new in texts), default=0)
+    if has_file(workload):
+        texts = list(_of_file(workload))
+        return max(map(sum, texts), default=0), max((new for _, new in texts), default=0)
+    lengths = with_lengths(workload)
+    prompt, new = (one if isinstance(one, int) else one.high for one in (lengths.prompt_tokens, lengths.new_tokens))
+    return prompt + new, new
 
 
 def mean_lengths(workload: Workload) -> tuple[float, float]:
     """Return the mean tokens of prompts and of answers, by scenario or file; InputError as `longest_of`."""
-    if not has_file(workload):
-        lengths = with_lengths(workload)
-        return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
-    texts = _each_once(workload, lambda _what, tokens: round(mean_tokens(tokens))) or [(0, 0)]
-    return sum(prompt for prompt, _ in texts) / len(texts), sum(new for _, new in texts) / len(texts)
-
-
-def _each_once(workload: Workload, length: Length) -> list[Texts]:
-    """List the possible lengths of requests: those of a file, else one for all."""
-    rows = workload.requests if has_file(workload) else 1
-    return list(islice(_texts(with_lengths(workload), length), rows))
+    if has_file(workload):
+        texts = list(_of_file(workload)) or [(0, 0)]
+        return sum(prompt for prompt, _ in texts) / len(texts), sum(new for _, new in texts) / len(texts)
+    lengths = with_lengths(workload)
+    return mean_tokens(lengths.prompt_tokens), mean_tokens(lengths.new_tokens)
 
 
 def has_file(workload: Workload) -> bool:
@@ -130,44 +126,32 @@ def has_file(workload: Workload) -> bool:
     return workload.lengths not in ("", *TEXTS) or isinstance(workload.arrivals, Trace)
 
 
-def _texts(workload: Workload, length: Length) -> Iterator[Texts]:
-    """Yield the tokens of prompt and answer of each request, until the requests or a file end.
-
-    - `length`: draws the length of a prompt or an answer within a range.
-    """
+def _of_file(workload: Workload) -> Iterator[Texts]:
+    """Yield the tokens of prompt and answer of each request, until the requests or the workload's file end."""
+    rows: Iterator[LengthsRow]
     if isinstance(workload.arrivals, Trace):
-        for row in _trace(Path(workload.arrivals.file)):
-            yield row.num_prefill_tokens, row.num_decode_tokens
-    elif workload.lengths not in ("", *TEXTS):
-        for lengths in _rows(Path(workload.lengths), LengthsRow, "workload.lengths"):
-            yield lengths.num_prefill_tokens, lengths.num_decode_tokens
-    elif isinstance(workload.prompt_tokens, int) and isinstance(workload.new_tokens, int):
-        yield from repeat((workload.prompt_tokens, workload.new_tokens), workload.requests)
+        rows = _trace(Path(workload.arrivals.file))
     else:
-        for _ in range(workload.requests):
-            yield length("prompts", workload.prompt_tokens), length("answers", workload.new_tokens)
+        rows = _rows(Path(workload.lengths), LengthsRow, "workload.lengths")
+    for row in islice(rows, workload.requests):
+        yield row.num_prefill_tokens, row.num_decode_tokens
 
 
-class _Drawing:
-    """Draws lengths: uniform ones from `rng`, lognormal ones from numbers of their own.
+def _drawn(workload: Workload, seed: int, rng: np.random.Generator) -> Iterator[Texts]:
+    """Yield the tokens of prompt and answer of each request: uniform ones from `rng`, lognormal ones from own numbers.
 
     Draws of one key therefore leave those of other keys and of arrivals unchanged.
     """
 
-    def __init__(self, seed: int, rng: np.random.Generator) -> None:
-        self.seed, self.rng = seed, rng
-        self.drawn: dict[What, Iterator[int]] = {}
-
-    def length(self, what: What, tokens: int | Between) -> int:
-        """Draw the length of a prompt or an answer."""
+    def lengths(what: What, tokens: int | Between) -> Iterator[int]:
         if isinstance(tokens, int):
-            return tokens
+            return repeat(tokens)
         if tokens.mean is None:
-            return int(self.rng.integers(tokens.low, tokens.high + 1))
-        if what not in self.drawn:
-            blocks = uniform_blocks(own_source(self.seed, what))
-            self.drawn[what] = chain.from_iterable(tokens.at(block).tolist() for block in blocks)
-        return next(self.drawn[what])
+            return (int(rng.integers(tokens.low, tokens.high + 1)) for _ in repeat(None))
+        return chain.from_iterable(tokens.at(block).tolist() for block in uniform_blocks(own_source(seed, what)))
+
+    prompts, answers = lengths("prompts", workload.prompt_tokens), lengths("answers", workload.new_tokens)
+    return islice(zip(prompts, answers, strict=False), workload.requests)
 
 
 def own_source(seed: int, what: What) -> np.random.Generator:
