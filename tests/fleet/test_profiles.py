@@ -9,6 +9,7 @@ import pytest
 
 from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
+from fleet.hardware.profile import estimate
 from fleet.times.describe import describe
 from fleet.times.effects import IdleEffect
 from fleet.times.profile import read_profile, write_profile
@@ -36,9 +37,9 @@ def test_every_number_of_a_shipped_profile_has_a_source(name: str) -> None:
     assert all(text.strip() for text in sources.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "llama-3.1-8b@h100"])
 def test_a_profile_survives_its_file(name: str, tmp_path: Path) -> None:
-    profile = read_profile(name, Path())
+    profile = read_profile(name, Path()) if name in NAMES else estimate(name)
     write_profile(profile, tmp_path / "copy.json")
     copy = read_profile("copy.json", tmp_path)
     assert copy == profile

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
-from fleet.times.describe import formula_ms
 from fleet.times.durations import step_durations, timed
 from fleet.times.roofline import AttentionTime, Roofline
 from fleet.times.step import Member, Step
@@ -124,9 +123,3 @@ def test_a_roofline_that_contradicts_itself_is_refused_in_one_line(content: dict
     with pytest.raises(InputError, match=r"profile: .*roofline") as refusal:
         convert({"roofline": content}, StepTime, "profile")
     assert "\n" not in str(refusal.value)
-
-
-def test_people_read_that_a_step_is_estimated() -> None:
-    text = formula_ms(StepTime(base_s=0.001, roofline=FLAT_THEN_STEEP))
-    assert text.startswith("1 + (estimated: 5e+03 at 1")
-    assert formula_ms(StepTime(roofline=msgspec.structs.replace(FLAT_THEN_STEEP, in_turn=True))).startswith("k x (")
