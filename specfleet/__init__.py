@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from experiments.compare.compare import Comparison as Comparison
     from experiments.plan.ask import plan as plan
     from experiments.report.make import report as report
+    from experiments.reproduce.every import reproduce as reproduce
     from experiments.reproduce.rows import Reproduction as Reproduction
     from fleet.errors import InputError as InputError
     from fleet.errors import OutputError as OutputError
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from specfleet.api import figure as figure
     from specfleet.api import play_back as play_back
     from specfleet.api import read_run as read_run
-    from specfleet.api import reproduce as reproduce
     from specfleet.api import run as run
     from specfleet.api import show as show
     from specfleet.api import simulate as simulate
@@ -57,6 +57,7 @@ _HOMES = {
     "experiments.compare.compare": "Comparison",
     "experiments.plan.ask": "plan",
     "experiments.report.make": "report",
+    "experiments.reproduce.every": "reproduce",
     "experiments.reproduce.rows": "Reproduction",
     "fleet.errors": "InputError OutputError",
     "fleet.hardware.profile": "estimate",
@@ -64,7 +65,7 @@ _HOMES = {
     "fleet.scenario.reading": "scenario_of",
     "fleet.scenario.scenario": "Scenario",
     "fleet.times.profile": "HardwareProfile",
-    "specfleet.api": "analytic compare figure play_back read_run reproduce run show simulate sweep three_errors",
+    "specfleet.api": "analytic compare figure play_back read_run run show simulate sweep three_errors",
     "specfleet.results": "Prediction Result ResolvedFleet Sweep",
 }
 """The names that each module defines, as the imports above say to type checkers."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does 
     from matplotlib.figure import Figure
 
     from experiments.compare.compare import Comparison
-    from experiments.reproduce.rows import Reproduction
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary
 
@@ -260,28 +259,6 @@ def three_errors(
     measured = _run_of(run)
     scenario = scenario_of(measured.header.scenario, changes, **keys)
     return predict_run(measured, scenario, _named(reruns), seeds)
-
-
-def reproduce(
-    name: str,
-    *,
-    trace: str | Path | None = None,
-    data: str | Path | None = None,
-) -> "Reproduction":
-    """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
-
-    `trace`: a run file of the authors (amusd-a100). `data`: a folder with measurements that others published
-    (estimates, specdecode-fig10, specdecode-fig1). Raises InputError, which lists the names, for an unknown one.
-
-    >>> import specfleet
-    >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
-    'quantity'
-    """
-    from experiments.reproduce.every import reproduction_named
-    from experiments.reproduce.rows import Inputs
-
-    inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
-    return reproduction_named(name, inputs)
 
 
 def figure(

@@ -8,11 +8,11 @@ import msgspec
 
 from experiments.jobs import side_by_side
 from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
-from experiments.plan.doubt import doubts_of, error_of, ranges_of
+from experiments.plan.doubt import STEP_ERROR, doubts_of, ranges_of
 from experiments.plan.goals import ATTAINMENT, parse_least, parse_slo
 from experiments.plan.lines import lines_of, unmet_lines
 from experiments.plan.places import Named, pairs_of, places_of
-from experiments.plan.question import DEPTH, FleetShape, Question, check
+from experiments.plan.question import DEPTH, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
 from experiments.plan.trials import Trial, try_out
@@ -108,26 +108,22 @@ def make_plan(
     """
     check(question)
     screened = screen(question)
-    simulations = 0
 
     def simulated(arguments: Sequence[tuple[Any, ...]]) -> Iterable[Trial]:
-        nonlocal simulations
         for trial in side_by_side(try_out, arguments, jobs if len(arguments) > 1 else 1):
-            simulations += 1
             done(trial.shape.title)
             yield trial
 
-    def tries(pairs: Sequence[tuple[FleetShape, int]]) -> Iterable[Trial]:
-        return simulated([(question, shape, seed) for shape, seed in pairs])
-
-    choice = search(question, screened, tries)
+    choice = search(question, screened, lambda pairs: simulated([(question, *pair) for pair in pairs]))
     leader = choice.leader
     shape = None if leader is None else leader.shape
     profile = (question.pairs[0] if shape is None else question.pair(shape)).base.profile
     assert isinstance(profile, HardwareProfile)
-    error = error_of(profile) if step_error is None else step_error
+    basis = basis_of(profile)
+    error = STEP_ERROR[basis] if step_error is None else step_error
     doubts = {} if shape is None else doubts_of(question, shape, error)
     tried = dict(zip(doubts, simulated([(question, shape, 0, doubt) for doubt in doubts.values()]), strict=True))
+    simulations = sum(len(one.trials) for one in choice.entrants.values()) + len(tried)
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     ranges = {} if leader is None else ranges_of(leader, tried)
     goals = () if leader is None else goals_reached(question, ranges)
@@ -146,7 +142,7 @@ def make_plan(
         level=tuple(one.title for one in choice.level),
         rule=None if shape is None else rule_of(question, shape),
         unit=question.unit,
-        basis=basis_of(profile),
+        basis=basis,
         step_error=error,
         screened=len(screened),
         simulations=simulations,

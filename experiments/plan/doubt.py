@@ -5,14 +5,13 @@ are simulated slower and faster by what profiles of that kind miss single steps 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from experiments.plan.question import PLAIN, FleetShape, Question
 from experiments.plan.trials import Entrant, Trial
 from fleet.scenario.scenario import Scenario
-from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
 STEP_ERROR = {"measured": 0.17, "estimated": 0.26, "stated": 0.26, "assumed": 0.50}
@@ -24,9 +23,7 @@ those that are assumed, the error is a guess.
 """
 
 BETTER = 0.10  # by how much better hardware is tried, to say what would help most
-DRAFTER_STEPS = ("draft", "draft_prefill")
-TARGET_STEPS = ("verify", "verify_prefill", "decode")
-STEPS = {"drafters": DRAFTER_STEPS, "targets": TARGET_STEPS}
+STEPS = {"drafters": ("draft", "draft_prefill"), "targets": ("verify", "verify_prefill", "decode")}
 
 Doubts = Mapping[tuple[str, float], Trial]
 """What a fleet does where the steps of a role are so many times slower."""
@@ -48,18 +45,13 @@ class Range(msgspec.Struct, frozen=True):
     chance: float
 
 
-def error_of(profile: HardwareProfile) -> float:
-    """By which share step times of a profile are taken to be off, at 95 %."""
-    return STEP_ERROR[basis_of(profile)]
-
-
-def slowed(scenario: Scenario, steps: Sequence[str], factor: float) -> Scenario:
-    """Return the scenario with some steps of its profile, and what it says of verifiers, `factor` times slower."""
+def slowed(scenario: Scenario, role: str, factor: float) -> Scenario:
+    """Return the scenario with a role's steps in its profile, and what it says of verifiers, `factor` times slower."""
     replace, profile = msgspec.structs.replace, scenario.profile
     assert isinstance(profile, HardwareProfile)
-    times = {name: getattr(profile, name).slowed(factor) for name in steps}
+    times = {name: getattr(profile, name).slowed(factor) for name in STEPS[role]}
     verifiers = scenario.verifiers
-    if verifiers.verify is not None and "verify" in steps:
+    if verifiers.verify is not None and role == "targets":
         verifiers = replace(verifiers, verify=verifiers.verify.slowed(factor))
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
@@ -69,7 +61,7 @@ def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[tuple
     scenario = question.scenario(shape)
     roles = ["targets"] if shape.kind == PLAIN else list(STEPS)
     factors = (1 / (1 + error), 1 + error, 1 - BETTER)
-    return {(role, factor): slowed(scenario, STEPS[role], factor) for role in roles for factor in factors}
+    return {(role, factor): slowed(scenario, role, factor) for role in roles for factor in factors}
 
 
 def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:

@@ -1,6 +1,7 @@
 """A reproduction by its name, or all at once: how far off predictions are, by paper and over all papers."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -22,8 +23,17 @@ PAPERS = {
 NEEDS_TRACE = ("amusd-a100",)
 
 
-def reproduction_named(name: str, inputs: Inputs) -> Reproduction:
-    """Run the reproduction of that name, or all of them; InputError, which lists the names, for an unknown one."""
+def reproduce(name: str, *, trace: str | Path | None = None, data: str | Path | None = None) -> Reproduction:
+    """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
+
+    `trace`: a run file of the authors (amusd-a100). `data`: a folder with measurements that others published
+    (estimates, specdecode-fig10, specdecode-fig1). Raises InputError, which lists the names, for an unknown one.
+
+    >>> import specfleet
+    >>> specfleet.reproduce("starsd-fig6").frame().columns[0]
+    'quantity'
+    """
+    inputs = Inputs(None if trace is None else str(trace), None if data is None else str(data))
     if name == EVERY:
         return every(inputs)
     if name not in REPRODUCTIONS:

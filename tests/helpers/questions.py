@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
+from experiments.plan.doubt import slowed
 from experiments.plan.goals import Goal
 from experiments.plan.question import DEPTH, PlannedPair, Question
 from fleet.scenario.cost import Cost
@@ -69,7 +69,7 @@ def _elsewhere(first: PlannedPair, number: int, place: int) -> PlannedPair:
         return replace(first, **places)
     rng = np.random.default_rng([17, number, place])
     drafting, verifying, dearer, dearer_target = np.exp(rng.uniform(np.log(0.5), np.log(2.0), 4)).tolist()
-    base = slowed(slowed(first.base, DRAFTER_STEPS, drafting), TARGET_STEPS, verifying)
+    base = slowed(slowed(first.base, "drafters", drafting), "targets", verifying)
     of_target, of_drafter = first.prices.target_per_hour or 0.0, first.prices.drafter_per_hour or 0.0
     prices = Cost(of_target * dearer_target**0.5 / verifying, of_drafter * dearer**0.5 / drafting, first.prices.unit)
     return PlannedPair(base, None, prices, **places)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from experiments.plan.answer import Plan
 from experiments.plan.ask import make_plan
-from experiments.plan.doubt import DRAFTER_STEPS, TARGET_STEPS, slowed
+from experiments.plan.doubt import slowed
 from experiments.plan.question import PLAIN, PlannedPair
 from experiments.plan.screen import screen
 from experiments.plan.trials import INDIFFERENT
@@ -31,7 +31,7 @@ def dearer(pair: PlannedPair, factor: float) -> PlannedPair:
 
 
 def slower(pair: PlannedPair, factor: float) -> PlannedPair:
-    return replace(pair, base=slowed(slowed(pair.base, DRAFTER_STEPS, factor), TARGET_STEPS, factor))
+    return replace(pair, base=slowed(slowed(pair.base, "drafters", factor), "targets", factor))
 
 
 def content(plan: Plan) -> Any:
