@@ -3,6 +3,7 @@
 import io
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -15,7 +16,6 @@ from tests.helpers.counted import counters_of_drafter
 from tests.helpers.stars import repeatable, star
 
 FLEET = resolve(star())
-WIDE = {"width": 160, "force_terminal": True, "legacy_windows": False}
 
 
 def counters_at(time_s: float, rounds: int) -> Counters:
@@ -59,9 +59,10 @@ def test_tokens_of_a_run_are_those_of_its_targets() -> None:
     assert tokens_of(fleet) == sum(tokens_of(fleet, [target]) for target in range(fleet.verifiers.count))
 
 
-def test_a_terminal_line_is_redrawn_and_removed() -> None:
+@pytest.mark.parametrize("width", [30, 160])
+def test_a_terminal_line_is_redrawn_and_removed(width: int) -> None:
     stream = io.StringIO()
-    console = Console(file=stream, **WIDE)  # type: ignore[arg-type]
+    console = Console(file=stream, width=width, force_terminal=True, legacy_windows=False)
     with living_line("star", 1200, console=console) as watch:
         watch(counters_at(10.0, 100))
         watch(counters_at(20.0, 200))
@@ -69,17 +70,9 @@ def test_a_terminal_line_is_redrawn_and_removed() -> None:
     assert "star: starting" in drawn
     assert "star: 200 of ~300 rounds" in drawn
     assert drawn.count("\n") <= 1  # one line, drawn over
+    assert all(len(part) <= width for part in re.split(r"\n|\r|\x1b\[[0-9;?]*[A-Za-z]", drawn))
     last = re.split(r"\x1b\[2K", drawn)[-1]
     assert "rounds" not in last  # erased
-
-
-def test_a_narrow_terminal_has_one_line_all_the_same() -> None:
-    stream = io.StringIO()
-    with living_line("star", 1200, console=Console(file=stream, **WIDE | {"width": 30})) as watch:  # type: ignore[arg-type]
-        watch(counters_at(20.0, 200))
-    assert all(
-        len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part)) <= 30 for part in re.split(r"[\r\n]", stream.getvalue())
-    )
 
 
 def test_a_log_gets_one_line_each_minute() -> None:
@@ -90,15 +83,10 @@ def test_a_log_gets_one_line_each_minute() -> None:
             now_s = half_second / 2
             watch(counters_at(now_s, half_second))
             said.append(stream.getvalue().count("\n"))
+        for now_s in (1000.0, 1000.5, 1001.0):  # after a pause, no line is made up for
+            watch(counters_at(now_s, 5))
     assert said[2 * int(MINUTE_S) - 2] == 0
     assert said[2 * int(MINUTE_S) - 1] == 1
     assert said[-1] == 5
+    assert stream.getvalue().count("\n") == 6
     assert all(line.startswith("star: ") for line in stream.getvalue().splitlines())
-
-
-def test_after_a_pause_no_line_is_made_up_for() -> None:
-    now_s, stream = 0.0, io.StringIO()
-    with living_line("star", console=Console(file=io.StringIO()), stream=stream, clock_s=lambda: now_s) as watch:
-        for now_s in (1000.0, 1000.5, 1001.0):
-            watch(counters_at(now_s, 5))
-    assert stream.getvalue().count("\n") == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.records.metrics.counters import EDGES_S, MAX_EVENTS, SPAN_S, Counters, Histogram, TargetCounters
+from fleet.records.metrics.counters import MAX_EVENTS, SPAN_S, Counters, TargetCounters
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
 from fleet.records.recorder import Log, ReportedRows
@@ -139,16 +139,6 @@ RUN = simulate(SCENARIO)
 FLEET = resolve(SCENARIO)
 
 
-def test_times_are_counted_under_the_first_edge_not_below() -> None:
-    times = Histogram()
-    for time_s in (0.0005, 0.001, 0.002, 400.0):
-        times.add(time_s)
-    numbers = dict(zip((*EDGES_S, "longer"), times.numbers, strict=True))
-    assert numbers[0.001] == 2
-    assert numbers[0.0025] == numbers["longer"] == 1
-    assert times.sum_s == pytest.approx(400.0035)
-
-
 # --- the last minute ---
 
 FAST = {"draft": {"base_s": 0.1}, "verify": {"base_s": 0.4}}  # a run of less than a minute
@@ -178,31 +168,25 @@ def log_rows(log: Log) -> list[Log]:
     return [log[place : place + WIDTH] for place in range(0, len(log), WIDTH)]
 
 
-def test_recent_metrics_forget_what_is_older_than_a_minute() -> None:
+@pytest.mark.parametrize(
+    ("rounds", "now_s", "throughput", "acceptance"),
+    [
+        ([], 5.0, 0.0, math.nan),
+        ([(100.0, 60, 120, 120), (200.0, 30, 60, 15), (230.0, 12, 24, 6)], 240.0, 42 / SPAN_S, 0.25),
+        ([(0.001 * number, 3, 4, 2) for number in range(1, 2 * MAX_EVENTS)], 0.002 * MAX_EVENTS, 3000.0, 0.5),
+    ],
+    ids=["nothing yet", "older than a minute", "a full ring"],
+)
+def test_recent_metrics_are_those_of_the_kept_rounds_of_the_last_minute(
+    rounds: list[tuple[float, ...]], now_s: float, throughput: float, acceptance: float
+) -> None:
     counters = Counters(FLEET)
-    for time_s, tokens in ((100.0, 60), (200.0, 30), (230.0, 12)):
-        counters.recent_rounds.append((time_s, tokens, 2 * tokens, tokens // 2))
-    counters.time_s = 240.0
+    counters.recent_rounds.extend(rounds)
+    counters.time_s = now_s
     recent = counters.recent_metrics()
-    assert recent["throughput"] == pytest.approx(42 / SPAN_S)
-    assert recent["acceptance_rate"] == pytest.approx(0.25)
-
-
-def test_a_full_ring_shortens_the_time_that_metrics_cover() -> None:
-    counters = Counters(FLEET)
-    counters.time_s = 0.001 * 2 * MAX_EVENTS
-    for number in range(2 * MAX_EVENTS):
-        counters.recent_rounds.append((0.001 * (number + 1), 3, 4, 2))
-    recent = counters.recent_metrics()
-    assert recent["throughput"] == pytest.approx(3000.0, rel=0.01)
-
-
-def test_without_events_rates_are_zero_and_shares_unknown() -> None:
-    counters = Counters(FLEET)
-    counters.time_s = 5.0
-    recent = counters.recent_metrics()
-    assert recent["throughput"] == 0.0
-    assert all(math.isnan(recent[name]) for name in ("acceptance_rate", "load"))
+    assert recent["throughput"] == pytest.approx(throughput, rel=0.001)
+    assert recent["acceptance_rate"] == pytest.approx(acceptance, nan_ok=True)
+    assert math.isnan(recent["load"])
 
 
 def test_a_killed_station_has_nothing_open_and_counts_on() -> None:
