@@ -25,18 +25,13 @@ from fleet.records.schema import WIDTH, PowerSample
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
+from tests.fleet.test_counters import KINDS
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 
 RUNS: dict[str, dict[str, Any]] = {
-    "a star": {},
-    "deeper": {"drafters": {"depth": 8}},
-    "a tree": {"drafters": {"depth": 3, "shape": {"kind": "tree", "branching": [2, 2, 1]}}},
-    "two drafters": {"drafters": {"count": 2}},
-    "drafting ahead": {"drafters": {"overlap": "ahead"}},
-    "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "slots", "size": 3}}},
-    "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}},
-}
+    name: KINDS[name] for name in ("a star", "trees", "two drafters", "drafting ahead", "a batch", "no drafter")
+} | {"deeper": {"drafters": {"depth": 8}}}
 
 
 def counters_of(scenario: Scenario, share: float = 1.0, station: str = "") -> tuple[Counters, Any]:

@@ -118,19 +118,6 @@ def test_a_full_disk_leaves_the_old_file_and_the_result(case: str, tmp_path: Pat
         assert "verifiers.count=1" in out
 
 
-@pytest.mark.parametrize(("command", "source"), [("figure", "run.parquet"), ("init", "star")])
-def test_a_full_disk_leaves_the_old_file(command: str, source: str, tmp_path: Path) -> None:
-    api.simulate("star", workload={"requests": 12}).save(tmp_path / "run.parquet")
-    out = tmp_path / "picture.png"
-    if command == "figure":
-        out.write_text("old")
-    words = ["timeline", tmp_path / source] if command == "figure" else [source]
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    status, _, err = ended(specfleet(command, *words, "-o", out, largest_file_bytes=LITTLE_BYTES))
-    assert (status, len(err.splitlines())) == (1, 1), err
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_a_calibration_that_cannot_be_written_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,17 +186,6 @@ def test_what_was_computed_comes_with_the_error(tmp_path: Path) -> None:
         api.sweep("star", vary, small, out=tmp_path, seeds=1, jobs=1, done=lambda _: taken.mkdir())
     assert list(raised.value.result.frame()["verifiers.count"]) == [1, 2]
     assert (tmp_path / "cells" / "verifiers.count=1.json").is_file()
-
-
-def test_a_sweep_has_its_table_after_each_cell(tmp_path: Path) -> None:
-    import pandas as pd
-
-    tables: list[set[int]] = []
-    api.sweep(
-        "star", {"verifiers.count": [1, 2, 4]}, {"workload.requests": 12}, out=tmp_path, seeds=1, jobs=1,
-        done=lambda _: tables.append(set(pd.read_csv(tmp_path / "sweep.csv")["verifiers.count"])),
-    )  # fmt: skip
-    assert tables == [{1}, {1, 2}, {1, 2, 4}]
 
 
 # The command as such.
