@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.allocate import Fixed
-from fleet.policies.order import Priority
+from fleet.policies.order import Fifo, Order, Priority
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import Slots
 from fleet.policies.warm_up import AfterIdle
@@ -23,6 +23,7 @@ from fleet.stations.messages import (
     Leave,
     Refusal,
     Released,
+    StationEvent,
     StepDone,
 )
 from fleet.stations.station import WAIT, Station
@@ -93,18 +94,12 @@ def test_a_request_goes_through_prefill_draft_and_verification() -> None:
     assert not verifier.sessions
 
 
-def test_requests_are_served_in_the_order_of_arrival() -> None:
-    hub = drafter()
-    for tag in (2, 0, 1):
-        hub.handle(opening(tag), 0.0)
-    assert drafted(run_all(hub)) == [2, 0, 1]
-
-
-def test_urgent_requests_go_first_then_by_arrival() -> None:
-    hub = drafter(order=Priority())
+@pytest.mark.parametrize(("order", "served"), [(Fifo(), [0, 1, 2, 3]), (Priority(), [1, 3, 0, 2])])
+def test_requests_are_served_by_the_order_then_by_arrival(order: Order, served: list[int]) -> None:
+    hub = drafter(order=order)
     for tag, priority in ((0, 1), (1, 2), (2, 1), (3, 2)):
         hub.handle(opening(tag, priority=priority), 0.0)
-    assert drafted(run_all(hub)) == [1, 3, 0, 2]
+    assert drafted(run_all(hub)) == served
 
 
 def test_a_prefill_and_its_draft_are_not_torn_apart() -> None:
@@ -152,9 +147,8 @@ def test_opening_a_tag_twice_is_an_error(first: int, second: int) -> None:
         assert snapshot(station) == before
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+STALE: dict[str, list[StationEvent]] = {
+    "verifier.1": [
         Draft(0, 0, epoch=1, base=11, tokens=5),  # the one that waits already
         Draft(0, 0, epoch=0, base=10, tokens=5),  # an epoch that is over
         Draft(0, 0, epoch=1, base=12, tokens=5),  # not where the tail ends
@@ -165,19 +159,7 @@ def test_opening_a_tag_twice_is_an_error(first: int, second: int) -> None:
         Join(0, 0, 10, 20),  # the request that is open
         StepDone(99, (Outcome(),), 1.0),
     ],
-)
-def test_stale_messages_change_nothing_at_the_verifier(
-    message: Draft | Refusal | Join | StepDone,
-) -> None:
-    station = verifier_with_draft()
-    before = snapshot(station)
-    assert [type(instruction) for instruction in station.handle(message, 0.0)] == [Ignored]
-    assert snapshot(station) == before
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
+    "drafter": [
         DraftRequest(0, 0, epoch=2, base=13),  # the one that waits already
         DraftRequest(0, 0, epoch=1, base=15),
         DraftRequest(0, 0, epoch=3, base=13),
@@ -188,12 +170,16 @@ def test_stale_messages_change_nothing_at_the_verifier(
         Leave(7, 0),
         StepDone(99, (Outcome(),), 1.0),
     ],
-)
-def test_stale_messages_change_nothing_at_the_drafter(message: DraftRequest | Leave | StepDone) -> None:
-    station = drafter()
-    station.handle(opening(0), 0.0)
-    run_all(station)
-    station.handle(DraftRequest(0, 0, epoch=2, base=13), 0.0)
+}
+
+
+@pytest.mark.parametrize(("name", "message"), [(name, message) for name in STALE for message in STALE[name]])
+def test_stale_messages_change_nothing(name: str, message: StationEvent) -> None:
+    hub = drafter()
+    hub.handle(opening(0), 0.0)
+    run_all(hub)
+    hub.handle(DraftRequest(0, 0, epoch=2, base=13), 0.0)
+    station = hub if name == hub.name else verifier_with_draft()
     before = snapshot(station)
     assert [type(instruction) for instruction in station.handle(message, 0.0)] == [Ignored]
     assert snapshot(station) == before

@@ -5,11 +5,8 @@ of four events may follow: a message arrives at either end (each direction keeps
 finishes. Each guess of the drafter is chosen at its first draft, right or wrong. Equal states are visited once.
 """
 
-import copy
-from collections import deque
-from collections.abc import Callable, Iterator
-from functools import cache
-from types import MethodType
+import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -18,7 +15,6 @@ from engine.net.content import Content
 from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
 from fleet.scenario.resolved import Fleet
-from fleet.stations.buffer import Buffer
 from fleet.stations.build import drafter_station, verifier_station
 from fleet.stations.discipline import Discipline
 from fleet.stations.messages import (
@@ -300,41 +296,10 @@ def _inside(thing: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    copier = _copier(type(value))
-    return value if copier is None else copier(value)
-
-
-@cache
-def _copier(kind: type) -> Callable[[Any], Any] | None:
-    """How values of a type are copied; None if they never change, and are shared."""
-    if issubclass(kind, _HOLDERS):
-        return _copied_holder
-    if issubclass(kind, dict):
-        return _copied_dict
-    if issubclass(kind, Buffer):
-        return _copied_buffer
-    return copy.copy if issubclass(kind, list | set | deque) else None
-
-
-def _copied_holder(thing: Any) -> Any:
-    twin = object.__new__(type(thing))
-    for name, value in vars(thing).items():
-        if name == "_handlers":
-            twin._handlers = {kind: MethodType(handler.__func__, twin) for kind, handler in value.items()}
-        elif name != "_key":
-            setattr(twin, name, _copied(value))
-    return twin
-
-
-def _copied_dict(table: dict[Any, Any]) -> dict[Any, Any]:
-    return {key: list(part) if isinstance(part, list) else part for key, part in table.items()}
-
-
-def _copied_buffer(buffer: Buffer) -> Buffer:
-    twin = Buffer()
-    for work in buffer:
-        twin.append(work)
-    return twin
+    copied = pickle.loads(pickle.dumps(value))  # noqa: S301 (of our own; deepcopy would count a buffer's work twice)
+    if isinstance(copied, Station):
+        vars(copied).pop("_key", None)
+    return copied
 
 
 class Explored(msgspec.Struct):

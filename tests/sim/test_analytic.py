@@ -194,6 +194,7 @@ def test_a_prediction_is_consistent_with_itself(N, S_s, Z_s, accepted):
     assert target.without_bonus == pytest.approx(accepted * star.rounds_per_s_per_target, rel=ACCURACY)
     assert star.load == pytest.approx(star.rounds_per_s * star.S_s, rel=ACCURACY)
     assert (star.S_s, star.Z_s, star.N) == (S_s, Z_s, N)
+    assert (star.acceptance_length, star.mean_acceptance_length) == (accepted, accepted + 1)
     assert star.N_max == N_max(S_s, Z_s, accepted + 1, 20.0)
     assert bounds.lower_rounds_per_s <= star.exponential_rounds_per_s * (1 + ACCURACY)
     assert star.exponential_rounds_per_s <= bounds.upper_rounds_per_s * (1 + ACCURACY)

@@ -144,10 +144,3 @@ def test_keys_without_effect_leave_a_star(tables: dict[str, Any]) -> None:
 
 def test_scenarios_without_times_have_no_equations() -> None:
     assert analytic_values(make_scenario({"name": "for the engine", "drafters": {"depth": 3}})) == {}
-
-
-def test_predictions_have_both_acceptance_lengths() -> None:
-    vllm_prints = {"model": "per-position", "survival": [0.82, 0.68, 0.55, 0.43, 0.36]}
-    prediction = predict(of_tables({"acceptance": vllm_prints}))
-    assert prediction.mean_acceptance_length == pytest.approx(3.84)
-    assert prediction.acceptance_length == pytest.approx(2.84)
