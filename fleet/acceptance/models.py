@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from fleet.acceptance.blocks import uniform_blocks
-from fleet.acceptance.places import ByPlace, beyond, reached
+from fleet.acceptance.places import ByPlace, reached
 from fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -139,7 +139,7 @@ def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
     It is the product of the conditional rates P(l >= j | l >= j - 1); shares of all rounds are returned unchanged.
     Raises InputError for a depth beyond the model's.
     """
-    _check_depth(model, depth)
+    check_depth(model, depth)
     match model:
         case Geometric(beta):
             rates = np.full(depth, beta, dtype=np.float64)
@@ -192,7 +192,7 @@ class Sampler:
     """
 
     def __init__(self, model: AcceptanceModel, depth: int, rng: np.random.Generator) -> None:
-        _check_depth(model, depth)
+        check_depth(model, depth)
         self.depth = depth
         self.blocks = _blocks_of(model, depth, int(rng.integers(1 << 62)))
         self._lengths: dict[int, Iterator[int]] = {}
@@ -274,15 +274,14 @@ def _play_back(first: int, sessions: list[Lengths], new_rng: Callable[[], np.ran
         yield sessions[rng.integers(len(sessions))]
 
 
-def _check_depth(model: LengthModel, depth: int) -> None:
+def check_depth(model: LengthModel, depth: int) -> None:
+    """Raise InputError for a depth beyond the model's."""
     match model:
         case PerPosition() if depth > len(model.reached()):
             key, values = next((key, values) for key, values in msgspec.structs.asdict(model).items() if values)
             known, deepest = f"{key} = {list(values)}", len(model.reached())
-        case Recorded(recorded) if depth > recorded:
+        case Recorded(recorded) | ByPlace(_, recorded) if depth > recorded:
             known, deepest = f"the recorded depth = {recorded}", recorded
-        case ByPlace(_, recorded) if depth > recorded:
-            raise beyond(model, depth)
         case _:
             return
     raise InputError(f"acceptance: depth = {depth} goes beyond {known}; allowed: up to {deepest}")

@@ -97,9 +97,7 @@ class PlaceSampler:
     A request's lengths do not depend on the order of calls.
     """
 
-    def __init__(self, model: ByPlace, depth: int, rng: np.random.Generator) -> None:
-        if depth > model.depth:
-            raise beyond(model, depth)
+    def __init__(self, model: ByPlace, rng: np.random.Generator) -> None:
         self.texts, self.drafted = read_recorded(model)
         self.root = int(rng.integers(1 << 62))
         self._playing: dict[int, _Playing] = {}  # by tag
@@ -148,13 +146,6 @@ class _Playing(NamedTuple):
     accepted: Text
     drafted: Text
     further: Iterator[int]
-
-
-def beyond(model: ByPlace, depth: int) -> InputError:
-    """Return the error for a draft deeper than the recording."""
-    return InputError(
-        f"acceptance: depth = {depth} goes beyond the recorded depth = {model.depth}; allowed: up to {model.depth}"
-    )
 
 
 def read_places(model: ByPlace) -> tuple[Text, ...]:

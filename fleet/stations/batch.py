@@ -8,7 +8,7 @@ from fleet.policies.order import Fifo
 from fleet.policies.ragged import PooledRow
 from fleet.scenario.resolved import ResolvedBatch
 from fleet.stations.grants import Grants
-from fleet.stations.messages import Finished, Ignored, Instruction, Join, Released, StepDone
+from fleet.stations.messages import Finished, Instruction, Join, Released, StepDone
 from fleet.stations.session import Session, commit
 from fleet.stations.station import Station
 from fleet.times.step import Member, Step, StepKind
@@ -34,10 +34,7 @@ class BatchStation(Station):
         self.pool: dict[int, int] = {}  # row length by tag, padding included, in order of entry
         self.fresh: set[int] = set()  # tags of the pool without a prefill
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
-        self._handlers = {Join: self._join, StepDone: self._done}
-
-    def _join(self, event: Join, now_s: float) -> list[Instruction]:
-        return self._joins(event)
+        self._handlers[Join] = self._join
 
     @property
     def ready(self) -> bool:
@@ -96,10 +93,7 @@ class BatchStation(Station):
             case _:
                 return Member(tag, request, epoch, session.base, 0)
 
-    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
-        step = self._finish(event, now_s)
-        if step is None:
-            return [Ignored(event, f"step {event.step} is not running")]
+    def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         match step.kind:
             case "draft":
                 for member, outcome in zip(step.members, event.outcomes, strict=True):

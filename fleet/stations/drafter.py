@@ -57,11 +57,10 @@ class DrafterStation(Station):
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
         self.lease_s = drafters.lease_s
         self.heard_s: dict[int, float] = {}  # since when a session's target has to answer, by tag
-        self._handlers = {
+        self._handlers |= {
             DraftRequest: self._request,
             Leave: self._leave,
             Restarted: self._restarted,
-            StepDone: self._done,
         }
 
     def alarm_s(self) -> float:
@@ -76,11 +75,11 @@ class DrafterStation(Station):
     def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
         """Report an empty queue to the router, in views newer than all before."""
         self.views = event.incarnation << 32
-        return self._report() if self.number >= 0 else []
+        return self._report()
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         followed = self._accept(event, now_s)
-        if self.number < 0 or any(isinstance(instruction, Ignored) for instruction in followed):
+        if any(isinstance(instruction, Ignored) for instruction in followed):
             return followed
         # The router has counted the request as work, so every outcome is reported, a refusal too.
         return [*followed, *self._report()]
@@ -106,7 +105,9 @@ class DrafterStation(Station):
         return []
 
     def _report(self) -> list[Instruction]:
-        """Report the waiting work to the router."""
+        """Report the waiting work to the router, if there is one."""
+        if self.number < 0:
+            return []
         self.views += 1
         running = self.running is not None or bool(self.program)
         prefills = sum(map(self.waiting.holds, self.cold))
@@ -177,13 +178,9 @@ class DrafterStation(Station):
         if event.epoch and event.epoch < session.epoch:
             return [Ignored(event, f"request {event.request} of tag {event.tag} came back in epoch {session.epoch}")]
         self._end(event.tag)
-        released = Released(event.tag, event.request)
-        return [released, *self._report()] if self.number >= 0 else [released]
+        return [Released(event.tag, event.request), *self._report()]
 
-    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
-        step = self._finish(event, now_s)
-        if step is None:
-            return [Ignored(event, f"step {event.step} is not running")]
+    def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         if step.kind == "warm_up":
             self.warm_tokens += step.members[0].tokens
             return []
@@ -195,7 +192,7 @@ class DrafterStation(Station):
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
                     self.cold.pop(member.tag, None)
         drafts = self._drafted(step, now_s) if step.kind == "draft" else []
-        return drafts if self.number < 0 or self.program else [*drafts, *self._report()]
+        return drafts if self.program else [*drafts, *self._report()]
 
     def _drafted(self, step: Step, now_s: float) -> list[Instruction]:
         """Send a step's drafts, except for sessions that left or advanced while it ran."""

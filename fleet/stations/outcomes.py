@@ -5,7 +5,7 @@ from functools import partial
 
 import msgspec
 
-from fleet.acceptance.models import Geometric, Sampler
+from fleet.acceptance.models import Geometric, Sampler, check_depth
 from fleet.acceptance.places import ByPlace, PlaceSampler
 from fleet.acceptance.sources import sources_of
 from fleet.acceptance.tokens import Coin, TokenModel, TokenSampler
@@ -49,7 +49,8 @@ class Outcomes:
                 f"{model.__struct_config__.tag!r} knows lengths of rounds; allowed: geometric, or a model of tokens"
             )
         elif isinstance(model, ByPlace):
-            self.lengths = PlaceSampler(model, fleet.room.longest_draft, rng)
+            check_depth(model, fleet.room.longest_draft)
+            self.lengths = PlaceSampler(model, rng)
             if self.lengths.drafted is not None and fleet.batch is None:
                 raise InputError(
                     f"scenario {fleet.name!r}: acceptance.file {model.file} has a column 'drafted', and only a "

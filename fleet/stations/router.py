@@ -8,7 +8,7 @@ from fleet.stations.buffer import Work
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from fleet.stations.session import Session
 from fleet.stations.station import Station
-from fleet.times.step import Member, StepKind
+from fleet.times.step import Member, Step, StepKind
 
 _LEFT = 1 << 62  # epoch of a session that left: above every real one, so that late messages are stale
 
@@ -28,7 +28,7 @@ class RouterStation(Station):
         self.homes: dict[int, int] = {}  # drafter of a session, by tag
         self.waiting_requests: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
         self.turn = 0
-        self._handlers = {DraftRequest: self._request, Leave: self._leave, View: self._view, StepDone: self._done}
+        self._handlers |= {DraftRequest: self._request, Leave: self._leave, View: self._view}
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         known = self.sessions.get(event.tag)
@@ -79,10 +79,7 @@ class RouterStation(Station):
         assert drafter is not None
         return Member(session.tag, session.request, session.epoch, session.base, drafter)
 
-    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
-        step = self._finish(event, now_s)
-        if step is None:
-            return [Ignored(event, f"step {event.step} is not running")]
+    def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         member = step.members[0]
         request = self.waiting_requests.get(member.tag)
         if request is None or (request.request, request.epoch) != (member.request, member.epoch):

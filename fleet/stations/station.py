@@ -62,7 +62,9 @@ class Station:
         self.now_s = 0.0  # time of the last call of `plan`
         self.timed = False  # whether waiting work may depend on time, not only on events
         self._singly = isinstance(group, One)
-        self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {}
+        self.alone = False  # whether its sessions decode without a drafter
+        self.first_epoch = 0  # of its sessions
+        self._handlers: dict[type, Callable[[Any, float], list[Instruction]]] = {StepDone: self._done}
 
     def alarm_s(self) -> float:
         """Time of the next timeout, unless an event comes before; infinite without one."""
@@ -140,14 +142,18 @@ class Station:
         """Bind a step of `kind` to the present state of `session`."""
         raise AssertionError(f"{self.name} cannot {kind} session {session.tag}")
 
-    def _finish(self, done: StepDone, now_s: float) -> Step | None:
-        """Free the device; None if `done` is not the running step's report."""
+    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
+        """Free the device, and process the outcomes of the step; the report of another step is ignored."""
         step = self.running
-        if step is None or done.step != step.number:
-            return None
+        if step is None or event.step != step.number:
+            return [Ignored(event, f"step {event.step} is not running")]
         self.running = None
         self.free_since_s = now_s
-        return step
+        return self._ended(step, event, now_s)
+
+    def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
+        """Process the outcomes of a step that has ended; return the instructions that follow."""
+        raise NotImplementedError
 
     def _is_new(self, tag: int, request: int, epoch: int = 0) -> bool:
         """Note a request that opens, or opens again in a later epoch; False if it, or a later one, has opened
@@ -157,7 +163,7 @@ class Station:
         self.latest[tag] = request, epoch
         return True
 
-    def _joins(self, event: Join, alone: bool = False, epoch: int = 0) -> list[Instruction]:
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:
         """Open the session of a user's request, and queue its prefill; a repeated request is ignored.
 
         Raises ValueError if the tag's last request is not complete.
@@ -170,9 +176,9 @@ class Station:
         if not self._is_new(event.tag, event.request):
             return [Ignored(event, f"request {event.request} of tag {event.tag} was opened before")]
         goal = event.prompt_tokens + event.new_tokens
-        self.sessions[event.tag] = Session(
-            event.tag, event.request, epoch, event.prompt_tokens, goal, priority=event.priority, alone=alone
-        )
+        base, epoch = event.prompt_tokens, self.first_epoch
+        session = Session(tag, event.request, epoch, base, goal, priority=event.priority, alone=self.alone)
+        self.sessions[tag] = session
         self.waiting.append(Work("prefill", event.tag, event.priority))
         return []
 

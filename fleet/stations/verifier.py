@@ -36,7 +36,7 @@ from fleet.times.step import Member, Step, StepKind
 class VerifierStation(Station):
     """M_p: prefills prompts, verifies drafts and commits tokens.
 
-    Without a drafter (`speculates` is False), or after a refusal, it decodes one token in a step: the standalone
+    Without a drafter (`alone`), or after a refusal, it decodes one token in a step: the standalone
     baseline. With a rule in `allocate` it grants each draft its depth, after every verified round (GoodSpeed, step 5
     of figure 1); `rng` is for random grants. A drafter that drafts ahead is granted the rest of the request, so that
     a tail ends with its request.
@@ -47,19 +47,17 @@ class VerifierStation(Station):
 
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo(), verifiers.group)
-        self.speculates = verifiers.speculates
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
         self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
         self.silence = Silence(verifiers.patience, verifiers.drafters)
-        self.first_epoch = 0
-        self._handlers = {
+        self.alone = not verifiers.speculates
+        self._handlers |= {
             Join: self._join,
             Draft: self._draft,
             Refusal: self._refused,
             Overdue: self._overdue,
             Retry: self._retry,
             Restarted: self._restarted,
-            StepDone: self._done,
         }
 
     def alarm_s(self) -> float:
@@ -74,9 +72,6 @@ class VerifierStation(Station):
             *(Overdue(session.tag, session.request, session.epoch) for session in overdue),
             *(Retry(session.tag, session.request) for session in retries),
         ]
-
-    def _join(self, event: Join, now_s: float) -> list[Instruction]:
-        return self._joins(event, alone=not self.speculates, epoch=self.first_epoch)
 
     def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
         self.first_epoch = event.incarnation * INCARNATION
@@ -188,10 +183,7 @@ class VerifierStation(Station):
         self.waiting.append(Work("decode", event.tag, session.priority))
         return []
 
-    def _done(self, event: StepDone, now_s: float) -> list[Instruction]:
-        step = self._finish(event, now_s)
-        if step is None:
-            return [Ignored(event, f"step {event.step} is not running")]
+    def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         if self.silence.silent_s and step.kind == "prefill":
             for tag in [member.tag for member in step.members if not self.sessions[member.tag].alone]:
                 alone = self.silence.begins_alone(tag)
