@@ -73,12 +73,6 @@ def test_every_rule_decodes_as_plain_decoding(pair: Part, rule: str, size: int) 
     check_lossless(batch(rule, size, pair))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-def test_the_demo_pair_decodes_as_plain_decoding(rule: str) -> None:
-    check_lossless(batch(rule, 4))
-
-
 @pytest.mark.parametrize("rule", [slow("slots"), "EqSpec"])
 @pytest.mark.parametrize(
     "shape", [{"kind": "tree", "branching": [3, 2, 1]}, {"kind": "dynamic", "width": 3, "most": 8}], ids=str

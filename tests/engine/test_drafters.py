@@ -9,8 +9,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from transformers import LlamaConfig
-
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
@@ -42,11 +40,7 @@ def plain(tiny: Path) -> Callable[[list[int]], list[int]]:
 def head(target: CausalLM) -> EagleHead:
     """An untrained head: its guesses are poor, its caches must be right."""
     torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=target.vocabulary, hidden_size=target.config.hidden_size, intermediate_size=64, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=1,
-    )  # fmt: skip
-    return EagleHead(config, target.model.get_input_embeddings()).double().eval()
+    return EagleHead(target.config, target.model.get_input_embeddings()).double().eval()
 
 
 @pytest.mark.parametrize("kind", ["model", "eagle", "eagle, aligned"])

@@ -17,7 +17,6 @@ pytest.importorskip("transformers")
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.models import load_model
-from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.verify import Target
 from engine.launch.placement import crowding
 from engine.launch.processes import NodeProcess
@@ -63,13 +62,6 @@ def test_greedy_speculation_equals_plain_decoding(tiny: Path, depth: int) -> Non
     for prompt in prompts_of(resolve(pair_scenario(tiny))):
         tokens, _ = decode_speculatively(target, drafter, prompt, 40, depth)
         assert tokens == plain_text(str(tiny / "target"), "float64", prompt, 40)
-
-
-def test_a_drafter_that_is_the_target_has_everything_accepted(tiny: Path) -> None:
-    model = load_model(str(tiny / "target"), "target", "float64")
-    prompt = prompts_of(resolve(pair_scenario(tiny)))[0]
-    _, greedy = decode_speculatively(Target(model), Drafter(model), prompt, 41, 4)
-    assert set(greedy) == {4}
 
 
 def test_real_targets_over_processes_decode_what_plain_decoding_does(tiny: Path) -> None:
@@ -129,15 +121,6 @@ def test_replayed_targets_accept_and_send_as_real_ones(tiny: Path, kind: str) ->
     assert set(origins.drop(DRAFTER)) == {"replayed"}
 
 
-@pytest.mark.slow
-def test_draft_distributions_are_on_the_wire_and_counted_when_sampling(tiny: Path) -> None:
-    sampled = serve(pair_scenario(tiny, workload={"temperature": 1.0}))
-    assert replay(sampled.run) == []
-    drafts = sampled.run.frame().query("event == 'draft'")
-    assert (drafts.payload_bytes >= drafts.tokens * (4 + 2 * VOCABULARY)).all()
-    assert {len(tokens) for tokens in sampled.outputs.values()} == {20}
-
-
 def test_a_planted_fault_in_an_engine_log_is_found(tiny: Path) -> None:
     run = greedy(pair_scenario(tiny)).run
     rows = [tuple(row.values()) for row in run.table.to_pylist()]
@@ -158,16 +141,6 @@ def test_more_models_than_cores_are_a_warning(tiny: Path, monkeypatch: pytest.Mo
     ]
     assert [crowding(resolve(pair_scenario(tiny, **tables))) for tables in quiet] == [None] * 3
     assert "3 models run on 2 cores" in str(crowding(resolve(pair_scenario(tiny, verifiers={"count": 2}))))
-
-
-def test_models_that_do_not_share_a_tokenizer_are_refused(tiny: Path, tmp_path: Path) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    other = LlamaConfig(vocab_size=VOCABULARY + 1, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
-                        num_attention_heads=2, num_key_value_heads=1)  # fmt: skip
-    LlamaForCausalLM(other).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match=r"do not share a tokenizer \(vocabularies of 41 and 40 tokens"):
-        check_shared_tokenizer(str(tmp_path), str(tiny / "target"))
 
 
 def test_a_missing_model_folder_is_named(tmp_path: Path) -> None:
@@ -206,30 +179,25 @@ def test_simulated_requests_count_hidden_states(tiny: Path, kind: str, hidden: i
 
 
 QUICK = ("EAGLE tree", 0.0)
+RULES = {"tree": "without-replacement", "dynamic tree": "match", "EAGLE tree": "top-k"}  # the others: rejection
 
 
 @pytest.mark.parametrize(
     ("kind", "temperature"),
-    [case if case == QUICK else slow(*case) for case in itertools.product(DRAFTERS, (0.0, 1.0))],
+    [case if case == QUICK else slow(*case) for case in itertools.product(DRAFTERS, (0.0, 0.8))],
 )
 def test_every_kind_of_draft_crosses_the_wire(tiny: Path, kind: str, temperature: float) -> None:
-    scenario = pair_scenario(tiny, drafters=drafters_of(tiny, kind), workload={"temperature": temperature})
+    tables = {"drafters": drafters_of(tiny, kind), "verifiers": {"rule": RULES.get(kind, "rejection")}}
     if temperature == 0:
-        check_lossless(scenario)
+        check_lossless(pair_scenario(tiny, **tables))
         return
-    served = serve(scenario)
+    workload = {"temperature": temperature, "top_k": 12, "top_p": 0.9}
+    served = serve(pair_scenario(tiny, **tables, workload=workload))
     assert replay(served.run) == []
-    assert {len(tokens) for tokens in served.outputs.values()} == {scenario.workload.new_tokens}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["without-replacement", "top-k", "match"])
-def test_sampled_trees_are_verified_by_every_rule_across_processes(tiny: Path, rule: str) -> None:
-    tree = DRAFTERS["tree"] if rule == "without-replacement" else DRAFTERS["dynamic tree"]
-    workload = {"temperature": 0.8, "top_k": 12, "top_p": 0.9, "requests": 4}
-    served = serve(pair_scenario(tiny, drafters=tree, verifiers={"rule": rule}, workload=workload))
-    assert replay(served.run) == []
-    assert len(served.outputs) == 4
+    assert [len(tokens) for tokens in served.outputs.values()] == [20] * 6
+    if kind == "EAGLE":  # a chain of random draws: the distribution of every token is sent
+        drafts = served.run.frame().query("event == 'draft'")
+        assert (drafts.payload_bytes >= drafts.tokens * (4 + 2 * VOCABULARY)).all()
 
 
 def test_rows_of_caches_are_counted_by_station(tiny: Path) -> None:

@@ -22,7 +22,7 @@ from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.feed import Nodes
-from engine.decoding.graphs import Graphs, Work, bucket
+from engine.decoding.graphs import Form, Graphs, Work, bucket, form_of
 from engine.decoding.models import CausalLM
 from engine.decoding.trees import tree_of
 from engine.decoding.verify import Target
@@ -254,37 +254,20 @@ def test_the_number_of_graphs_stays_bounded(model: CausalLM, monkeypatch: pytest
     assert (recorder.captured, len(twins.graphs)) == (5, 3)
 
 
-def test_rare_and_moving_shapes_are_never_captured(model: CausalLM) -> None:
-    recorder = Recorder(run_again)
-    twins = Twins(model, recorder, 2, 600)
-    twins.caches[0] = model.aligned_cache()
-    for tag in (0, 1):
-        twins.both(lambda cache, tag=tag: cache.open(tag, 600))
-    for _ in range(3):
-        twins.feed([0, 1], [1, 2], [1, 1])
-    twins.caches[0] = model.new_cache(2, 600)
-    for tag in (0, 1):
-        twins.caches[0].open(tag)
-    for _ in range(3):
-        twins.feed([0, 1], [1, 2, 3], [1, 2])  # ragged
-        twins.feed([0], TEXT[0, :300].tolist(), [300])  # long
-        twins.feed([0], TEXT[0, :33].tolist(), [33])  # part of a prompt
-    assert recorder.captured == 0
+def test_only_repeated_shapes_are_captured(model: CausalLM) -> None:
+    """Neither aligned rows, which move, nor ragged ones or parts of prompts; a tree of one row is."""
 
+    def form(counts: list[int], nodes: Nodes | None = None, aligned: bool = False) -> Form | None:
+        cache = model.aligned_cache() if aligned else model.new_cache(2, 600)
+        for tag in range(len(counts)):
+            cache.open(tag, 600)
+        return form_of(cache, cache.place(range(len(counts)), counts, nodes))
 
-def test_a_single_row_is_captured_for_trees_and_short_chains(model: CausalLM) -> None:
-    recorder = Recorder(taped)
-    twins = Twins(model, recorder, 1, 200)
-    twins.both(lambda cache: cache.open(0))
-    twins.feed([0], TEXT[0, :10].tolist(), [10])
-    twins.both(lambda cache: cache.keep([0], [list(range(10))]))
     grown = tree_of(torch.zeros(1, 40, dtype=torch.long), 1, 40)
-    for token in range(3):
-        twins.feed([0], TEXT[0, token : token + 32].tolist(), [32])
-        twins.feed([0], TEXT[0, token : token + 41].tolist(), [41], Nodes(0, grown.ancestors, grown.depths))
-    assert (recorder.captured, recorder.replayed) == (2, 4)
-    (opened,) = twins.graphs.storages.values()
-    assert {form.is_chain: graph.mask is None for form, graph in opened.graphs.items()} == {True: True, False: False}
+    assert form([1, 1]) == Form(0, 2, 1, 64, is_chain=True)
+    assert form([32]) == Form(0, 1, 32, 64, is_chain=True)
+    assert form([41], Nodes(0, grown.ancestors, grown.depths)) == Form(0, 1, 41, 64, is_chain=False)
+    assert form([1, 1], aligned=True) is form([1, 2]) is form([33]) is form([200, 200]) is None
 
 
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
@@ -308,14 +291,8 @@ def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape:
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
 def test_a_head_drafts_the_same_with_graphs(model: CausalLM, shape: Shape, depth: int) -> None:
     """Round after round beside a head that runs eagerly; inputs differ from round to round."""
-    from transformers import LlamaConfig
-
     torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=64, num_hidden_layers=1, num_attention_heads=6,
-        num_key_value_heads=2,
-    )  # fmt: skip
-    head, recorder = EagleHead(config, model.model.get_input_embeddings()).double().eval(), Recorder(taped)
+    head, recorder = EagleHead(model.config, model.model.get_input_embeddings()).double().eval(), Recorder(taped)
     eager, captured = (EagleDrafter(head, model, shape) for _ in range(2))
     captured.graphs = Graphs(recorder)
     rng = np.random.default_rng(9)
@@ -341,7 +318,3 @@ def test_buckets_are_at_most_a_quarter_too_wide() -> None:
     for width in range(1, 5000):
         assert width <= bucket(width) <= max(width + 63, 1.25 * width)
         assert bucket(bucket(width)) == bucket(width)
-
-
-def test_nothing_is_captured_by_default_without_cuda(model: CausalLM) -> None:
-    assert model.graphs is None
