@@ -3,6 +3,7 @@
 Every shipped scenario runs on the engine, with fewer requests.
 """
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,28 +73,26 @@ FEATURES: dict[str, tuple[dict[str, Any], Callable[[Run], bool]]] = {
 }
 
 
-@pytest.mark.parametrize("feature", [slow(name) if name != "weights" else name for name in FEATURES])
-def test_options_of_drafters_with_a_model_have_their_effect(feature: str, tiny: Path) -> None:
+QUICK = [(True, "weights"), (False, "warm-up")]
+
+
+@pytest.mark.parametrize(
+    ("real", "feature"),
+    [case if case in QUICK else slow(*case) for case in itertools.product((True, False), FEATURES)],
+)
+def test_options_of_drafters_have_their_effect(real: bool, feature: str, tiny: Path) -> None:
     tables, acts = FEATURES[feature]
-    drafters = {"model": str(tiny / "kin")} | tables.get("drafters", {})
-    others = {name: table for name, table in tables.items() if name != "drafters"}
-    verifiers = {"count": 2} | others.pop("verifiers", {})
-    scenario = pair_scenario(tiny, drafters=drafters, verifiers=verifiers, **others)
+    kind = {} if real else {"kind": "replayed"}
+    drafters = {"model": str(tiny / "kin")} if real else kind | {"depth": 4}
+    parts = {"drafters": drafters, "verifiers": kind | {"count": 2}}
+    merged = {name: part | tables.get(name, {}) for name, part in parts.items()}
+    workload = {"requests": 6, "prompt_tokens": 16, "new_tokens": 20}
+    scenario = pair_scenario(tiny, **merged) if real else star(profile=TIMES, workload=workload, **merged)
     served = serve(scenario)
-    assert served.outputs == plain_outputs(scenario)
     assert replay(served.run) == []
     assert acts(served.run)
-
-
-@pytest.mark.parametrize("feature", [slow(name) if name != "warm-up" else name for name in FEATURES])
-def test_options_of_replayed_drafters_have_their_effect(feature: str) -> None:
-    tables, acts = FEATURES[feature]
-    replayed = {"drafters": {"kind": "replayed", "depth": 4}, "verifiers": {"kind": "replayed", "count": 2}}
-    merged = {name: replayed.get(name, {}) | tables.get(name, {}) for name in {*replayed, *tables}}
-    workload = {"requests": 6, "prompt_tokens": 16, "new_tokens": 20}
-    run = serve(star(profile=TIMES, workload=workload, **merged)).run
-    assert replay(run) == []
-    assert acts(run)
+    if real:
+        assert served.outputs == plain_outputs(scenario)
 
 
 @pytest.mark.parametrize("name", [path.stem for path in SCENARIOS])
