@@ -12,10 +12,8 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decoding.feed import Nodes
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.slots import SlotCache
-from engine.decoding.trees import tree_of
 from tests.helpers.marks import slow
 
 VOCABULARY = 40
@@ -174,36 +172,3 @@ def check(cache: SlotCache) -> None:
     assert sorted(cache.holes) == [row for row, tag in enumerate(cache.tags) if tag is None]
     assert cache.lengths.keys() == cache.rows.keys()
     assert 0 <= sum(cache.lengths.values()) <= cache.rows_allocated * cache.tokens_allocated
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(0, 4))
-@settings(max_examples=25, deadline=None)
-def test_tree_nodes_read_their_ancestors_and_accepted_paths_stay(
-    model: CausalLM, seed: int, nodes: int, begin: int
-) -> None:
-    """Two rows with a random tree each, over prefixes of different lengths."""
-    rng = np.random.default_rng(seed)
-    parents = np.array([[rng.integers(number) for number in range(1, nodes + 1)] for _ in range(2)])
-    tree = tree_of(torch.tensor(parents), nodes, nodes)
-    cache = model.new_cache(2, 32)
-    prefixes = [TEXT[row, : 5 + row * begin].tolist() for row in range(2)]
-    for row in range(2):
-        cache.open(row)
-        model.prefill(cache, row, prefixes[row])
-    tokens = rng.integers(VOCABULARY, size=(2, nodes + 1))
-    fed = model.feed(
-        cache, [0, 1], torch.tensor(tokens).flatten(), [nodes + 1] * 2, Nodes(0, tree.ancestors, tree.depths)
-    )
-    logits = model.logits(fed).view(2, nodes + 1, -1)
-    paths = []
-    for row in range(2):
-        node = int(rng.integers(nodes + 1))
-        path = [number for number in range(nodes + 1) if tree.ancestors[row, node, number]]
-        text = [*prefixes[row], *tokens[row, path].tolist()]
-        assert close(logits[row, path], alone(model, text)[len(prefixes[row]) :])
-        paths.append(path)
-        prefixes[row] = text
-    cache.keep([0, 1], paths)
-    after = model.logits(model.feed(cache, [0, 1], torch.tensor([3, 4]), [1, 1]))
-    for row, token in ((0, 3), (1, 4)):
-        assert close(after[row], alone(model, [*prefixes[row], token])[-1])
