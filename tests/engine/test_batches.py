@@ -1,5 +1,6 @@
 """Batches on the engine: every row decodes the text that it decodes alone, for every rule, and the log replays."""
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -73,28 +74,21 @@ def test_every_rule_decodes_as_plain_decoding(pair: Part, rule: str, size: int) 
     check_lossless(batch(rule, size, pair))
 
 
-@pytest.mark.parametrize("rule", [slow("slots"), "EqSpec"])
+VARIANTS: dict[str, Part] = {  # speculation lengths of every row's own, and trees
+    "fixed": {"batch": {"allocate": {"policy": "fixed", "depth": 6}}},
+    **{policy: {"batch": {"allocate": {"policy": policy}}} for policy in ("heuristic", "dsde", "adaedl")},
+    "tree": {"drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}}},
+    "dynamic tree": {"drafters": {"shape": {"kind": "dynamic", "width": 3, "most": 8}}},
+}
+QUICK = {*itertools.product(["slots"], VARIANTS), ("EqSpec", "tree"), ("EqSpec", "dynamic tree")}
+
+
 @pytest.mark.parametrize(
-    "shape", [{"kind": "tree", "branching": [3, 2, 1]}, {"kind": "dynamic", "width": 3, "most": 8}], ids=str
+    ("rule", "variant"),
+    [case if case in QUICK else slow(*case) for case in itertools.product(["slots", "EqSpec", "ExSpec"], VARIANTS)],
 )
-def test_trees_in_batches_are_lossless_too(pair: Part, rule: str, shape: dict[str, object]) -> None:
-    check_lossless(batch(rule, 4, pair, drafters={"shape": shape}))
-
-
-POLICIES = [
-    {"policy": "fixed", "depth": 6},
-    {"policy": "heuristic"},
-    {"policy": "dsde"},
-    {"policy": "adaedl"},
-]
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["policy"])
-@pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("ExSpec")])
-def test_speculation_lengths_of_every_rows_own_are_lossless_too(
-    pair: Part, rule: str, policy: dict[str, object]
-) -> None:
-    check_lossless(batch(rule, 4, pair, batch={"allocate": policy}))
+def test_other_drafts_are_lossless_too(pair: Part, rule: str, variant: str) -> None:
+    check_lossless(batch(rule, 4, pair, VARIANTS[variant]))
 
 
 @pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("EqSpec, online"), "ExSpec"])
@@ -146,21 +140,15 @@ def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
 def test_lower_precision_differs_only_at_near_ties(rule: str, precision: str, tie: float) -> None:
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
-    plain = plain_outputs(scenario)
-    _, outputs = served_here(batch_node, scenario)
-    model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
-    lengths = {
-        request.number: request.prompt_tokens for own in streams_of(resolve(scenario)).values() for request in own
-    }
+    plain, (_, outputs) = plain_outputs(scenario), served_here(batch_node, scenario)
     assert outputs.keys() == plain.keys()
-    for request, text in outputs.items():
-        unlike = [
-            place for place, (ours, wanted) in enumerate(zip(text, plain[request], strict=True)) if ours != wanted
-        ]
-        if not unlike:
-            continue
-        prompt = prompts[request][: lengths[request]]
-        assert gap_of_best_two(model, [*prompt, *plain[request][: unlike[0]]]) < tie
+    model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
+    for request in itertools.chain(*streams_of(resolve(scenario)).values()):
+        wanted, found = plain[request.number], outputs[request.number]
+        if found != wanted:
+            unlike = next(place for place, token in enumerate(wanted) if found[place] != token)
+            text = [*prompts[request.number][: request.prompt_tokens], *wanted[:unlike]]
+            assert gap_of_best_two(model, text) < tie
 
 
 @pytest.mark.parametrize("alike", [slow(False, id="ragged"), pytest.param(True, id="fed alike")])
