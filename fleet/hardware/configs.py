@@ -17,6 +17,16 @@ GEMMA_DEFAULTS = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
     "tie_word_embeddings": True, "sliding_window": 4096,
 }  # fmt: skip
+EXPERTS = {  # keys of a mixture of experts, by ours
+    "mixtral": {"experts": "num_local_experts", "experts_used": "num_experts_per_tok"},
+    "qwen3_moe": {
+        "experts": "num_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
+    },
+    "glm4_moe": {
+        "experts": "n_routed_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
+        "dense_layers": "first_k_dense_replace", "dense_intermediate": "intermediate_size",
+    },
+}  # fmt: skip
 
 
 def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
@@ -34,7 +44,8 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
         if not isinstance(content, Mapping):
             raise InputError(f"{origin}: {NESTED[kind]} needs a table")
     gemma = kind.startswith("gemma3")
-    config = _Config(dict(GEMMA_DEFAULTS if gemma else {}) | dict(content), origin)
+    renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
+    config = _Config(renamed | (GEMMA_DEFAULTS if gemma else {}) | dict(content), origin)
     heads = config.size("num_attention_heads")
     hidden = config.size("hidden_size")
     layers = config.size("num_hidden_layers")
@@ -66,27 +77,11 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
 
 
 def _experts(kind: str, config: "_Config") -> dict[str, int]:
-    """Return the sizes of a mixture of experts; zeros for dense models."""
-    if kind == "mixtral":
-        return {"experts": config.size("num_local_experts"), "experts_used": config.size("num_experts_per_tok")}
-    if kind == "qwen3_moe":
-        renamed = config.content.get("num_local_experts")  # name in transformers 5
-        return {
-            "experts": config.size("num_experts", renamed),
-            "experts_used": config.size("num_experts_per_tok"),
-            "intermediate": config.size("moe_intermediate_size"),
-        }
+    """Return the sizes of a mixture of experts; nothing for dense models."""
+    sizes = {ours: config.size(theirs) for ours, theirs in EXPERTS.get(kind, {}).items()}
     if kind == "glm4_moe":
-        width = config.size("moe_intermediate_size")
-        return {
-            "experts": config.size("n_routed_experts"),
-            "experts_used": config.size("num_experts_per_tok"),
-            "intermediate": width,
-            "shared_intermediate": width * config.size("n_shared_experts"),
-            "dense_layers": config.size("first_k_dense_replace"),
-            "dense_intermediate": config.size("intermediate_size"),
-        }
-    return {}
+        sizes["shared_intermediate"] = sizes["intermediate"] * config.size("n_shared_experts")
+    return sizes
 
 
 def _windows(kind: str, config: "_Config", layers: int) -> tuple[int, int]:
