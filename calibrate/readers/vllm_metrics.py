@@ -16,16 +16,14 @@ PREFIX = "vllm:spec_decode_num_"
 SAMPLE = re.compile(r"vllm:spec_decode_num_(\w+?)(?:_total)?(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
+TOTALS, PER_POSITION = ("drafts", "draft_tokens", "accepted_tokens"), "accepted_tokens_per_pos"
 
 
 class VllmCounters(NamedTuple):
-    """Rounds, drafted and accepted tokens, and how many drafts were accepted at each place, over all engines."""
+    """Counts over all engines by name: TOTALS, then how many drafts were accepted at each place."""
 
-    drafts: int
-    draft_tokens: int
-    accepted_tokens: int
-    accepted_per_pos: tuple[int, ...]
     model: str
+    counts: dict[str, int]
 
 
 def read_vllm_metrics(files: Sequence[Path]) -> Recording:
@@ -41,15 +39,15 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
     names = ", ".join(map(str, files))
     counted = scrapes[0] if len(files) == 1 else _between(files[1], *scrapes)
     _check(names, counted)
-    survivors = (counted.drafts, *counted.accepted_per_pos)
-    depth = len(counted.accepted_per_pos)
+    drafts, draft_tokens, accepted_tokens, *per_pos = counted.counts.values()
+    survivors, depth = (drafts, *per_pos), len(per_pos)
     rounds = rounds_of(depth, [here - after for here, after in zip(survivors, (*survivors[1:], 0), strict=True)])
     model, depth = model_of(rounds, names)
     count, accepted = totals(rounds)
     notes = []
-    if counted.draft_tokens < count * depth:
+    if draft_tokens < count * depth:
         notes.append(
-            f"{count} drafts had {counted.draft_tokens} tokens, and not {depth} each: shares are of all drafts, so "
+            f"{count} drafts had {draft_tokens} tokens, and not {depth} each: shares are of all drafts, so "
             "later places come out lower than full drafts would have them"
         )
     since = "since the server's start" if len(files) == 1 else "between the two scrapes"
@@ -59,7 +57,7 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
         depth=depth,
         rounds=count,
         accepted=accepted,
-        stated=1 + counted.accepted_tokens / counted.drafts,
+        stated=1 + accepted_tokens / drafts,
         sources={"acceptance": f"{count} drafts of {counted.model or 'the model'} {since}"},
         notes=tuple(notes),
     )
@@ -67,7 +65,7 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
 
 def _read(path: Path) -> VllmCounters:
     """Add up the engines' counters of one scrape."""
-    sums: dict[tuple[str, int], int] = {}
+    sums: dict[str, int] = {}
     read: set[tuple[str, str]] = set()
     models = set()
     for origin, name, labels, value in _samples(path):
@@ -76,19 +74,21 @@ def _read(path: Path) -> VllmCounters:
         read.add((name, labels))
         named = dict(LABEL.findall(labels))
         models.add(named.get("model_name", ""))
-        position = _position(origin, named) if name == "accepted_tokens_per_pos" else -1
-        sums[name, position] = sums.get((name, position), 0) + value
+        key = _at(_position(origin, named)) if name == PER_POSITION else name
+        sums[key] = sums.get(key, 0) + value
     if len(models) > 1:
         raise InputError(f"{path}: counts the models {', '.join(sorted(models))}; give a scrape of one")
-    missing = [name for name in ("drafts", "draft_tokens", "accepted_tokens") if (name, -1) not in sums]
-    places = sorted(position for name, position in sums if name == "accepted_tokens_per_pos")
-    if missing or places != list(range(len(places))) or not places:
-        lacking = f"{missing[0]}_total" if missing else "accepted_tokens_per_pos_total of each position"
+    positions = sum(name.startswith(PER_POSITION) for name in sums)
+    names = (*TOTALS, *map(_at, range(max(positions, 1))))
+    missing = [name for name in names if name not in sums]
+    if missing:
+        lacking = f"{missing[0]}_total" if missing[0] in TOTALS else f"{PER_POSITION}_total of each position"
         raise InputError(f"{path}: lacks {PREFIX}{lacking}, which a server with speculative decoding tells")
-    per_pos = tuple(sums["accepted_tokens_per_pos", place] for place in places)
-    return VllmCounters(
-        sums["drafts", -1], sums["draft_tokens", -1], sums["accepted_tokens", -1], per_pos, models.pop()
-    )
+    return VllmCounters(models.pop(), {name: sums[name] for name in names})
+
+
+def _at(position: int) -> str:
+    return f"{PER_POSITION} of position {position}"
 
 
 def _samples(path: Path) -> Iterator[tuple[str, str, str, int]]:
@@ -119,7 +119,7 @@ def _position(origin: str, labels: dict[str, str]) -> int:
 
 
 def _check(origin: str, counters: VllmCounters) -> None:
-    drafts, draft_tokens, accepted, per_pos, _ = counters
+    drafts, draft_tokens, accepted, *per_pos = counters.counts.values()
     falls(origin, f"{PREFIX}accepted_tokens_per_pos of position", per_pos, f"{PREFIX}drafts", drafts)
     same(origin, f"{PREFIX}accepted_tokens", accepted, "the sum over its positions", sum(per_pos))
     at_most(origin, f"{PREFIX}accepted_tokens", accepted, f"{PREFIX}draft_tokens", draft_tokens)
@@ -128,20 +128,13 @@ def _check(origin: str, counters: VllmCounters) -> None:
 
 def _between(second: Path, before: VllmCounters, after: VllmCounters) -> VllmCounters:
     """Return what was counted between two scrapes; InputError where a counter fell, as after a restart."""
-    if (before.model, len(before.accepted_per_pos)) != (after.model, len(after.accepted_per_pos)):
-        counted = f"{after.model!r} with {len(after.accepted_per_pos)} positions"
-        raise InputError(
-            f"{second}: counts {counted}; the scrape before it {before.model!r} with {len(before.accepted_per_pos)}"
-        )
-    pairs = [
-        *zip(("drafts", "draft_tokens", "accepted_tokens"), before[:3], after[:3], strict=True),
-        *(
-            (f"accepted_tokens_per_pos of position {place}", *pair)
-            for place, pair in enumerate(zip(before.accepted_per_pos, after.accepted_per_pos, strict=True))
-        ),
-    ]
-    for name, one, other in pairs:
-        if other < one:
-            raise InputError(f"{second}: {PREFIX}{name} = {other} is below the scrape before it, {one}: a restart?")
-    drafts, draft_tokens, accepted, *per_pos = [other - one for _, one, other in pairs]
-    return VllmCounters(drafts, draft_tokens, accepted, tuple(per_pos), after.model)
+    (model, counts), (earlier, before_counts) = after, before
+    if (earlier, before_counts.keys()) != (model, counts.keys()):
+        counted, before_it = (f"{name!r} with {len(each) - len(TOTALS)}" for name, each in (after, before))
+        raise InputError(f"{second}: counts {counted} positions; the scrape before it {before_it}")
+    for name, count in counts.items():
+        if count < before_counts[name]:
+            raise InputError(
+                f"{second}: {PREFIX}{name} = {count} is below the scrape before it, {before_counts[name]}: a restart?"
+            )
+    return VllmCounters(model, {name: count - before_counts[name] for name, count in counts.items()})

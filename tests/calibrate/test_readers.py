@@ -9,7 +9,6 @@ from hypothesis import given
 
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.vllm_log import read_vllm_log
-from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import PerPosition, Recorded
 from fleet.errors import InputError
 from tests.helpers import engines
@@ -103,20 +102,6 @@ def test_the_documented_example_of_vllm(tmp_path: Path) -> None:
         recording = read_vllm([write(tmp_path / name, json.dumps(content, indent=2))])
         assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (43, 10, 3, 1.2326)
         assert recording.lengths == ()
-    text = "\n".join(
-        [
-            'vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 43',
-            'vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 129',
-            'vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 10',
-            *(
-                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="m",position="{n}"}} {k}'
-                for n, k in enumerate((4, 3, 3))
-            ),
-        ]
-    )
-    scraped = read_vllm_metrics([write(tmp_path / "metrics", text)])
-    assert scraped.acceptance == PerPosition(histogram=(39, 1, 0, 3))
-    assert scraped.stated == pytest.approx(1.2326, abs=5e-5)
 
 
 def test_the_documented_example_of_sglang(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 import specfleet
-from experiments.sweep.sweep import TABLE
 from specfleet import cli
 from tests.inputs.law import judged
 from tests.inputs.results import problem_of
@@ -75,18 +74,3 @@ def test_a_file_that_cannot_be_read_back_is_wrong(name: str, tmp_path: Path, mon
     shutil.copy(tmp_path / "good", path)
     monkeypatch.setattr(cli, "main", lambda: sys.exit(0))
     assert judged(arguments, tmp_path) == ("wrong", f"{name} was not written")
-
-
-def test_sweep_files_with_invalid_numbers_are_wrong(tmp_path: Path) -> None:
-    specfleet.sweep("star", {"seed": [1, 2]}, SMALL, out=tmp_path / "swept", seeds=1, jobs=1)
-    arguments, table = ("sweep", "-o", "swept"), tmp_path / "swept" / TABLE
-    assert problem_of(arguments, "", tmp_path) == ""
-    good = table.read_text()
-    table.write_text(good.replace(",throughput,", ",throughput,inf,", 1))
-    assert problem_of(arguments, "", tmp_path)
-    table.write_text(good)
-    (cell, _) = sorted((tmp_path / "swept" / "cells").iterdir())
-    content = json.loads(cell.read_bytes())
-    content["metrics"]["throughput"]["value"] = None
-    cell.write_text(json.dumps(content))
-    assert cell.name in problem_of(arguments, "", tmp_path)
