@@ -123,13 +123,6 @@ def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
     assert fits.verifiers.model == "demo"
 
 
-def test_a_scenario_that_is_there_stays(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text("# mine\n")
-    assert not write_fitting(pair(measured()), measured(), "mine.json", path)
-    assert path.read_text() == "# mine\n"
-
-
 def test_a_fitting_scenario_has_a_name_of_its_own(tmp_path: Path) -> None:
     profile, fits = tmp_path / "mine.json", tmp_path / "mine.toml"
     assert fitting_path(profile) == fitting_path(profile, "slots") == fitting_path(profile, tmp_path / "a.toml") == fits
