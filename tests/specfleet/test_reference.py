@@ -32,7 +32,7 @@ from specfleet.meaning.entries import (
 from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
 from specfleet.meaning.texts import PAGES
-from specfleet.reference import pages
+from specfleet.reference import main, pages
 from tests.helpers.cli import run_cli
 from tests.helpers.commands import all_commands
 
@@ -50,9 +50,12 @@ def test_every_key_has_a_description_and_numbers_have_units(struct: type) -> Non
         assert "unit" in key.facts or not any(kind in key.facts["type"] for kind in ("integer", "number")), key.name
 
 
-def test_the_pages_are_up_to_date() -> None:
-    stored = {path.name: path.read_text() for path in PAGES_FOLDER.glob("*.md")}
-    assert pages() == stored, "run python -m specfleet.reference"
+def test_the_pages_are_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main() == 0
+    folders = tmp_path / "docs" / "reference", PAGES_FOLDER
+    written, stored = ({path.name: path.read_text() for path in folder.glob("*.md")} for folder in folders)
+    assert written == stored, "run python -m specfleet.reference"
 
 
 def test_every_link_of_the_pages_leads_to_a_heading() -> None:
