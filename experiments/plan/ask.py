@@ -4,8 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from experiments.jobs import side_by_side
 from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
 from experiments.plan.doubt import STEP_ERROR, doubts_of, ranges_of
@@ -19,7 +17,6 @@ from experiments.plan.trials import Trial, try_out
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
-from fleet.policies.group import AllWaiting
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
@@ -158,24 +155,19 @@ def _with_load(
     base: Scenario, link_s: float | None, acceptance: float | None, arrivals_per_s: float | None
 ) -> Scenario:
     """Return the scenario with what a question says of it by itself."""
-    replace = msgspec.structs.replace
+    changes: dict[str, Any] = {}
     if link_s is not None:
-        base = scenario_of(base, {"link.latency_s": link_s})
+        changes["link.latency_s"] = link_s
     if acceptance is not None:
         if not 0 < acceptance < 1:
             raise InputError(f"acceptance = {acceptance}: needs a probability between 0 and 1")
-        base = replace(base, acceptance=Geometric(acceptance))
+        changes["acceptance"] = Geometric(acceptance)
     if arrivals_per_s is not None:
         if not 0 < arrivals_per_s < 1e9:
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
         # Waiting requests share a step, as in every server with open arrivals.
-        base = replace(
-            base,
-            workload=replace(base.workload, arrivals=Poisson(arrivals_per_s)),
-            drafters=replace(base.drafters, group=AllWaiting()),
-            verifiers=replace(base.verifiers, group=AllWaiting()),
-        )
-    return base
+        changes |= {"workload.arrivals": Poisson(arrivals_per_s), "drafters.group": "batch", "verifiers.group": "batch"}
+    return scenario_of(base, changes)
 
 
 def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) -> str:

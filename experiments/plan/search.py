@@ -56,7 +56,7 @@ def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Ch
 
 
 class Contest:
-    """All trials so far, and the leader."""
+    """All trials so far, the simulated fleets by title, and the leader."""
 
     def __init__(self, question: Question, screened: Sequence[Screened], tries: Tries) -> None:
         self.question, self.tries = question, tries
@@ -64,14 +64,11 @@ class Contest:
         self.open_loop = bool(question.arrivals_per_s)
         self.estimates = {one.shape.title: one for one in screened}
         self.trials: list[Trial] = []
-
-    def entrants(self) -> dict[str, Entrant]:
-        """All fleets that were simulated, by title."""
-        return entrants_of(self.trials, {title: one.cost_per_hour for title, one in self.estimates.items()})
+        self.entrants: dict[str, Entrant] = {}
 
     def contenders(self) -> list[Entrant]:
         """Those of them that may be chosen."""
-        return [one for title, one in self.entrants().items() if self.may_win(self.estimates[title])]
+        return [one for title, one in self.entrants.items() if self.may_win(self.estimates[title])]
 
     def may_win(self, one: Screened) -> bool:
         """Whether the question lets a fleet be chosen."""
@@ -87,6 +84,8 @@ class Contest:
         pairs = [(one.shape, seed) for one in fleets for seed in seeds if (one.shape.title, seed) not in had]
         if pairs:
             self.trials += self.tries(pairs)
+            costs = {title: one.cost_per_hour for title, one in self.estimates.items()}
+            self.entrants = entrants_of(self.trials, costs)
 
     def race(self) -> None:
         """Give the leader, and those close to it, more seeds, until the choice is clear or the seeds are spent."""
@@ -122,7 +121,7 @@ class Contest:
         if best is not None:
             near = unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
         return Chosen(
-            self.entrants(),
+            self.entrants,
             best,
             level=tuple(one for one in near if one.worst_miss(self.goals) <= 0),
             perhaps=tuple(one for one in near if one.worst_miss(self.goals) > 0 and len(one.trials) >= SEEDS[0]),
@@ -140,7 +139,7 @@ def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
     hopeful = _in_order(screened, contest.goals)
     waiting = [one for one in hopeful if contest.may_win(one)]
     most = MOST_FLEETS * len(contest.question.pairs)
-    while waiting and len(contest.entrants()) < most and not _is_too_dear(waiting[0], contest.leader()):
+    while waiting and len(contest.entrants) < most and not _is_too_dear(waiting[0], contest.leader()):
         contest.simulate(waiting[:WAVE])
         waiting = waiting[WAVE:]
     contest.race()
@@ -148,8 +147,7 @@ def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
     for family in sorted(families, key=lambda family: (APART, COLOCATED, PLAIN).index(family[0])):
         own = [one for one in hopeful if one.shape.family == family]
         for one in own[:OF_A_RIVAL]:
-            entrants = contest.entrants()
-            simulated = [entrants[each.shape.title] for each in own if each.shape.title in entrants]
+            simulated = [contest.entrants[each.shape.title] for each in own if each.shape.title in contest.entrants]
             if any(each.worst_miss(contest.goals) <= 0 for each in simulated):
                 break
             contest.simulate([one])
@@ -181,14 +179,13 @@ def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
         most = factor * _least_cost(lines, contest)
         while probes := [(line, one) for line in group if (one := line.probe(most)) is not None]:
             contest.simulate([one for _, one in probes])
-            entrants = contest.entrants()
             for line, one in probes:
-                line.look(one, entrants[one.shape.title])
+                line.look(one, contest.entrants[one.shape.title])
     for _ in range(MOST_ROUNDS):
-        least, found = _least_cost(lines, contest), contest.entrants()
-        contest.simulate([one for line in lines for one in line.around(least, found)])
+        least = _least_cost(lines, contest)
+        contest.simulate([one for line in lines for one in line.around(least, contest.entrants)])
         contest.race()
-        if not [line for line in lines if line.was_luck(contest.entrants(), contest.leader())]:
+        if not [line for line in lines if line.was_luck(contest.entrants, contest.leader())]:
             break
 
 

@@ -1,7 +1,7 @@
 """README's own journey, line by line, with two models in folders: calibrate, simulate, run, compare, figure.
 
-The test is strict about what both worlds must share, and about the run with its steps played back. It allows a wide
-band for times from the profile alone, because tests share their host with others.
+The test is strict about what both worlds must share, and about the run with its steps played back; tests share their
+host with others, and say nothing of times from the profile alone.
 """
 
 import json
@@ -23,8 +23,7 @@ from fleet.acceptance.models import Recorded
 
 README = Path(__file__).parents[2] / "README.md"
 MODELS = Path(__file__).parents[2] / "engine" / "demo_pair"
-CALM = 1.5  # runnable processes a core, up to which the narrower band holds
-CALM_BAND, BUSY_BAND = (0.6, 1.6), (0.2, 5.0)  # simulated rounds a second over measured ones
+
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # a minute or two on a quiet host
 
@@ -96,13 +95,6 @@ def test_both_worlds_share_acceptance_and_devices(mine: Path, journey: dict[str,
     assert sharing(simulated.header.fleet) == sharing(measured.header.fleet)
     assert simulated.header.profile_digest == measured.header.profile_digest
     assert not re.findall("^not shared: (?!acceptance)", journey["compare"].out, re.MULTILINE)
-
-
-def test_the_simulation_is_as_near_as_a_shared_host_allows(mine: Path) -> None:
-    comparison = specfleet.compare(mine / "sim.parquet", mine / "engine.parquet")
-    (row,) = [row for row in comparison.rows if row.quantity == "rounds_per_s"]
-    low, high = CALM_BAND if os.getloadavg()[0] <= CALM * (os.cpu_count() or 1) else BUSY_BAND
-    assert low < row.sim / row.engine < high
 
 
 def test_playback_of_the_run_is_within_the_demos_error(mine: Path) -> None:
