@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
+from fleet.inputs.strict import name_key
 from fleet.policies.shapes import Shape
 from fleet.scenario.facts import devices_of
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
@@ -89,7 +90,7 @@ def _keys(place: str, struct: msgspec.Struct | None, left_out: Sequence[str] = (
 
 
 def _holds(value: Any) -> bool:
-    if isinstance(value, msgspec.Struct) and not tag_of(type(value))[0]:
+    if isinstance(value, msgspec.Struct) and not name_key(type(value)):
         return bool(changed(value))
     return value not in (None, "", (), {}, 0, False)
 

@@ -38,43 +38,34 @@ def roofline_ms(roofline: Roofline) -> str:
     return f"{passes}estimated: {', '.join(at)} tokens a pass, + {1000 * a_thousand_ms:.2g} a row and 1000 n)"
 
 
-def describe(profile: HardwareProfile) -> list[tuple[str, str, str]]:
-    """Return rows for people: quantity, value with unit, and the fit's median relative error."""
-    rows = []
+def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
+    """Yield rows for people: quantity, value with unit, and the fit's median relative error."""
+    yield from _steps(profile)
+    yield from _overheads(profile.overhead)
+    bandwidth, idle = profile.link.bandwidth_bytes_per_s, profile.idle
+    rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
+    yield "link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""
+    for gap_s, slowdown in zip(idle.gaps_s, idle.slowdowns, strict=True) if idle != IdleEffect() else ():
+        yield f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", ""
+    for tokens, left in enumerate(idle.recoveries[1:], start=1):
+        yield f"excess left after {tokens} warm-up tokens", f"{left:.0%}", ""
+    for k, factor in enumerate(profile.contention, start=1):
+        yield f"contention, {k} step{'s' * (k > 1)} at once", f"x {factor:.3f}", ""
+    yield from _acceptance(profile.measured.get("acceptance"))
+
+
+def _steps(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for each step."""
     batched = profile.measured.get("steps", {})
+    symbols = "k tokens, n context, r further rows of m tokens, [r] if any" if batched else "k tokens, n context"
     for name in (*STEPS, "realign"):
         time: StepTime = getattr(profile, name)
-        formula = formula_ms(time)
         error = _fit_errors(profile.measured.get(name, []))
         in_service = batched.get("prefill" if name == "verify_prefill" else name)
         if in_service is not None:
             error = f"{in_service['mean_absolute_error']:.1%} of {in_service['steps']} steps in service"
         if name != "realign" or time != StepTime():
-            symbols = (
-                "k tokens, n context, r further rows of m tokens, [r] if any" if batched else "k tokens, n context"
-            )
-            rows.append((f"{name} ({symbols})", formula, error))
-    bandwidth = profile.link.bandwidth_bytes_per_s
-    rate = f", {bandwidth / 1e6:.3g} MB/s" if bandwidth else ""
-    rows += list(_overheads(profile.overhead))
-    rows += [
-        ("link, one way", f"{1000 * profile.link.latency_s:.3g} ms{rate}", ""),
-    ]
-    if profile.idle != IdleEffect():
-        rows += [
-            (f"draft after an idle gap of {1000 * gap_s:.3g} ms", f"x {slowdown:.3f}", "")
-            for gap_s, slowdown in zip(profile.idle.gaps_s, profile.idle.slowdowns, strict=True)
-        ]
-    rows += [
-        (f"excess left after {tokens} warm-up tokens", f"{left:.0%}", "")
-        for tokens, left in enumerate(profile.idle.recoveries)
-        if tokens
-    ]
-    rows += [
-        (f"contention, {k} step{'s' * (k > 1)} at once", f"x {factor:.3f}", "")
-        for k, factor in enumerate(profile.contention, start=1)
-    ]
-    return rows + list(_acceptance(profile.measured.get("acceptance")))
+            yield f"{name} ({symbols})", formula_ms(time), error
 
 
 def _acceptance(fits: dict[str, Any] | None) -> Iterator[tuple[str, str, str]]:

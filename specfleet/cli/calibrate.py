@@ -82,7 +82,7 @@ def print_profile(profile: "HardwareProfile", as_json: bool) -> None:
         print_json(profile)
     else:
         print_table(
-            f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), describe(profile)
+            f"profile {profile.name}", ("quantity", "value", "fit's error (fitted | held out)"), list(describe(profile))
         )
         print("provenance: " + "; ".join(f"{key}: {value}" for key, value in profile.provenance.items()))
 

@@ -44,7 +44,7 @@ def test_a_profile_survives_its_file(name: str, tmp_path: Path) -> None:
     copy = read_profile("copy.json", tmp_path)
     assert copy == profile
     assert copy.digest() == profile.digest()
-    assert describe(copy)
+    assert list(describe(copy))
 
 
 def test_a_missing_profile_is_named_with_the_shipped_ones() -> None:
