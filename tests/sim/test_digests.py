@@ -1,12 +1,10 @@
 """Simulated rows and metrics of every shipped scenario equal their digests.
 
-Digests use the column and event names at the time of their creation, so that columns can be renamed. Floats have nine
-digits. `python -m tests.sim.test_digests` writes new digests after an intended change.
+Floats have nine digits. `python -m tests.sim.test_digests` writes new digests after an intended change.
 """
 
 import hashlib
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +22,11 @@ from sim.run import simulate
 
 FILE = Path(__file__).with_name("digests.json")
 DIGITS = 9
-COLUMNS = {  # name in the digests: name today
-    name: name
-    for name in (
-        "time_s", "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal",
-        "accepted", "flag", "priority", "duration_s", "idle_gap_s", "payload_bytes", "note", "matches", "ratio",
-        "kld", "kld_peak",
-    )
-}  # fmt: skip
-WORDS: dict[str, str] = {}  # word in the digests: word today, of events, kinds and notes
-METRICS = {  # name in the digests: name today; percentiles are flattened
-    "ttft_mean_s": "ttft_s", "tpot_mean_s": "tpot_s", "latency_mean_s": "latency_s",
-}  # fmt: skip
-GONE = {  # metrics in the digests that were removed
-    "in_time", "draft_cache_peak_bytes", "fairness", "rounds",
-    "energy_kwh_per_million_tokens", "alone_token_share", "blocked_share", "rows_per_step", "utility_gap",
-    "request_bytes", "draft_bytes", "alone_tokens_per_s",
-}  # fmt: skip
+COLUMNS = (
+    "time_s", "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal",
+    "accepted", "flag", "priority", "duration_s", "idle_gap_s", "payload_bytes", "note", "matches", "ratio", "kld",
+    "kld_peak",
+)  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scenarios
     "star, time-sliced": {"devices.host": {}, "drafters.device": "host", "verifiers.device": "host"},
     "star, in one process": {
@@ -67,16 +53,15 @@ def scenarios() -> dict[str, Scenario]:
 def digest(run: Run) -> str:
     """Digest of the rows over COLUMNS."""
     sha = hashlib.sha256()
-    old_word = {new: old for old, new in WORDS.items()}
-    for old, new in COLUMNS.items():
-        column = run.table.column(new)
+    for name in COLUMNS:
+        column = run.table.column(name)
         if pa.types.is_string(column.type):
-            text = "\n".join(old_word.get(word, word) for word in column.to_pylist())
+            text = "\n".join(column.to_pylist())
         elif pa.types.is_floating(column.type):
             text = " ".join(f"{value:.{DIGITS - 1}e}" for value in column.to_pylist())
         else:
             text = " ".join(map(str, np.asarray(column.to_numpy()).astype(int).tolist()))
-        sha.update(f"{old}\n{text}\n".encode())
+        sha.update(f"{name}\n{text}\n".encode())
     return sha.hexdigest()[:16]
 
 
@@ -97,14 +82,7 @@ def digests() -> dict[str, Any]:
 def test_simulated_runs_equal_their_digests(name: str, digests: dict[str, Any]) -> None:
     now, before = fingerprint(scenarios()[name]), digests[name]
     assert (now["rows"], now["digest"]) == (before["rows"], before["digest"])
-    moved = {
-        old: (value, now["metrics"].get(METRICS.get(old, old)))
-        for old, value in before["metrics"].items()
-        if old not in GONE
-        and not math.isclose(value, now["metrics"].get(METRICS.get(old, old), math.inf), rel_tol=1e-8)
-        and not (math.isnan(value) and math.isnan(now["metrics"].get(METRICS.get(old, old), math.inf)))
-    }
-    assert not moved
+    assert now["metrics"] == pytest.approx(before["metrics"], rel=1e-8, abs=0, nan_ok=True)
 
 
 if __name__ == "__main__":
