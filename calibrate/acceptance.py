@@ -56,5 +56,5 @@ def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[s
         "high": mean.high,
         "geometric": msgspec.to_builtins(one) | {"total_variation": total_variation(one, lengths, depth)},
         "beta_geometric": msgspec.to_builtins(many) | {"total_variation": total_variation(many, lengths, depth)},
-        "likelihood_ratio_p_value": likelihood_ratio_test(lengths, depth).p_value,
+        "likelihood_ratio_p_value": likelihood_ratio_test(lengths, depth),
     }

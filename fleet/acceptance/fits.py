@@ -31,15 +31,6 @@ class ModelFit(msgspec.Struct, frozen=True):
     rounds: int
 
 
-class LikelihoodRatio(msgspec.Struct, frozen=True):
-    """Outcome of `likelihood_ratio_test`; `statistic` is twice the gain in log-likelihood, never negative."""
-
-    statistic: float
-    p_value: float
-    one_beta: ModelFit
-    many_betas: ModelFit
-
-
 class MeanLength(NamedTuple):
     """Mean accepted draft tokens a round, with its 95 % confidence interval."""
 
@@ -98,8 +89,8 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
     return ModelFit(model, -float(best.fun) * trials, one_beta.rounds)
 
 
-def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike) -> LikelihoodRatio:
-    """Test whether beta varies between rounds against one beta for all.
+def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike) -> float:
+    """Return the p-value of a test whether beta varies between rounds against one beta for all.
 
     One beta is on the boundary of the beta-geometric family, since its spread is 0. With many rounds the statistic is
     then 0 in half of the cases, and chi-square with one degree of freedom in the other half (Self and Liang 1987).
@@ -109,8 +100,7 @@ def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike) -> LikelihoodRa
     one_beta = fit_geometric(lengths, depths)
     many_betas = fit_beta_geometric(lengths, depths)
     statistic = max(0.0, 2 * (many_betas.log_likelihood - one_beta.log_likelihood))
-    p_value = stats.chi2.sf(statistic, 1) / 2 if statistic else 1.0
-    return LikelihoodRatio(statistic, float(p_value), one_beta, many_betas)
+    return float(stats.chi2.sf(statistic, 1) / 2) if statistic else 1.0
 
 
 def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:

@@ -97,16 +97,6 @@ class PerPosition(
         reached: NDArray[np.float64] = rounds[::-1].cumsum()[::-1][1:] / rounds.sum()
         return reached
 
-    def conditional(self) -> NDArray[np.float64]:
-        """Return the acceptance probability of each position, given that all before were accepted; 0 if none gets
-        there."""
-        if self.rates is not None:
-            return np.array(self.rates, dtype=np.float64)
-        reached = self.reached()
-        before = np.concatenate([[1.0], reached[:-1]])
-        given_before: NDArray[np.float64] = np.divide(reached, before, out=np.zeros_like(reached), where=before > 0)
-        return given_before
-
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
     """Measured acceptance lengths, round by round, of each recorded session.

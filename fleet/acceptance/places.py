@@ -98,7 +98,7 @@ class PlaceSampler:
     """
 
     def __init__(self, model: ByPlace, rng: np.random.Generator) -> None:
-        self.texts, self.drafted = read_recorded(model)
+        self.texts, self.drafted = read_places(model)
         self.root = int(rng.integers(1 << 62))
         self._playing: dict[int, _Playing] = {}  # by tag
 
@@ -148,17 +148,12 @@ class _Playing(NamedTuple):
     further: Iterator[int]
 
 
-def read_places(model: ByPlace) -> tuple[Text, ...]:
+def read_places(model: ByPlace) -> Places:
     """Read the texts of a model in the order of their numbers; cached until the file changes.
 
     Raises InputError, with the file's name, if it is missing, lacks a column or a place, or contains impossible
     values.
     """
-    return read_recorded(model).accepted
-
-
-def read_recorded(model: ByPlace) -> Places:
-    """Read the texts of a model, with draft lengths where the file has them; as `read_places`."""
     return _read(*as_it_is(Path(model.file)), model.depth)
 
 

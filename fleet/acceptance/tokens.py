@@ -96,10 +96,6 @@ class TokenSampler:
             known.append(next(self.sources[tag]))
         return known[position]
 
-    def accepts(self, tag: int, place: int) -> bool:
-        """Return whether the target accepts the token at a place."""
-        return self.at(tag, place)[1]
-
     def verify(self, tag: int, base: int, drafted: int) -> Outcome:
         """Draw the outcome, with signals, of verifying `drafted` tokens after the first `base` of the text."""
         if drafted == 0:

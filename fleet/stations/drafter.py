@@ -5,7 +5,6 @@ import math
 import msgspec
 
 from fleet.policies.clip import reach
-from fleet.policies.liveness import lease_ends_s
 from fleet.policies.overlap import Ahead
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.buffer import Work
@@ -65,11 +64,11 @@ class DrafterStation(Station):
 
     def alarm_s(self) -> float:
         """Return when the next lease ends."""
-        return lease_ends_s(min(self.heard_s.values()), self.lease_s) if self.heard_s else math.inf
+        return min(self.heard_s.values(), default=math.inf) + self.lease_s
 
     def due(self, now_s: float) -> list[StationEvent]:
         """Return the leaves of the sessions whose lease has ended by `now_s`."""
-        over = [tag for tag, heard_s in self.heard_s.items() if lease_ends_s(heard_s, self.lease_s) <= now_s]
+        over = [tag for tag, heard_s in self.heard_s.items() if heard_s + self.lease_s <= now_s]
         return [Leave(tag, self.sessions[tag].request, self.sessions[tag].epoch) for tag in over]
 
     def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:

@@ -111,6 +111,6 @@ class Outcomes:
         outcome = self.tokens.verify(tag, member.base, drafted)
         # If the drafter went on, the target's own token is compared with the tail's next one.
         went_on = outcome.accepted == drafted < station.sessions[tag].tail
-        if went_on and self.tokens.accepts(tag, member.base + drafted):
+        if went_on and self.tokens.at(tag, member.base + drafted)[1]:
             return msgspec.structs.replace(outcome, matches=True)
         return outcome

@@ -30,11 +30,11 @@ class Silence:
     def give_up(self, tag: int, now_s: float) -> None:
         """Note that a session's drafter does not answer."""
         self.asked_s.pop(tag, None)
-        self.retry_s[tag] = self.silent_s[tag % self.drafters] = self.patience.retry_s(now_s)
+        self.retry_s[tag] = self.silent_s[tag % self.drafters] = now_s + self.patience.rejoin_s
 
     def asks_again(self, tag: int, now_s: float) -> None:
         """Note a retry of a session; another follows if it fails."""
-        self.retry_s[tag] = self.patience.retry_s(now_s)
+        self.retry_s[tag] = now_s + self.patience.rejoin_s
 
     def goes_back(self, tag: int) -> None:
         """Note that a session returns to its drafter when its running step ends."""
@@ -57,12 +57,12 @@ class Silence:
 
     def alarm_s(self) -> float:
         """Time of the next draft timeout or retry."""
-        overdue_s = self.patience.overdue_s(min(self.asked_s.values(), default=math.inf))
+        overdue_s = min(self.asked_s.values(), default=math.inf) + self.patience.patience_s
         return min(overdue_s, *self.retry_s.values(), math.inf)
 
     def overdue(self, now_s: float) -> list[int]:
         """Return the tags of the sessions whose drafts timed out."""
-        return [tag for tag, asked_s in self.asked_s.items() if self.patience.overdue_s(asked_s) <= now_s]
+        return [tag for tag, asked_s in self.asked_s.items() if asked_s + self.patience.patience_s <= now_s]
 
     def retries(self, now_s: float) -> list[int]:
         """Return the tags of the sessions with a retry due."""

@@ -194,7 +194,8 @@ def test_counts_and_positions_are_equivalent(histogram: tuple[int, ...]) -> None
 @given(models.filter(lambda model: isinstance(model, PerPosition)))
 def test_per_position_forms_convert_into_each_other(model: PerPosition) -> None:
     reached = survival(model, DEPTH)
-    as_rates = PerPosition(tuple(model.conditional()[:DEPTH].tolist()))
+    before = np.concatenate([[1.0], reached[:-1]])
+    as_rates = PerPosition(tuple(np.divide(reached, before, out=np.zeros(DEPTH), where=before > 0).tolist()))
     as_survival = PerPosition(survival=tuple(reached.tolist()))
     as_counts = PerPosition(histogram=tuple(np.rint(1e15 * pmf(model, DEPTH)).clip(0).astype(int).tolist()))
     for other in (as_rates, as_survival, as_counts):

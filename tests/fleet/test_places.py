@@ -30,7 +30,7 @@ def test_mean_at_every_depth_equals_a_plain_loop(folder: Path, texts: list[list[
     file = folder / "places.parquet"
     write_places(texts, file)
     model = ByPlace(str(file), DEPTH)
-    assert read_places(model) == tuple(map(tuple, texts))
+    assert read_places(model).accepted == tuple(map(tuple, texts))
     tokens, steps = map(sum, zip(*[tokens_and_steps(text, depth) for text in texts], strict=True))
     assert expected_committed(model, depth) == pytest.approx(tokens / steps, rel=1e-12)
     assert pmf(model, depth) == pytest.approx(
@@ -86,7 +86,7 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     model = ByPlace(str(tmp_path / "places.parquet"), 2)
     for texts in ([[0, 1]], [[2, 1, 0]]):
         write_places(texts, Path(model.file))
-        assert read_places(model) == (tuple(texts[0]),)
+        assert read_places(model).accepted == (tuple(texts[0]),)
 
 
 def test_recordings_are_named_with_their_mean_length(tmp_path: Path) -> None:

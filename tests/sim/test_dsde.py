@@ -143,14 +143,7 @@ def batch(
 
 @pytest.mark.parametrize("allocate", ["dsde", "adaedl", "heuristic", {"policy": "fixed", "depth": 3}])
 def test_a_run_of_every_length_rule_replays(allocate: Any) -> None:
-    scenario = batch(allocate, 3)
-    run = simulate(make_scenario({**scenario_content(scenario), "workload": {"requests": 4, "new_tokens": 60}}))
-    assert replay(run) == []
-
-
-def scenario_content(scenario: Any) -> dict[str, Any]:
-    content: dict[str, Any] = msgspec.to_builtins(scenario)
-    return content
+    assert replay(simulate(batch(allocate, 2, tokens=60))) == []
 
 
 def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.MonkeyPatch) -> None:
