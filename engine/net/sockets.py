@@ -260,12 +260,19 @@ class Sockets:
         return arrived
 
     def _server_frame(self, server: "zmq.Socket[bytes]") -> ReceivedFrame | None:
-        """Read a frame of the server; None from a peer that is being cut."""
+        """Read a frame of the server; None from a peer that is being cut, or that speaks an older protocol."""
         assert self.monitor is not None
         peer = server.recv(zmq.NOBLOCK)
         part = server.recv(zmq.NOBLOCK, copy=False)
+        try:
+            descriptor = part.get(zmq.SRCFD)
+        except zmq.ZMQError:  # ZMTP 1 and 2, and a line of text that reads like them, have no properties
+            self.monitor.counts["frames of an older protocol"] += 1
+            if part.more:
+                _skip(server)
+            return None  # its connection stays that of a silent stranger
         user = str(part.get("User-Id")) if self.keys is not None else ""
-        open_still = self.monitor.note_message(part.get(zmq.SRCFD), peer, user)
+        open_still = self.monitor.note_message(descriptor, peer, user)
         if part.more:  # our messages have one frame each
             self.monitor.close_peer(peer)
             _skip(server)

@@ -192,6 +192,26 @@ def test_frames_against_the_protocol_end_their_connection(sent: bytes, malformed
         assert running.frames.total() == malformed
 
 
+OLDER = {
+    "text": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+    "ZMTP 1": b"\x01\x00\x06\x00hello\x06\x00again",
+    "ZMTP 1, in parts": b"\x01\x00\x06\x01hello\x06\x00again",
+    "ZMTP 2": b"\xff" + bytes(8) + b"\x7f\x01\x05\x00\x00\x00\x05hello\x00\x05again",
+}
+
+
+@pytest.mark.parametrize("sent", OLDER.values(), ids=list(OLDER))
+def test_an_older_greeting_or_a_line_of_text_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "STRANGER_S", 0.5)
+    with RunningServer() as running, socket.create_connection(("127.0.0.1", running.port), PATIENCE_S) as stream:
+        stream.sendall(sent)
+        assert is_closed(stream)
+        with calling(running.port) as (client, _):  # the node goes on
+            client.wait_for_welcomes(PATIENCE_S)
+        assert set(running.frames) == {""}
+        assert running.server.counts["malformed"] == 0
+
+
 def test_a_silent_stranger_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "STRANGER_S", 0.5)
     with RunningServer() as running, calling(running.port) as (client, _):
