@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from engine.decoding.draft import Drafter
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
+from fleet.errors import InputError
 from fleet.policies.clip import reach
 
 TAG = 0
@@ -14,13 +15,14 @@ def decode_plain(
     target: Target, prompt: list[int], new_tokens: int, sampling: Sampling = GREEDY, seed: int = 0
 ) -> list[int]:
     """Return `new_tokens` token ids by plain decoding after `prompt`."""
-    target.model.check_reach(len(prompt) + new_tokens)
+    check_text(target, prompt, new_tokens)
     target.open(TAG, prompt, sampling, seed, room=len(prompt) + new_tokens)
-    for _ in range(new_tokens):
-        target.decode([TAG])
-    tokens = target.committed(TAG)[len(prompt) :]
-    target.release(TAG)
-    return tokens
+    try:
+        for _ in range(new_tokens):
+            target.decode([TAG])
+        return target.committed(TAG)[len(prompt) :]
+    finally:
+        target.release(TAG)
 
 
 def decode_speculatively(
@@ -50,13 +52,26 @@ def decode_batch(
 
     Returns `new_tokens` token ids after each prompt, and the accepted lengths of all rounds of all rows.
     """
-    for tag, prompt in enumerate(prompts):
-        target.model.check_reach(len(prompt) + new_tokens)
-        room = len(prompt) + new_tokens + drafter.shape.room(depth)
-        target.open(tag, prompt, sampling, seed, room)
-        first = target.prefill(tag)
-        drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
-        drafter.prefill(tag, hidden=first.hidden)
+    for prompt in prompts:
+        check_text(target, prompt, new_tokens)
+    try:
+        for tag, prompt in enumerate(prompts):
+            room = len(prompt) + new_tokens + drafter.shape.room(depth)
+            target.open(tag, prompt, sampling, seed, room)
+            first = target.prefill(tag)
+            drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
+            drafter.prefill(tag, hidden=first.hidden)
+        return _decode_open(target, drafter, prompts, new_tokens, depth)
+    finally:
+        for tag in range(len(prompts)):
+            target.release(tag)
+            drafter.release(tag)
+
+
+def _decode_open(
+    target: Target, drafter: Drafter, prompts: Sequence[list[int]], new_tokens: int, depth: int
+) -> tuple[list[list[int]], list[int]]:
+    """Decode all open streams to their end."""
     texts: dict[int, list[int]] = {}
     accepted_lengths: list[int] = []
     while True:
@@ -74,6 +89,13 @@ def decode_batch(
             hidden = verdict.committed_hidden if drafter.reads_hidden else None
             drafter.advance(tag, verdict.path, verdict.tokens, hidden)
             accepted_lengths.append(verdict.accepted)
+
+
+def check_text(target: Target, prompt: Sequence[int], new_tokens: int) -> None:
+    """Raise InputError for an empty prompt, and for a text beyond the model's positions."""
+    if not prompt:
+        raise InputError("prompt: needs a token or more")
+    target.model.check_reach(len(prompt) + new_tokens)
 
 
 def positions_of(target: Target, drafter: Drafter) -> int:

@@ -15,6 +15,7 @@ from engine.decoding.models import CausalLM
 from engine.decoding.placing import placed
 from engine.decoding.rules import NEEDS_Q, Rule
 from engine.decoding.sampling import GREEDY, Sampling, uniforms
+from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape
 
 WARM_UP = -1  # tag of the row of warm-up steps
@@ -51,6 +52,11 @@ class Drafter:
     def __init__(
         self, model: CausalLM, shape: Shape = CHAIN, rule: Rule = "rejection", cache: RowCache | None = None
     ) -> None:
+        if shape.kind == "tree" and max(shape.branching) > model.vocabulary:
+            raise InputError(
+                f"drafters.shape: {max(shape.branching)} children of a node, and the drafter has a vocabulary of "
+                f"{model.vocabulary}; lower branching"
+            )
         self.model = model
         self.shape = shape
         self.rule = rule

@@ -31,7 +31,7 @@ class MessageLimits(msgspec.Struct, frozen=True):
 
     - `vocabulary`: token ids are below it.
     - `state_numbers`: of a token's hidden states in requests; 0 for none.
-    - `sampled`: whether drafts have distributions.
+    - `sampled`: whether drafts have distributions, and `rule`: by which they are verified.
     - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
     """
 
@@ -43,6 +43,7 @@ class MessageLimits(msgspec.Struct, frozen=True):
     state_numbers: int = 0
     in_turn: bool = True
     sampled: bool = False
+    rule: str = "rejection"
     again_s: float = AGAIN_S
 
     def max_tokens(self, base: int) -> int:
@@ -76,6 +77,7 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
         state_numbers=state_numbers,
         in_turn=fleet.in_turn,
         sampled=fleet.workload.temperature > 0,
+        rule=fleet.verifiers.rule,
         again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 
@@ -105,7 +107,7 @@ def request_refused(
     path = message.base - known - count  # accepted nodes of the last draft
     checks = (
         (message.request < bounds.requests, "request beyond the workload"),
-        (1 <= message.base <= bounds.longest_text, "base beyond the longest text"),
+        (1 + message.opening <= message.base <= bounds.longest_text, "base beyond the longest text"),  # prompt, token
         (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
         (priority is None or message.priority == priority, "priority of another"),
         (message.opening or session is not None, "session that is not open"),
@@ -136,6 +138,7 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
         (nodes is None or (len(nodes) == count and _are_parents(nodes, message.tokens)), "nodes of a tree"),
         (content.hidden is None, "hidden states in a draft"),
         ((drawn is None) == (not content.rule), "distributions without a rule, or a rule without them"),
+        (content.rule in ("", bounds.rule), "rule of another verification"),
         (drawn is None or bounds.sampled, "distributions of a greedy draft"),
         (drawn is None or (drawn.shape[0] == inner and _are_weights(drawn, bounds)), "distributions"),
     )

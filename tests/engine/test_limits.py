@@ -47,6 +47,7 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
         ("beyond the workload", replace(OPENING, request=10), Content([1] * 9), None, CHAIN),
         ("base beyond", replace(OPENING, base=41), Content([1] * 41), None, CHAIN),
         ("base beyond", replace(OPENING, base=0), Content(), None, CHAIN),
+        ("base beyond", replace(OPENING, base=1), Content([1]), None, CHAIN),  # nothing to prefill
         ("grant", replace(LATER, tokens=5), Content([7]), SESSION, CHAIN),
         ("priority", replace(LATER, priority=9), Content([7]), SESSION, CHAIN),
         ("not open", LATER, Content([7]), None, CHAIN),
@@ -99,6 +100,7 @@ DRAFT = Draft(0, 2, 4, 15, 2)
         ("nodes", DRAFT, Content([1, 2, 3], [0, 1, 2]), TREE),
         ("hidden", DRAFT, Content([1, 2], hidden=states(2)), CHAIN),
         ("rule", DRAFT, Content([1, 2], None, states(2, VOCABULARY)), SAMPLED),
+        ("rule", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="without-replacement"), SAMPLED),
         ("greedy", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), CHAIN),
         ("distributions", DRAFT, Content([1, 2], None, states(1, VOCABULARY), rule="rejection"), SAMPLED),
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY - 1), rule="rejection"), SAMPLED),
