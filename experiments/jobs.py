@@ -3,9 +3,11 @@
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +18,7 @@ from fleet.interrupts import deferred, unseen
 
 TRACKERS = ("multiprocessing.resource_tracker", "joblib.externals.loky.backend.resource_tracker")
 """What starts first with the processes, and would let them see Ctrl-C."""
+PARENT_S = 0.5  # between two looks at whether the parent still runs
 
 
 def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
@@ -49,8 +52,22 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
 
 
 def _called(call: Callable[..., Any], *arguments: Any) -> Any:
-    keep_freed_memory()  # its process is not one of our programs
+    _prepare_process()
     return call(*arguments)
+
+
+@cache
+def _prepare_process() -> None:
+    """Prepare a process that is not one of our programs, before its first call."""
+    keep_freed_memory()
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with_parent(parent: int) -> None:
+    """End this process when its parent has ended: joblib's processes would wait for minutes."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_S)
+    os._exit(1)
 
 
 @contextmanager

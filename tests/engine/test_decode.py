@@ -42,11 +42,10 @@ def test_no_stream_stays_open_when_decoding_fails(
     tiny: Path, way: Callable[[Pair, list[int]], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = new_pair(tiny)
-    broken = pytest.MonkeyPatch()
-    broken.setattr(Target, "verify", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        way(pair, PROMPT)
-    broken.undo()
+    with monkeypatch.context() as broken:
+        broken.setattr(Target, "verify", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            way(pair, PROMPT)
     assert pair[0].streams == pair[1].streams == {}
     way(pair, PROMPT)
 

@@ -1,9 +1,13 @@
 """Simulations side by side in processes, and children: no message comes after the last line."""
 
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from tests.helpers.processes import alive, eventually, start
 
 LOST = """
 import os
@@ -69,3 +73,24 @@ def test_processes_print_nothing_if_a_signal_interrupts_their_start() -> None:
     ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
     line = "specfleet: ended by SIGTERM; nothing was written\n"
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)
+
+
+KILLED = """
+import time
+from experiments.jobs import side_by_side
+
+if __name__ == "__main__":
+    for number in side_by_side(abs, ((number,) for number in range(10**6)), jobs=2):
+        print(number, flush=True)
+        time.sleep(0.2)
+"""
+
+
+def test_no_process_outlives_a_killed_program() -> None:
+    program = start("-c", KILLED)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "0\n"
+    assert len(alive(program.pid)) > 2
+    os.kill(program.pid, signal.SIGKILL)
+    program.wait()
+    assert eventually(lambda: alive(program.pid) == [])
