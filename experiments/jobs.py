@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -37,7 +36,9 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
     results: Generator[Any, None, None] | None = None
     try:
         with deferred(), unseen(signal.SIGINT):  # half started, a process would complain
-            results = Parallel(n_jobs=jobs, return_as="generator")(delayed(_called)(call, *each) for each in arguments)
+            start = {"initializer": _prepare_process, "initargs": (os.getpid(),)}
+            parallel = Parallel(n_jobs=jobs, return_as="generator", **start)
+            results = parallel(delayed(call)(*each) for each in arguments)
         while True:
             with _unheard():  # a signal ends them from within
                 try:
@@ -51,16 +52,10 @@ def side_by_side(call: Callable[..., Any], arguments: Iterable[tuple[Any, ...]],
                 results.close()
 
 
-def _called(call: Callable[..., Any], *arguments: Any) -> Any:
-    _prepare_process()
-    return call(*arguments)
-
-
-@cache
-def _prepare_process() -> None:
-    """Prepare a process that is not one of our programs, before its first call."""
+def _prepare_process(parent: int) -> None:
+    """Prepare a process of the program `parent`, before its first call."""
     keep_freed_memory()
-    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
 def _end_with_parent(parent: int) -> None:

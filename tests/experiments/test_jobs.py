@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.helpers.processes import alive, eventually, start
+from tests.helpers.processes import alive, ended, eventually, start
 
 LOST = """
 import os
@@ -92,5 +92,5 @@ def test_no_process_outlives_a_killed_program() -> None:
     assert program.stdout.readline() == "0\n"
     assert len(alive(program.pid)) > 2
     os.kill(program.pid, signal.SIGKILL)
-    program.wait()
+    ended(program)
     assert eventually(lambda: alive(program.pid) == [])
