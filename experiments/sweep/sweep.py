@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -64,7 +65,11 @@ def vary_of(vary: Vary) -> dict[str, list[Any]]:
     {'verifiers.count': [1, 2, 3]}
     """
     if not isinstance(vary, Mapping):
-        return dict(map(parse_vary, [vary] if isinstance(vary, str) else vary))
+        pairs = list(map(parse_vary, [vary] if isinstance(vary, str) else vary))
+        twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+        if twice:
+            raise InputError(f"--vary {twice[0]}: stands twice; give all its values at once, {twice[0]}=A,B,C")
+        return dict(pairs)
     for key, values in vary.items():
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise InputError(f"vary: {key} = {values!r}: needs a list of values")

@@ -51,7 +51,11 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
         if holds:
             yield from (f"{reason}; leave {key} out" for key in changed_keys if key in unused)
     for side in ("drafters", "verifiers"):
-        for before, tier in pairwise(getattr(scenario, side).tiers):
+        tiers = getattr(scenario, side).tiers
+        for tier in tiers:
+            if tier.step is None and tier.link is None:
+                yield f"{side}.tiers: first = {tier.first} changes nothing; give step or link, or leave it out"
+        for before, tier in pairwise(tiers):
             if tier.first <= before.first:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
     for name in scenario.devices if scenario.batch is None else ():
@@ -95,6 +99,8 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     yield "drafters.group = 'batch' limits no target's rounds", is_batched, {"drafters.limits_per_s"}
     moves = {"drafters.move", "drafters.view_delay_s"}
     yield "drafters.route = 'affinity' moves no session", isinstance(drafters.route, Affinity), moves
+    order = drafters.order.__struct_config__.tag
+    yield f"drafters.order {order!r} looks at no priority", order != "priority", {"verifiers.priorities"}
     is_patient = verifiers.patience_s > 0 or not drafters.count
     yield "verifiers.patience_s = 0 gives no drafter up", not is_patient, {"verifiers.rejoin_s"}
 

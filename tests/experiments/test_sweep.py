@@ -11,7 +11,7 @@ import pytest
 from experiments.compare.compare import ComparedQuantity, compare_metrics, summarise, worst
 from experiments.sweep.cell import ANALYTIC, CellResult
 from experiments.sweep.resume import resume_digest
-from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, wide_table
+from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
@@ -63,6 +63,11 @@ def test_vary_reads_ranges_with_both_ends_and_lists(text: str, expected: tuple[s
 def test_vary_says_how_it_is_written(text: str) -> None:
     with pytest.raises(InputError, match=text):
         parse_vary(text)
+
+
+def test_a_key_that_is_varied_twice_is_refused() -> None:
+    with pytest.raises(InputError, match=r"verifiers\.count: stands twice"):
+        vary_of(["verifiers.count=1:3", "drafters.depth=2,4", "verifiers.count=4"])
 
 
 def test_cells_are_all_combinations() -> None:

@@ -11,6 +11,7 @@ from sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
 SLOTS = {"rule": {"policy": "slots", "size": 2}}
+LINK = {"link": {"latency_s": 0.1}}
 KILL = {"what": "kill", "node": "drafter"}
 LENGTHS = {"lengths": "lengths.csv"}
 TRACE = {"process": "trace", "file": "t.csv"}
@@ -43,8 +44,16 @@ TRACE = {"process": "trace", "file": "t.csv"}
         ({"workload": {"lengths": "chat", "new_tokens": 20}}, "'chat' has the lengths; leave workload.new_tokens out"),
         ({"workload": LENGTHS | {"arrivals": TRACE}}, "the trace .* the lengths; leave workload.lengths out"),
         ({"drafters": {"order": {"policy": "weighted", "weights": []}}}, r"= \[\]"),
-        ({"drafters": {"count": 9, "tiers": [{"first": 5}, {"first": 2}]}}, "drafters.tiers: first = 2 comes after "),
-        ({"verifiers": {"count": 9, "tiers": [{"first": 2}] * 2}}, "verifiers.tiers: first = 2 comes after first = 2"),
+        (
+            {"drafters": {"count": 9, "tiers": [{"first": 5} | LINK, {"first": 2} | LINK]}},
+            "drafters.tiers: first = 2 comes after ",
+        ),
+        (
+            {"verifiers": {"count": 9, "tiers": [{"first": 2} | LINK] * 2}},
+            "verifiers.tiers: first = 2 comes after first = 2",
+        ),
+        ({"drafters": {"tiers": [{"first": 5}]}}, "drafters.tiers: first = 5 changes nothing; give step or link"),
+        ({"verifiers": {"priorities": [2, 1]}}, "drafters.order 'fifo' .* leave verifiers.priorities out"),
         ({"drafters": {"lease_s": 3.0}}, "verifiers.patience_s = 0"),
         ({"verifiers": {"rejoin_s": 3.0}}, "leave verifiers.rejoin_s"),
         ({"faults": [KILL], "drafters": {"lease_s": 20.0}}, "verifiers.patience_s = 0"),
@@ -70,7 +79,13 @@ def test_rules_that_learn_ratios_need_a_model_with_ratios() -> None:
 
 
 def test_targets_own_the_streams_dealt_to_them() -> None:
-    joins = simulate(scenario(verifiers={"count": 2, "priorities": [5, 0]}, workload={"requests": 6, "streams": 6}))
+    joins = simulate(
+        scenario(
+            verifiers={"count": 2, "priorities": [5, 0]},
+            drafters={"order": "priority"},
+            workload={"requests": 6, "streams": 6},
+        )
+    )
     frame = joins.frame().query("event == 'join'")
     assert dict(zip(frame.tag, frame.priority, strict=True)) == {0: 5, 1: 0, 2: 5, 3: 0, 4: 5, 5: 0}
 

@@ -106,9 +106,8 @@ def test_lists_may_stand_without_brackets_behind_a_key(text: str) -> None:
     made = read_scenario_with(f"drafters.limits_per_s={text}")
     assert made.drafters.limits_per_s == (0.5, 1.0)
     assert read_scenario_with("drafters.limits_per_s=3").drafters.limits_per_s == (3.0,)
-    assert (
-        read_scenario_with("verifiers.tiers={first = 2},{first = 3}", "verifiers.count=3").verifiers.tiers[1].first == 3
-    )
+    farther = "verifiers.tiers={first = 2, link.latency_s = 1},{first = 3, link.latency_s = 2}"
+    assert read_scenario_with(farther, "verifiers.count=3").verifiers.tiers[1].first == 3
     assert read_scenario_with("name=a,b").name == "a,b"
 
 

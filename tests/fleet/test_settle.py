@@ -63,7 +63,7 @@ links = st.builds(lambda latency_s: {"latency_s": latency_s}, st.floats(0.1, 9))
 
 def tiers() -> st.SearchStrategy[list[dict[str, Any]]]:
     keys = {"first": st.integers(1, 7)}
-    tier = st.fixed_dictionaries(keys, optional={"step": times, "link": links})
+    tier = st.fixed_dictionaries(keys, optional={"step": times, "link": links}).filter(lambda tier: len(tier) > 1)
     unlike = st.lists(tier, max_size=4, unique_by=lambda tier: tier["first"])
     return unlike.map(lambda tiers: sorted(tiers, key=lambda tier: tier["first"]))
 

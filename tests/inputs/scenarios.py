@@ -32,7 +32,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
             "admit": {"policy": "at-most", "sessions": 3},
             "limits_per_s": [0.0, 30.0], "order": {"policy": "weighted", "weights": [1.0, 2.0]},
         },
-        "verifiers": {"count": 3, "priorities": [1, 2], "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
+        "verifiers": {"count": 3, "tiers": [{"first": 2, "step": {"base_s": 0.03}}]},
         "acceptance": {"model": "beta-geometric", "a": 3.0, "b": 1.5},
         "link": {"latency_s": "2ms", "bandwidth_bytes_per_s": "1Gbit"},
         "measure": {"warm_up_share": 0.1},
@@ -45,10 +45,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "routed": {
         "drafters": {
-            "count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.001,
+            "count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.001, "order": "priority",
             "tiers": [{"first": 2, "step": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
-        "verifiers": {"count": 4},
+        "verifiers": {"count": 4, "priorities": [1, 2]},
         "workload": {
             **WORKLOAD, "new_tokens": {"low": 10, "high": 30},
             "arrivals": {"process": "poisson", "per_s": 20.0},

@@ -104,7 +104,6 @@ drafters = st.fixed_dictionaries(
 verifiers = st.fixed_dictionaries(
     {"count": st.integers(1, 9)},
     optional={
-        "priorities": st.just([2, 0, 1]),
         "tiers": st.just(FARTHER_TARGETS),
     },
 )

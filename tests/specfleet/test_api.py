@@ -49,7 +49,7 @@ CHANGED: list[tuple[list[str], dict[str, Any], dict[str, Any]]] = [
     (["drafters={depth = 3}"], {"drafters": {"depth": np.int64(3)}}, {"drafters": {"depth": 3}}),
     (["drafters.order=priority"], {"drafters.order": "priority"}, {"drafters": {"order": {"policy": "priority"}}}),
     (["profile=a100"], {"profile": "a100"}, {"profile": "a100"}),
-    (["verifiers.priorities=[1, 2]"], {"verifiers.priorities": (1, 2)}, {"verifiers": {"priorities": [1, 2]}}),
+    (["drafters.limits_per_s=[1, 2]"], {"drafters.limits_per_s": (1, 2)}, {"drafters": {"limits_per_s": [1, 2]}}),
     (
         ["acceptance={model = 'per-position', rates = [0.8, 0.5]}"],
         {"acceptance": {"model": "per-position", "rates": [0.8, 0.5]}},
