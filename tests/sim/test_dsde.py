@@ -162,6 +162,16 @@ def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.Monke
     assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
 
 
+@pytest.mark.parametrize(("entropy", "drafted"), [(0.0, adaedl.BASE), (4.9, 1)])
+def test_drafts_stop_after_a_token_of_high_entropy_alone(tmp_path: Path, entropy: float, drafted: int) -> None:
+    write_signals([[Token(1.0, 0.0, entropy)]], tmp_path / "signals.parquet")
+    tables = scenario_content(batch("adaedl", 2, tokens=60))
+    tables["acceptance"] = {"model": "signals", "file": "signals.parquet"}
+    frame = simulate(make_scenario(tables, base=tmp_path)).frame()
+    verified = frame[(frame.event == "done") & (frame.kind == "verify")]
+    assert verified.tokens.mode().tolist() == [drafted]
+
+
 @pytest.mark.slow
 def test_the_cap_speeds_a_large_batch_up() -> None:
     """By a fifth, for texts of any length."""

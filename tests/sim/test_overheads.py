@@ -88,3 +88,13 @@ def test_late_starts_are_far_beyond_the_median() -> None:
     column = run.table.schema.get_field_index("time_s")
     slower = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(moved_s)))
     assert late_starts(slower) == pytest.approx(len(late) / (rows.event == "start").sum(), rel=0.05)
+
+
+def test_the_first_step_of_a_station_was_not_queued() -> None:
+    """No work waited before it, so the delay of an idle station applies: in the profile and in the log."""
+    overhead = {"drafter": {"queued": {"mean_s": 7.0}, "woken": {"mean_s": 0.5}}}
+    run = run_with({"own": overhead}, verifiers={"count": 1}, workload={"requests": 1, "new_tokens": 10})
+    drafter = run.frame().query("station == 'drafter'")
+    asked_s, begun_s = (drafter[drafter.event == event].time_s.iloc[0] for event in ("draft-request", "start"))
+    assert begun_s - asked_s == pytest.approx(0.5)
+    assert delays_in(run)[DRAFTER].woken_s[0] == pytest.approx(0.5)
