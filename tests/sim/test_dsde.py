@@ -165,7 +165,7 @@ def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("entropy", "drafted"), [(0.0, adaedl.BASE), (4.9, 1)])
 def test_drafts_stop_after_a_token_of_high_entropy_alone(tmp_path: Path, entropy: float, drafted: int) -> None:
     write_signals([[Token(1.0, 0.0, entropy)]], tmp_path / "signals.parquet")
-    tables = scenario_content(batch("adaedl", 2, tokens=60))
+    tables = msgspec.to_builtins(batch("adaedl", 2, tokens=60))
     tables["acceptance"] = {"model": "signals", "file": "signals.parquet"}
     frame = simulate(make_scenario(tables, base=tmp_path)).frame()
     verified = frame[(frame.event == "done") & (frame.kind == "verify")]

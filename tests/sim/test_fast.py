@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 numba = pytest.importorskip("numba", reason="the compiled loop needs numba: pip install 'specfleet[fast]'")
@@ -22,6 +22,7 @@ from fleet.records.run import Run
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import streams_of
 from sim.fast import choice, layout
 from sim.fast.compiled import COMPILING, compiled
 from sim.fast.plain import SUPPORTED, unsupported_in
@@ -126,7 +127,12 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
         if made["count"] and draw(st.booleans()):  # each side is another machine
             tables["verifiers"] = tables["verifiers"] | {"profile": tables.pop("profile")}
             tables["drafters"] = made | {"profile": draw(profiles)}
-    return make_scenario(tables)
+    scenario = make_scenario(tables)
+    try:
+        streams_of(resolve(scenario))
+    except InputError:  # a text is longer than the positions of the models
+        reject()
+    return scenario
 
 
 def check(scenario: Scenario) -> None:

@@ -121,6 +121,6 @@ def test_captions_of_analytic_curves_say_prefill_is_omitted() -> None:
 
 @pytest.mark.parametrize("side", ["drafters", "verifiers"])
 def test_tiers_beyond_the_last_station_are_only_noted(side: str) -> None:
-    tables = {side: {"count": 3, "tiers": [{"first": 2}, {"first": 5}]}}
+    tables = {side: {"count": 3, "tiers": [{"first": first, "step": {"base_s": 0.1}} for first in (2, 5)]}}
     noted = [note for note in notes_of(make_scenario(tables)) if "tiers" in note]
     assert noted == [f"{side}.tiers: first = 5 is beyond the last station, {side}.count = 3"]
