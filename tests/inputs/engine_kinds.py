@@ -1,14 +1,16 @@
 """Files that only the engine reads: prompts, model folders, EAGLE heads, tokenizers; run in this process."""
 
 import json
-from collections.abc import Callable
-from multiprocessing import Pipe, Process
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from engine.launch.bodies import LauncherPipe
+from engine.launch.serve import Launch
+from engine.launch.supervisor import Place
+from engine.net.clock import now_s
+from engine.node.node import Site
+from engine.node.write_ahead_log import Served
 from fleet.errors import InputError
-from fleet.records.schema import PowerSample
 from tests.inputs.kinds import Kind
 from tests.inputs.values import toml_of
 
@@ -16,20 +18,19 @@ WORDS = [f"w{number}" for number in range(40)]
 RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
 
 
-class InThisProcess:
-    """Runs the body of a node in this process in place of a process; its errors are raised here."""
+def run_here(_launch: Launch, waves: Iterable[list[Place]]) -> Served:
+    """Serve a batch, or a co-located fleet, in this process in place of another; errors are raised here."""
+    place = next(iter(waves))[0]
+    if place.name not in {"batch", "co-located"}:
+        refuse_process(place.name)
+    node = place.make(site=Site(life=place.life))
+    node.open()
+    return Served(list(node.serve(now_s())), node.outputs, node.signals)
 
-    def __init__(self, name: str, body: Callable[..., Any], *arguments: Any, **_more: Any) -> None:
-        if name not in {"batch", "co-located"}:
-            raise InputError(f"{name} would be one process of several")
-        self.body, self.arguments = body, arguments
-        self.samples: list[PowerSample] = []
-        self.process = Process()  # never started, so there is none to end
 
-    def receive(self) -> Any:
-        ours, theirs = Pipe()
-        with ours, theirs:
-            return self.body(LauncherPipe(theirs), *self.arguments)
+def refuse_process(name: str, *_: Any, **__: Any) -> NoReturn:
+    """Refuse to start a process."""
+    raise InputError(f"{name} would be one process of several")
 
 
 def engine(**tables: Any) -> Callable[[Path], None]:
@@ -69,12 +70,13 @@ def engine(**tables: Any) -> Callable[[Path], None]:
     return write
 
 
+STAND_INS = {"engine.launch.serve.Launch.run": run_here, "engine.launch.serve.NodeProcess": refuse_process}
 EAGLE = {"kind": "eagle", "model": "head", "depth": 3}
 
 
 def kind(write: Callable[[Path], None], files: tuple[str, ...], form: str) -> Kind:
     """Return a kind that a run reads; its node is this process."""
-    return Kind(write, files, form, (RUN,), stand_ins={"engine.launch.serve.NodeProcess": InThisProcess})
+    return Kind(write, files, form, (RUN,), stand_ins=STAND_INS)
 
 
 ENGINE_KINDS: dict[str, Kind] = {
