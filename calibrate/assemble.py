@@ -7,23 +7,27 @@ from typing import Any
 import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_link, fit_step, spread_of
-from calibrate.fleets import FleetSetup, drafts_in
+from calibrate.fleets import FleetSetup, drafts_in, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
 from fleet.acceptance.models import Recorded
+from fleet.records.delayed import not_delayed
 from fleet.records.run import Run
 from fleet.scenario.scenario import Sharing
-from fleet.times.effects import IdleEffect
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
 Points = dict[str, list[Point]]
 """Measured points of each kind of step, by the names of a profile."""
+
+RULES: dict[str, Sharing] = {"time_sliced": "turns", "in_process": "one-process"}
+"""Overheads of a profile, by the rule of the fleets that show them."""
 
 GAP_BINS = 8
 
@@ -62,11 +66,10 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     def drafts_of(runs: Sequence[Run]) -> pd.DataFrame:
         return pd.concat([drafts_in(run, setup) for run in runs], ignore_index=True)
 
-    with_gaps, concurrent = [*measured.loaded, *measured.idling], measured.sharing["contended"]
+    with_gaps, concurrent = [*measured.loaded, *measured.idling], measured.sharing.get("contended", [])
     fleets = {  # those that show the overheads of a drafter and of a target
-        "own": ([*measured.saturated, *with_gaps], [concurrent[0], *measured.plain]),
-        "time_sliced": (measured.sharing["turns"],) * 2,
-        "in_process": (measured.sharing["one-process"],) * 2,
+        "own": ([*measured.saturated, *with_gaps], [*concurrent[:1], *measured.plain]),
+        **{name: (measured.sharing[rule],) * 2 for name, rule in RULES.items() if rule in measured.sharing},
     }
     delays = {
         sharing: {"drafter": delays_of(drafting, drafters=True), "target": delays_of(verifying, drafters=False)}
@@ -78,7 +81,13 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     }
     drafts = drafts_of([*measured.saturated, *with_gaps])
     idle = fit_idle(drafts, float(np.median(delays["own"]["drafter"].queued_s or [0.0])))
-    times = setup.times | {"draft": in_service(setup.times["draft"], drafts, idle)}
+    ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
+    for name, runs in (
+        ("decode", measured.plain),
+        ("verify", concurrent[:1] or measured.sharing.get("one-process", [])),
+    ):
+        ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
+    times = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
     warmed = [(tokens, drafts_in(run, setup)) for tokens, run in measured.warmed]
     depth = setup.scenario.drafters.depth
@@ -92,7 +101,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         overhead=Overheads(**overheads),
         link=link_of(with_gaps, fit_link(payloads_bytes, round_trips_s)),
         idle=with_recoveries(idle, warmed),
-        contention=factors_in(concurrent, msgspec.structs.replace(setup, times=times), idle),
+        contention=factors_in(concurrent, msgspec.structs.replace(setup, times=times), idle) if concurrent else (1.0,),
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
         measured={name: table_of(points) for name, points in measured.points.items()}
         | {
@@ -103,10 +112,13 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     )
 
 
-def in_service(draft: StepTime, drafts: pd.DataFrame, idle: IdleEffect) -> StepTime:
-    """Return the step time of drafts in service, with their mean and spread, without the effect of idleness."""
-    ratios = drafts.ratio.to_numpy() / slowdowns_of(drafts, idle)
-    return msgspec.structs.replace(draft.slowed(float(ratios.mean())), spread=spread_of(ratios))
+def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
+    """Return the time of a step as it is in service: with the mean and the spread of measured over fitted times.
+
+    Steps that the host delayed do not count.
+    """
+    kept = not_delayed(ratios)
+    return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))
 
 
 def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:

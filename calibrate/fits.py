@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
+from fleet.records.delayed import not_delayed
 from fleet.times.step_time import LinkTime, Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
@@ -45,8 +46,8 @@ def spread_of(ratios: ArrayLike) -> Quantiles:
 def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Fitted]]:
     """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
 
-    The fit is then scaled so that measured over fitted time is 1 in the mean: rare slow steps, which medians leave out,
-    count in the mean and in the spread. The fit leaves out every fourth point.
+    The fit is then scaled so that measured over fitted time is 1 in the mean over steps that the host did not delay.
+    The fit leaves out every fourth point.
     """
     held_out = [len(points) >= 2 * HOLD_OUT_EVERY and index % HOLD_OUT_EVERY == 2 for index in range(len(points))]
     tokens, context, medians = (
@@ -63,6 +64,7 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Fitted]]:
     coefficients = nnls(relative, np.ones(fitted.sum()))[0] / scale
     predicted = design @ coefficients
     ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
+    ratios = not_delayed(ratios)
     a, b, c, e = (coefficients * ratios.mean()).tolist()
     fits = [Fitted(float(fit), out) for fit, out in zip(predicted, held_out, strict=True)]
     return StepTime(a, b, c, e, spread=spread_of(ratios)), fits

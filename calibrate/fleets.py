@@ -147,6 +147,12 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
 
 
 def drafts_in(run: Run, setup: FleetSetup) -> pd.DataFrame:
-    """Return the drafts of a run that count, as `fitted_steps` has them, with `ratio`: measured over fitted time."""
-    steps = fitted_steps(run, setup).query("resolved and name == 'draft'")
+    """Return the drafts of a run that count, as `steps_in` does."""
+    return steps_in(run, setup, "draft")
+
+
+def steps_in(run: Run, setup: FleetSetup, name: str) -> pd.DataFrame:
+    """Return the steps of a name that count, as `fitted_steps` has them, with `ratio`: measured over fitted time."""
+    steps = fitted_steps(run, setup)
+    steps = steps[steps.resolved & (steps.name == name)]
     return steps.assign(ratio=steps.duration_s / steps.fitted_s)

@@ -44,7 +44,7 @@ from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
+from fleet.scenario.scenario import Drafters, Scenario, Sharing, Verifiers, Workload
 from fleet.scenario.workload import with_lengths
 from fleet.times.profile import HardwareProfile
 
@@ -102,29 +102,22 @@ def calibrate(
     are kept.
     """
     bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report)
-    measured = bench.measured
     bench.measure_pass(0)
-    report("acceptance")
-    measured.accepted = bench.accepted()
-    report("links")
-    round_trips_s = measure_round_trips(bench.fleet, effort.payloads_bytes, effort.pings)
-    measured.round_trips_s = list(zip(effort.payloads_bytes, round_trips_s, strict=True))
+    bench.measure_acceptance()
+    bench.measure_links()
     bench.measure_pass(1)
     report("warm-up tokens")
     setup = bench.setup()
-    measured.warmed = [
+    bench.measured.warmed = [
         (tokens, run_after_gap(setup, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
     ]
     report("stations that share a device")
-    requests, targets = effort.sharing_requests, range(1, effort.concurrent_targets + 1)
-    measured.sharing = {
-        "turns": [run_sharing(setup, TURN_TARGETS, requests, "turns")],
-        "one-process": [run_sharing(setup, TURN_TARGETS, requests, "one-process")],
-        "contended": [run_sharing(setup, count, requests, "contended") for count in targets],
-    }
-    measured.plain = [run_plain(setup, requests)]
+    bench.share("turns", TURN_TARGETS)
+    bench.share("one-process", TURN_TARGETS)
+    for targets in range(1, effort.concurrent_targets + 1):
+        bench.share("contended", targets)
     bench.measure_pass(2)
-    return profile_from(measured, bench.setup(), **bench.facts())
+    return bench.profile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +153,19 @@ class Bench:
         measured.saturated.append(run_saturated(setup, effort.saturated_rounds))
         measured.loaded.extend(run_half_loaded(setup, targets, effort.loaded_rounds) for targets in effort.loads)
         measured.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
+        measured.plain.append(run_plain(setup, effort.sharing_requests))
+
+    def measure_links(self) -> None:
+        """Measure round trips of messages."""
+        self.report("links")
+        sizes_bytes = self.effort.payloads_bytes
+        round_trips_s = measure_round_trips(self.fleet, sizes_bytes, self.effort.pings)
+        self.measured.round_trips_s = list(zip(sizes_bytes, round_trips_s, strict=True))
+
+    def share(self, sharing: Sharing, targets: int) -> None:
+        """Measure real targets and their drafter on one device, shared by that rule."""
+        run = run_sharing(self.setup(), targets, self.effort.sharing_requests, sharing)
+        self.measured.sharing.setdefault(sharing, []).append(run)
 
     def measure_steps(self) -> Points:
         """Measure all kinds of steps, each over its grid, by the names of a profile."""
@@ -178,13 +184,18 @@ class Bench:
         }
         return {name: measure(*grid) for name, grid in grids.items()}
 
-    def accepted(self) -> list[list[int]]:
-        """Return the accepted lengths of the rounds of each prompt, in draft tokens."""
+    def measure_acceptance(self) -> None:
+        """Measure the accepted lengths of the rounds of each prompt, in draft tokens."""
+        self.report("acceptance")
         depth, new_tokens = self.scenario.drafters.depth, int(mean_tokens(self.scenario.workload.new_tokens))
-        return [
+        self.measured.accepted = [
             accepted_lengths(self.drafter, continuation, new_tokens, depth)
             for continuation in continuations_of(self.fleet, self.folder)
         ]
+
+    def profile(self) -> HardwareProfile:
+        """Return the profile that all measurements so far give."""
+        return profile_from(self.measured, self.setup(), **self.facts())
 
     def facts(self) -> dict[str, Any]:
         """Return the profile's name, the models' sizes, and where it comes from."""

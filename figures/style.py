@@ -14,13 +14,11 @@ from fleet.files import check_writable, write_file
 COLOURS = {
     "analytic": "#444444",
     "sim": "#0072B2",
-    "played": "#0072B2",
     "engine": "#D55E00",
 }  # distinct for colour-blind readers too
 LABELS = {
     "analytic": "analytic, equations (8)-(11)",
-    "sim": "simulation, 95 % band",
-    "played": "runs played back: steps, acceptance",
+    "sim": "simulation, 95 %",
     "engine": "engine",
 }
 STEP_COLOURS = {

@@ -5,6 +5,7 @@ rich draws tables and bars. It is imported with the first one, so that other com
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from experiments.compare.compare import ComparedQuantity, Comparison, PredictionError
     from fleet.records.metrics.window import Metric  # it needs pandas, which takes a while to import
 
+LINE_S = 2.0  # least time between two lines of progress where there is no terminal
 PIPED_WIDTH = 140  # columns of a table that no terminal limits
 
 
@@ -36,7 +38,10 @@ def busy(text: str) -> Iterator[None]:
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar on standard error; the yielded function advances it by one and says what comes next."""
+    """Show a progress bar on standard error, or a line now and then where that is no terminal.
+
+    The yielded function advances it by one and says what comes next.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     what_it_is = TextColumn("{task.description}", markup=False)
@@ -44,12 +49,23 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     screen = _screen()
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(title, total=total)
+        begun_s, printed_s, done = time.monotonic(), -LINE_S, 0
 
         def advance(what: str) -> None:
+            nonlocal printed_s, done
             bar.update(task, description=f"{title}: {what}" if what else title)
             bar.advance(task)
+            passed_s, done = time.monotonic() - begun_s, done + 1
+            if not screen.is_terminal and what and passed_s - printed_s >= LINE_S:
+                printed_s = passed_s
+                left = f", about {_minutes(passed_s * (total - done + 1) / (done - 1))} left" if done > 1 else ""
+                remark(f"{title}, {done} of {total}{left}: {what}")
 
         yield advance
+
+
+def _minutes(time_s: float) -> str:
+    return f"{time_s / 60:.0f} min" if time_s >= 90 else f"{max(time_s, 1):.0f} s"
 
 
 def _screen() -> "Console":

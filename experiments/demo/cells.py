@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.run import QUICK, STAGES, Effort
+from calibrate.run import Effort
 from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
@@ -25,11 +25,10 @@ ORDER_SEED = 1
 
 
 class DemoEffort(msgspec.Struct, frozen=True):
-    """Size of a demo: what to calibrate, which N to run, and how often."""
+    """Size of a demo: what to calibrate, which N to run for each of RETURN_OVER_SERVICE, and how often."""
 
     calibration: Effort
-    replayed_counts: tuple[int, ...]
-    real_counts: tuple[int, ...]
+    counts: tuple[tuple[int, ...], ...]
     passes: int
 
     @property
@@ -39,17 +38,23 @@ class DemoEffort(msgspec.Struct, frozen=True):
 
     @property
     def stages(self) -> int:
-        """Number of stages that the progress bar counts."""
-        cells = len(RETURN_OVER_SERVICE) * len(self.replayed_counts) + len(self.real_counts) + 2
-        return len(STAGES) + cells * (self.passes + 1)
+        """Number of stages that the progress bar counts: parts of the calibration, runs, simulations."""
+        cells = sum(map(len, self.counts)) + len(BASELINES)
+        return PASS_STAGES * (self.passes + 1) + ONCE_STAGES + cells * (self.passes + 1)
 
 
-FULL = DemoEffort(Effort(), tuple(range(1, 9)), (1, 2), 3)
-SHORT = DemoEffort(QUICK, (1, 3, 6), (1,), 3)
+BASELINES: dict[str, dict[str, Any]] = {"co-located": {"device": "host"}, "standalone": {"count": 0}}
+PASS_STAGES, ONCE_STAGES = 3, 2  # of a calibration: those of each pass, and acceptance and links
+CALIBRATION = Effort(
+    depths=(3, 5, 7), contexts=(128, 152, 176), repeats=6, prompts=36, longest_gap_s=0.03, gap_rounds=40,
+    loads=(2,), saturated_rounds=150, loaded_rounds=100, payloads_bytes=(64, 16 * 1024), pings=20, sharing_requests=6,
+)  # fmt: skip
+FULL = DemoEffort(CALIBRATION, ((1, 2, 3, 4, 6), (1, 3, 5, 6, 7, 8)), 2)
+SHORT = DemoEffort(CALIBRATION, ((1, 3, 4), (1, 6)), 2)
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A cell before it is run: its name and its scenario. `kind`: replayed, real or baseline."""
+    """A cell before it is run: its name and its scenario, without a profile. `kind`: replayed or baseline."""
 
     kind: str
     case: dict[str, Any]
@@ -69,10 +74,13 @@ class Planned(msgspec.Struct, frozen=True):
 class DemoCell(msgspec.Struct, frozen=True):
     """A cell, the engine's runs of it, one a pass, and its simulations.
 
-    `blind`: simulated from the profile alone. `rows`: its errors, quantity by quantity.
+    - `scenario`: that of the simulations, with the profile.
+    - `blind`: simulated from the profile alone.
+    - `rows`: its errors, quantity by quantity.
     """
 
     planned: Planned
+    scenario: Scenario
     runs: list[Run]
     reruns: Reruns
     blind: dict[str, Metric]
@@ -82,11 +90,6 @@ class DemoCell(msgspec.Struct, frozen=True):
     def case(self) -> dict[str, Any]:
         """What names the cell."""
         return self.planned.case
-
-    @property
-    def scenario(self) -> Scenario:
-        """Its scenario."""
-        return self.planned.scenario
 
     def steady(self, quantity: str) -> bool | None:
         """Whether its runs agree well enough on a quantity; None if unknown."""
@@ -108,12 +111,11 @@ def calibration_scenario() -> Scenario:
     )
 
 
-def demo_scenario(profile: HardwareProfile, name: str, requests: int, **tables: Any) -> Scenario:
-    """The demo pair on evaluation prompts, with the calibrated profile."""
+def demo_scenario(name: str, requests: int, **tables: Any) -> Scenario:
+    """The demo pair on evaluation prompts."""
     return make_scenario(
         {
             "name": name,
-            "profile": profile,
             "drafters": {"depth": DEPTH} | tables.pop("drafters", {}),
             "workload": {
                 "prompts": "demo/evaluation",
@@ -128,56 +130,39 @@ def demo_scenario(profile: HardwareProfile, name: str, requests: int, **tables: 
 
 def replayed_time(profile: HardwareProfile, ratio: float) -> StepTime:
     """Verification time that makes Z / S equal to `ratio` on this host, from the profile alone; it has no spread."""
-    inputs = star_inputs(resolve(demo_scenario(profile, "sizing", 1)))
+    inputs = star_inputs(resolve(demo_scenario("sizing", 1, profile=profile)))
     link_s = inputs.return_s - inputs.verify_s
-    return StepTime(base_s=ratio * inputs.service_s - link_s)
+    return StepTime(base_s=round(ratio * inputs.service_s - link_s, 4))
 
 
 def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
     """Yield the cells with replayed targets, which stand for separate accelerators."""
-    for ratio in RETURN_OVER_SERVICE:
+    for ratio, counts in zip(RETURN_OVER_SERVICE, effort.counts, strict=True):
         time = replayed_time(profile, ratio)
         # Such a target is bound by memory: one token takes it as long as a few, a prefill not much longer.
         verifiers = {"kind": "replayed", "verify": time}
-        for count in effort.replayed_counts:
+        for count in counts:
             name = f"replayed targets, t_v = {1000 * time.base_s:.1f} ms"
-            scenario = demo_scenario(profile, name, effort.requests, verifiers=verifiers | {"count": count})
+            scenario = demo_scenario(name, effort.requests, verifiers=verifiers | {"count": count})
             yield Planned("replayed", {"targets": name, "N": count}, scenario)
 
 
-def real_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
-    """Yield the cells with targets that run the model here; all stations share this host."""
-    name = "real time-sliced targets"
-    for count in effort.real_counts:
-        scenario = demo_scenario(
-            profile, name, effort.requests,
-            devices={"host": {"sharing": "turns"}}, drafters={"device": "host"},
-            verifiers={"count": count, "device": "host"},
-        )  # fmt: skip
-        yield Planned("real", {"targets": name, "N": count}, scenario)
-
-
-def baseline_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Planned]:
+def baseline_cells(effort: DemoEffort) -> Iterator[Planned]:
     """Yield co-located speculation in one process, and the standalone target."""
     host = {"devices": {"host": {"sharing": "one-process"}}}
-    for name, drafters in (("co-located", {"device": "host"}), ("standalone", {"count": 0})):
-        scenario = demo_scenario(
-            profile, name, effort.requests, drafters=drafters, verifiers={"device": "host"}, **host
-        )
+    for name, drafters in BASELINES.items():
+        scenario = demo_scenario(name, effort.requests, drafters=drafters, verifiers={"device": "host"}, **host)
         yield Planned("baseline", {"targets": name, "N": 1}, scenario)
 
 
-def in_passes(cells: Sequence[Planned], passes: int) -> list[Planned]:
-    """Return every cell so often, in a random order over all of them that is the same each time.
-
-    So a slow quarter of an hour of the machine hits no kind of cells, and no end of a curve, alone.
-    """
-    order = np.random.default_rng(ORDER_SEED).permutation(passes * len(cells))
-    return [cells[number % len(cells)] for number in order]
+def in_pass(cells: Sequence[Planned], number: int) -> list[Planned]:
+    """Return all cells in the random order of that pass, which is the same in every demo."""
+    order = np.random.default_rng([ORDER_SEED, number]).permutation(len(cells))
+    return [cells[place] for place in order]
 
 
-def simulated_cell(planned: Planned, runs: list[Run]) -> DemoCell:
-    """Simulate a cell, and hold what comes out against the engine's runs of it."""
-    reruns = simulated_reruns(planned.scenario, runs)
-    blind = replicate(planned.scenario, SIM_SEEDS)
-    return DemoCell(planned, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))
+def simulated_cell(planned: Planned, runs: list[Run], profile: HardwareProfile) -> DemoCell:
+    """Simulate a cell with a profile, and hold what comes out against the engine's runs of it."""
+    scenario = msgspec.structs.replace(planned.scenario, profile=profile)
+    reruns, blind = simulated_reruns(scenario, runs), replicate(scenario, SIM_SEEDS)
+    return DemoCell(planned, scenario, runs, reruns, blind, compare_reruns(planned.case, blind, reruns))

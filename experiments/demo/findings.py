@@ -1,35 +1,117 @@
-"""What the demo found, in lines: the errors by where they come from come last."""
+"""What the demo found: at most eight lines to print, and more for the page."""
 
-import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.compare.compare import ComparedQuantity
-from experiments.compare.differences import BUSY
 from experiments.demo.cells import DemoCell
-from fleet.records.metrics.intervals import student_t_interval
+from fleet.records.delayed import delayed_share
 from fleet.records.overheads import late_starts
 from fleet.records.replay import replay
 from fleet.records.run import Run
+from fleet.shown import number
 from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 
-TAILS = ("tpot_p90_s", "tpot_p99_s", "ttft_p90_s", "wait_p90_s", "wait_p99_s", "round_p90_s", "round_p99_s")
+JUDGED = ("rounds_per_s", "throughput")
+FULL = 0.98  # share of the plateau, and of a drafter's time, from which a drafter counts as full
+UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady
+AS_GOOD = 0.03  # a blind error that is small on any host ...
+OVER_HOST = 1.25  # ... or this many times the difference of two runs
 
 
-def findings(profile: HardwareProfile, cells: Sequence[DemoCell], contradictions: Sequence[str]) -> list[str]:
+class Errors(NamedTuple):
+    """Errors over cells and quantities, as shares: means, and the worst cell's where named so."""
+
+    blind: float
+    blind_worst: float
+    mechanism: float
+    mechanism_worst: float
+    host: float
+
+
+def findings(cells: Sequence[DemoCell]) -> list[str]:
     """Return the lines to print."""
-    logs = sum(len(cell.runs) + 1 for cell in cells)
+    errors = errors_of(rows_of(cells))
+    profile = f"from the profile alone: {errors.blind:.1%} (worst {errors.blind_worst:.1%})"
+    queueing = f"{errors.mechanism:.1%} (worst {errors.mechanism_worst:.1%})"
+    lost = float(np.mean([delayed_share(run) for cell in cells for run in cell.runs]))
     return [
-        f"profile {profile.digest()}, written {profile.provenance['written']}, before the runs",
-        late_text(cells),
-        *_plateaus(cells),
-        *_baselines(cells),
-        f"replay of {logs} logs on fresh stations: {'; '.join(contradictions) or 'no contradiction'}",
-        *_tails(cells),
-        *_three_errors(cells),
+        *(line for case in replayed_cases(cells) for line in (full_line(case), throughput_line(case))),
+        "; ".join(baseline_text(cell) for cell in cells if cell.planned.kind == "baseline"),
+        f"error of rounds/s and tokens/s, {profile}; from the runs' own steps and acceptance (mechanism): {queueing}",
+        f"host: a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time",
+        verdict(errors),
     ]
+
+
+def replayed_cases(cells: Sequence[DemoCell]) -> list[list[DemoCell]]:
+    """Return the cells with replayed targets by verification time, each by N."""
+    replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
+    names = dict.fromkeys(cell.case["targets"] for cell in replayed)
+    by_N = sorted(replayed, key=lambda cell: cell.case["N"])
+    return [[cell for cell in by_N if cell.case["targets"] == name] for name in names]
+
+
+def full_line(case: Sequence[DemoCell]) -> str:
+    """Say N_full by the equation and by two measures: rounds a second on their plateau, and a drafter that is busy."""
+    name, N_full = case[0].case["targets"], predict(case[0].scenario).N_full
+    loads = {cell.case["N"]: cell.measured("load") for cell in case}
+    full = next((N for N, load in loads.items() if load >= FULL), None)
+    busy = f"from N = {full} on" if full else f"never ({loads[max(loads)]:.0%} at N = {max(loads)})"
+    return (
+        f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from N = {level_from(case)} on, "
+        f"the drafter is busy {FULL:.0%} of the time {busy}"
+    )
+
+
+def level_from(case: Sequence[DemoCell]) -> int:
+    """Return the least N with as many rounds a second, to 2 %, as at most targets: N_full as measured."""
+    rates = {cell.case["N"]: cell.measured("rounds_per_s") for cell in case}
+    return min(N for N, rate in rates.items() if rate >= FULL * rates[max(rates)])
+
+
+def throughput_line(case: Sequence[DemoCell]) -> str:
+    """Say the throughput in both worlds at the knee and at most targets."""
+    N_full = predict(case[0].scenario).N_full
+    knee = next((cell for cell in case if cell.case["N"] >= N_full), case[-1])
+    shown = [knee, *(case[-1:] if case[-1] is not knee else [])]
+    return "  tokens/s: " + "; ".join(f"N = {cell.case['N']}: {both(cell)}" for cell in shown)
+
+
+def baseline_text(cell: DemoCell) -> str:
+    """Say the throughput of a baseline in both worlds."""
+    return f"{cell.case['targets']}, tokens/s: {both(cell)}"
+
+
+def both(cell: DemoCell) -> str:
+    """A cell's throughput in both worlds."""
+    return f"simulated {number(cell.blind['throughput'].value)}, measured {number(cell.measured('throughput'))}"
+
+
+def verdict(errors: Errors) -> str:
+    """Say how far the prediction can be trusted."""
+    queueing = f"the queueing model is within {errors.mechanism:.1%}"
+    if errors.host >= UNSTEADY:
+        return f"unsteady host: reruns differ by {errors.host:.0%}; {queueing}; repeat on a quiet host"
+    if errors.blind <= max(AS_GOOD, OVER_HOST * errors.host):
+        return f"steady host; the profile predicts runs as well as a rerun does, or within {AS_GOOD:.0%}; {queueing}"
+    return f"steady host, and the profile's step times are not those of the runs ({errors.blind:.1%}); {queueing}"
+
+
+def rows_of(cells: Sequence[DemoCell]) -> list[ComparedQuantity]:
+    """Return the judged rows that were rerun and played back."""
+    rows = [row for cell in cells for row in cell.rows if row.quantity in JUDGED]
+    return [row for row in rows if None not in (row.mechanism, row.parameters, row.host)]
+
+
+def errors_of(rows: Sequence[ComparedQuantity]) -> Errors:
+    """Return the means of the rows' absolute errors; of the blind prediction of one run, and of a run by another."""
+    blind, mechanism = ([abs(getattr(row, name).value) for row in rows] for name in ("parameters", "mechanism"))
+    host = float(np.mean([row.host.absolute for row in rows if row.host is not None]))
+    return Errors(float(np.mean(blind)), max(blind), float(np.mean(mechanism)), max(mechanism), host)
 
 
 def contradictions_in(runs: Sequence[Run]) -> list[str]:
@@ -37,92 +119,15 @@ def contradictions_in(runs: Sequence[Run]) -> list[str]:
     return [line for run in runs for line in replay(run)]
 
 
-def late_text(cells: Sequence[DemoCell]) -> str:
-    """Say how many steps of the engine's runs started late, as a share of each run's steps."""
-    shares = [late_starts(run) for cell in cells for run in cell.runs]
-    found = f"steps that started late: {np.mean(shares):.1%} on average, {max(shares):.1%} in the worst run"
-    return found + ("; validate on a quieter host" if max(shares) >= BUSY else "")
-
-
-def _plateaus(cells: Sequence[DemoCell]) -> Iterator[str]:
-    """For each verification time: the measured plateau of R_q over R_q at N = 1, its 95 % interval, and 1 + Z/S.
-
-    The plateau is the mean over N >= N_full, pass by pass; the interval is Student's over the passes. Where no such N
-    was run there is none.
-    """
-    replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
-    for case in dict.fromkeys(cell.case["targets"] for cell in replayed):
-        same = [cell for cell in replayed if cell.case["targets"] == case]
-        rates = {cell.case["N"]: np.array([run["rounds_per_s"].value for run in cell.reruns.engine]) for cell in same}
-        prediction = predict(same[0].scenario)
-        full = [rate for N, rate in rates.items() if prediction.N_full <= N]
-        if full:
-            ratios = np.mean(full, axis=0) / rates[1]
-            low, high = student_t_interval(ratios)
-            interval = "one pass has no interval" if math.isnan(low) else f"{low:.2f} .. {high:.2f}"
-            measured = f"plateau of R_q over R_q at N = 1: {ratios.mean():.2f} ({interval})"
-            yield f"{case}: {measured}, 1 + Z/S = {prediction.plateau_ratio:.2f}"
-
-
-def _baselines(cells: Sequence[DemoCell]) -> Iterator[str]:
-    for cell in cells:
-        if cell.planned.kind == "baseline":
-            yield (
-                f"{cell.case['targets']} baseline: engine {cell.measured('throughput'):.0f} tokens/s, "
-                f"simulation {cell.blind['throughput'].value:.0f}"
-            )
-
-
-def _tails(cells: Sequence[DemoCell]) -> Iterator[str]:
-    """Errors of percentiles over the cells with reruns that agree well enough."""
-    for quantity in TAILS:
-        rows = [row for row in complete(_rows(cells, "replayed", quantity)) if row.steady]
-        if rows:
-            yield (
-                f"{quantity}, replayed targets, {len(rows)} steady cells: mechanism {_off_by(rows, 'mechanism')}, "
-                f"blind {_off_by(rows, 'parameters')}"
-            )
-
-
-def _three_errors(cells: Sequence[DemoCell]) -> Iterator[str]:
-    for kind in ("real", "replayed"):
-        for quantity in ("throughput", "rounds_per_s"):
-            rows = complete(_rows(cells, kind, quantity))
-            if rows:
-                yield f"{kind} targets, {quantity}, {len(rows)} cells of {len(rows[0].runs)} runs:"
-                yield from (f"  {line}" for line in error_lines(rows))
-
-
-def _rows(cells: Sequence[DemoCell], kind: str, quantity: str) -> list[ComparedQuantity]:
-    return [row for cell in cells if cell.planned.kind == kind for row in cell.rows if row.quantity == quantity]
-
-
-def complete(rows: Sequence[ComparedQuantity]) -> list[ComparedQuantity]:
-    """Return the rows of cells that were rerun and played back."""
-    return [row for row in rows if None not in (row.mechanism, row.parameters, row.host)]
-
-
-def error_lines(rows: Sequence[ComparedQuantity]) -> list[str]:
-    """Say the three errors of complete rows, one a cell, and how many cells are steady.
-
-    Those of one run: how far it is from the blind prediction, and from another run of its cell.
-    """
-    host, blind = (float(np.mean([getattr(row, name).absolute for row in rows])) for name in ("host", "parameters"))
-    return [
-        f"mechanism, steps and acceptance played back: {_off_by(rows, 'mechanism')}",
-        f"parameters, blind from the profile: {_off_by(rows, 'parameters')}",
-        (
-            f"host, a run against a rerun: {host:.1%}; a run against the blind prediction: "
-            f"{blind:.1%}, {blind / host if host else math.inf:.2f} times as much"
-        ),
-        (
-            f"{sum(bool(row.steady) for row in rows)} of {len(rows)} cells are steady: "
-            "their reruns agree better than the prediction, or to 1 %"
-        ),
-    ]
-
-
-def _off_by(rows: Sequence[ComparedQuantity], name: str) -> str:
-    """Say the mean and the worst of the cells' errors, each the mean over a cell's runs."""
-    values = [abs(getattr(row, name).value) for row in rows]
-    return f"{np.mean(values):.1%} (worst {max(values):.1%})"
+def details(
+    profile: HardwareProfile, cells: Sequence[DemoCell], contradictions: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield facts for the page, by name."""
+    started = [run.header.started_unix_s for cell in cells for run in cell.runs]
+    late = [late_starts(run) for cell in cells for run in cell.runs]
+    yield "profile", f"{profile.digest()}, written {profile.provenance['written']}"
+    yield "calibration", "before, between and after the passes of runs; other prompts, other fleets"
+    yield "passes of runs", f"over {(max(started) - min(started)) / 60:.1f} minutes"
+    yield "logs that were replayed on fresh stations", f"{sum(len(cell.runs) + 1 for cell in cells)}"
+    yield "contradictions", "; ".join(contradictions) or "none"
+    yield "steps that started late", f"{np.mean(late):.1%} on average, {max(late):.1%} in the worst run"

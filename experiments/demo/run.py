@@ -1,92 +1,107 @@
-"""The demo: calibrate the demo pair here, then, on other prompts, run N = 1, 2, ... in both worlds, compare, draw.
+"""The demo: calibrate the demo pair among runs of N = 1, 2, ... on the engine, then simulate, compare, draw.
 
-The order matters. The profile is written first, from calibration prompts, and fixes the two verification times of the
-replayed targets. Then engine and simulation run the same scenarios on evaluation prompts (law 7).
-The engine runs every cell several times, in a random order over the whole demo, because a shared host changes speed.
-The difference between two runs of a cell is the error that no model can go below.
+Parts of the calibration come before, between and after the passes of runs, on other prompts and other fleets, so that a
+host that changes speed does so in both. The first part fixes the two verification times of the replayed targets. No
+number of a run enters the profile (law 7): the profile is fitted from the calibration alone.
+The engine runs every cell once a pass, in another random order each time. The difference between two runs of a cell is
+the error that no model can go below.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from calibrate.run import calibrate
+from calibrate.run import TURN_TARGETS, Bench, bench_of, pair_of
 from engine.launch.serve import serve
 from experiments.compare.compare import Comparison, summarise
 from experiments.demo.cells import (
+    DemoCell,
     DemoEffort,
-    Planned,
     baseline_cells,
     calibration_scenario,
-    in_passes,
-    real_cells,
+    in_pass,
     replayed_cells,
     simulated_cell,
 )
-from experiments.demo.findings import contradictions_in, findings
+from experiments.demo.findings import contradictions_in, details, findings
 from experiments.demo.pictures import draw_demo
+from experiments.draw import where_measured
+from experiments.report.page import html_of
+from experiments.report.pages import demo_page
+from figures.style import save
 from fleet.errors import OutputError
 from fleet.files import check_folder, write_file
 from fleet.records.run import Run, write_run
-from fleet.times.profile import write_profile
+from fleet.times.profile import HardwareProfile, write_profile
 from sim.run import simulate
+
+Report = Callable[[str], None]
+PAGE, TABLE = "report.html", "comparison.json"
 
 
 class DemoResult(msgspec.Struct, frozen=True):
-    """The blind predictions against the engine's runs, with their three errors; `findings`: lines to print, in order.
-
-    `files`: lines that say where everything is.
-    """
+    """The blind predictions against the engine's runs, with their three errors; `lines`: what to print, in order."""
 
     comparison: Comparison
-    findings: list[str]
-    files: list[str] = []
+    lines: list[str]
 
 
-def run_demo(folder: Path, effort: DemoEffort, report: Callable[[str], None]) -> DemoResult:
+def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     """Run the whole demo into `folder`; `report` is called with the name of each stage as it begins."""
     check_folder(folder)
-    profile = calibrate(calibration_scenario(), folder / "continuations", effort.calibration, report)
+    bench = bench_of(
+        pair_of(calibration_scenario(), effort.calibration.prompts), folder / "continuations", effort.calibration,
+        lambda stage: report(f"calibration: {stage}"),
+    )  # fmt: skip
+    calibrate_part(bench, 0)
+    first = bench.profile()
+    planned = [*replayed_cells(first, effort), *baseline_cells(effort)]
+    runs = defaultdict[str, list[Run]](list)
+    for number in range(1, effort.passes + 1):
+        for cell in in_pass(planned, number):
+            report(f"engine, pass {number} of {effort.passes}: {cell.name}")
+            runs[cell.slug].append(serve(cell.scenario, folder / "continuations").run)
+            write_run(runs[cell.slug][-1], folder / "records" / f"{cell.slug}.pass-{number}.engine.parquet")
+        calibrate_part(bench, number)
+    profile = bench.profile()
     write_profile(profile, folder / "profile.json")
 
-    planned = [cell for kind in (replayed_cells, real_cells, baseline_cells) for cell in kind(profile, effort)]
-    runs = measured_runs(planned, effort.passes, folder, report)
-    contradictions = contradictions_in([run for of_cell in runs for run in of_cell])
-    cells = []
-    for cell, of_cell in zip(planned, runs, strict=True):
-        report(f"simulating {cell.name}")
-        simulated = simulate(cell.scenario)
-        write_run(simulated, folder / "records" / f"{cell.slug}.sim.parquet")
+    cells, contradictions = [], contradictions_in([run for of_cell in runs.values() for run in of_cell])
+    for one in planned:
+        report(f"simulation: {one.name}")
+        cells.append(simulated_cell(one, runs[one.slug], profile))
+        simulated = simulate(cells[-1].scenario)
+        write_run(simulated, folder / "records" / f"{one.slug}.sim.parquet")
         contradictions += contradictions_in([simulated])
-        cells.append(simulated_cell(cell, of_cell))
     comparison = summarise((row for cell in cells for row in cell.rows), profile.digest())
-    result = DemoResult(comparison, findings(profile, cells, contradictions))
+    result = DemoResult(comparison, [f"report: {folder / PAGE}", *findings(cells)])
     try:
-        content = msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n"
-        write_file(folder / "comparison.json", content)
-        pictures = draw_demo(folder, profile, cells)
+        write_results(folder, profile, cells, result, dict(details(profile, cells, contradictions)))
     except OutputError as error:
         error.result = result
         raise
-    return msgspec.structs.replace(result, files=where_to_find(folder, pictures))
+    return result
 
 
-def measured_runs(planned: list[Planned], passes: int, folder: Path, report: Callable[[str], None]) -> list[list[Run]]:
-    """Let the engine run every cell so often, keep the records, and return the runs of each cell, one a pass."""
-    runs = defaultdict[str, list[Run]](list)
-    for cell in in_passes(planned, passes):
-        number = len(runs[cell.slug]) + 1
-        report(f"{cell.name}, pass {number}")
-        runs[cell.slug].append(serve(cell.scenario, folder / "continuations").run)
-        write_run(runs[cell.slug][-1], folder / "records" / f"{cell.slug}.pass-{number}.engine.parquet")
-    return [runs[cell.slug] for cell in planned]
+def calibrate_part(bench: Bench, number: int) -> None:
+    """Measure the part of the calibration that comes after pass `number`; acceptance and links once, at first."""
+    bench.measure_pass(number)
+    bench.report("drafter and target in one process")
+    bench.share("one-process", TURN_TARGETS)
+    if number == 0:
+        bench.measure_acceptance()
+        bench.measure_links()
 
 
-def where_to_find(folder: Path, pictures: dict[str, Path]) -> list[str]:
-    """Return the lines that say where everything is."""
-    return [
-        *(f"{what}: {path}" for what, path in pictures.items()),
-        f"table: {folder / 'comparison.json'}; profile: {folder / 'profile.json'}; records: {folder / 'records'}",
-    ]
+def write_results(
+    folder: Path, profile: HardwareProfile, cells: Sequence[DemoCell], result: DemoResult, facts: Mapping[str, str]
+) -> None:
+    """Write the table of errors, the figures and the page."""
+    write_file(folder / TABLE, msgspec.json.format(msgspec.json.encode(result.comparison), indent=2) + b"\n")
+    drawn = draw_demo(cells, where_measured(profile))
+    for name, (figure, caption) in drawn.items():
+        save(figure, folder / f"{name}.png", caption)
+    page = demo_page(result.lines[1:], result.comparison, list(draw_demo(cells, "").values()), profile, facts)
+    write_file(folder / PAGE, html_of(page))

@@ -1,11 +1,13 @@
 """The pages of a plan, a run and a sweep: the answer, its figures, its tables."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from experiments.compare.compare import Comparison, PredictionError
 from experiments.console.headline import headline
+from experiments.console.printing import case_text
 from experiments.draw import Drawn, plan_of
 from experiments.plan.answer import Plan
 from experiments.report.page import Grid, ReportPage
@@ -13,6 +15,7 @@ from experiments.report.tables import (
     facts_grid,
     known_as,
     metrics_grid,
+    profile_grid,
     run_grid,
     scenario_grids,
     warned,
@@ -26,6 +29,7 @@ from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.run import Run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
 
 MAX_LANES = 24
 MAX_TARGETS = 500
@@ -119,6 +123,33 @@ def _targets(run: Run, label: str) -> Grid:
     headings = [*(UNITS.get(name, name) for name in rows.columns), "label"]
     cells = [(float(tag + 1), *map(float, values), label) for tag, *values in rows[:MAX_TARGETS].to_numpy().tolist()]
     return Grid("Each target", headings, cells)
+
+
+def demo_page(
+    lines: Sequence[str], comparison: Comparison, figures: Sequence[Drawn], profile: HardwareProfile,
+    facts: Mapping[str, str],
+) -> ReportPage:  # fmt: skip
+    """Return the page of a demo: its lines, its figures, every error, the profile, and `facts` on how it ran."""
+    rows = [
+        (
+            row.quantity, case_text(row.case), row.sim, row.engine, *map(_percent, (row.parameters, row.mechanism)),
+            None if row.host is None else 100 * row.host.absolute,
+        )
+        for row in comparison.rows
+    ]  # fmt: skip
+    headings = ("quantity", "cell", "simulated", "measured", "error, %", "mechanism, %", "rerun, %")
+    note = (
+        "Error: of the simulation from the profile alone. Mechanism: what remains with each run's own steps and "
+        "acceptance. Rerun: how far two runs of the cell differ."
+    )
+    grids = (Grid("Every quantity of every cell", headings, rows, note), profile_grid(profile), facts_grid(facts))
+    answer = tuple((head, text) for head, _, text in (line.strip().partition(": ") for line in lines))
+    sources = "Measured by the engine on this host, and simulated from a profile that was calibrated here."
+    return ReportPage("Demo: one drafter, N targets", "a demo", answer, sources, tuple(figures), grids)
+
+
+def _percent(error: PredictionError | None) -> float | None:
+    return None if error is None else 100 * error.value
 
 
 def sweep_page(name: str, table: pd.DataFrame, cells: Sequence[CellResult], scenario: Scenario | None) -> ReportPage:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.console.exits import keeping, printing_anyway
-from experiments.console.printing import print_comparison, print_json, print_table, progress, remark
+from experiments.console.printing import print_json, print_table, progress, remark
 from fleet.errors import InputError
 from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
 
@@ -104,5 +104,4 @@ def demo(
 
 def print_demo(result: "DemoResult") -> None:
     """Print the comparison of both worlds, the files and what was found."""
-    print_comparison("blind simulation against engine", result.comparison, ("rounds_per_s", "throughput"))
-    print("\n".join([*result.files, *result.findings]))
+    print("\n".join(result.lines))

@@ -84,7 +84,7 @@ def test_draft_times_in_service_are_found_apart_from_idleness() -> None:
     spread = {"spread": "quantiles", "levels": [0.0, 1.0], "ratios_at": [0.8, 1.2]}
     slower = msgspec.convert(msgspec.to_builtins(TIMES["draft"].slowed(1.1)) | {"spread": spread}, StepTime)
     drafts = idling_drafts(slower)
-    found = in_service(TIMES["draft"], drafts, IDLE)
+    found = in_service(TIMES["draft"], drafts.ratio / slowdowns_of(drafts, IDLE))
     assert found.mean_s(5, 100) == pytest.approx(slower.mean_s(5, 100), rel=0.005)
     np.testing.assert_allclose(found.spread.ratios(np.array([0.0, 0.5, 1.0])), [0.8, 1.0, 1.2], rtol=0.03)
     predicted_s = slowdowns_of(drafts, IDLE) * found.mean_s(5, 100)
