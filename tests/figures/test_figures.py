@@ -88,7 +88,7 @@ def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
 def test_the_highest_point_has_room_for_its_marker() -> None:
     rows = [
         {"case": "real", "source": source, "N": N, "throughput": height, "throughput_per_target": height}
-        for source in ("played", "engine")
+        for source in ("sim", "engine")
         for N, height in ((1, 100.0), (2, 101.0))
     ]
     table = pd.DataFrame(rows).assign(
