@@ -46,7 +46,7 @@ class DemoEffort(msgspec.Struct, frozen=True):
 BASELINES: dict[str, dict[str, Any]] = {"co-located": {"device": "host"}, "standalone": {"count": 0}}
 PASS_STAGES, ONCE_STAGES = 3, 2  # of a calibration: those of each pass, and acceptance and links
 CALIBRATION = Effort(
-    depths=(3, 5, 7), contexts=(128, 152, 176), repeats=6, prompts=36, longest_gap_s=0.03, gap_rounds=40,
+    depths=(3, 5, 7), contexts=(128, 152, 176), repeats=6, prompts=48, longest_gap_s=0.03, gap_rounds=40,
     loads=(2,), saturated_rounds=150, loaded_rounds=100, payloads_bytes=(64, 16 * 1024), pings=20, sharing_requests=6,
 )  # fmt: skip
 FULL = DemoEffort(CALIBRATION, ((1, 2, 3, 4, 6), (1, 3, 5, 6, 7, 8)), 2)

@@ -16,7 +16,7 @@ from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 
 JUDGED = ("rounds_per_s", "throughput")
-FULL = 0.98  # share of the plateau, and of a drafter's time, from which a drafter counts as full
+FULL = 0.98  # share of a plateau from which a drafter counts as full; its load stays below 1 by pauses between drafts
 UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady
 AS_GOOD = 0.03  # a blind error that is small on any host ...
 OVER_HOST = 1.25  # ... or this many times the difference of two runs
@@ -56,21 +56,19 @@ def replayed_cases(cells: Sequence[DemoCell]) -> list[list[DemoCell]]:
 
 
 def full_line(case: Sequence[DemoCell]) -> str:
-    """Say N_full by the equation and by two measures: rounds a second on their plateau, and a drafter that is busy."""
+    """Say N_full by the equation and by two measures: rounds a second, and the drafter's load, on their plateaus."""
     name, N_full = case[0].case["targets"], predict(case[0].scenario).N_full
-    loads = {cell.case["N"]: cell.measured("load") for cell in case}
-    full = next((N for N, load in loads.items() if load >= FULL), None)
-    busy = f"from N = {full} on" if full else f"never ({loads[max(loads)]:.0%} at N = {max(loads)})"
     return (
-        f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from N = {level_from(case)} on, "
-        f"the drafter is busy {FULL:.0%} of the time {busy}"
+        f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from N = "
+        f"{level_from(case, 'rounds_per_s')} on, drafter load from N = {level_from(case, 'load')} on "
+        f"({case[-1].measured('load'):.0%})"
     )
 
 
-def level_from(case: Sequence[DemoCell]) -> int:
-    """Return the least N with as many rounds a second, to 2 %, as at most targets: N_full as measured."""
-    rates = {cell.case["N"]: cell.measured("rounds_per_s") for cell in case}
-    return min(N for N, rate in rates.items() if rate >= FULL * rates[max(rates)])
+def level_from(case: Sequence[DemoCell], quantity: str) -> int:
+    """Return the least N at which a quantity has 98 % of its value at most targets: N_full as measured."""
+    values = {cell.case["N"]: cell.measured(quantity) for cell in case}
+    return min(N for N, value in values.items() if value >= FULL * values[max(values)])
 
 
 def throughput_line(case: Sequence[DemoCell]) -> str:

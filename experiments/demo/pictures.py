@@ -64,8 +64,8 @@ def marks_table(cases: Sequence[Sequence[DemoCell]]) -> pd.DataFrame:
         prediction, errors = predict(case[0].scenario), errors_of(rows_of(case))
         rows.append(
             {
-                "case": case[0].case["targets"], "N_full": prediction.N_full, "N_full_measured": level_from(case),
-                "error": errors.blind,
+                "case": case[0].case["targets"], "N_full": prediction.N_full,
+                "N_full_measured": level_from(case, "rounds_per_s"), "error": errors.blind,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
