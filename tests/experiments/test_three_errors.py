@@ -117,14 +117,15 @@ def test_reruns_that_disagree_more_than_the_error_are_unsteady(
     assert ("unsteady host" in capsys.readouterr().out) == (steady is False)
 
 
-def test_a_summary_counts_steady_cells() -> None:
+def test_errors_of_cells_have_means_and_the_worst() -> None:
     pytest.importorskip("torch")  # the demo calibrates
-    from experiments.demo.findings import complete, error_lines
+    from experiments.demo.findings import errors_of
 
-    rows = complete([rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5]), rows_of(1.0, [1.0])])
-    mechanism, *_, steady = error_lines(rows)
-    assert mechanism.endswith("1.0% (worst 1.0%)")
-    assert steady.startswith("1 of 2 cells are steady")
+    rows = [rows_of(12.0, [10.0, 10.1]), rows_of(10.5, [9.0, 11.0, 10.5])]
+    errors = errors_of(rows)
+    assert errors.mechanism == pytest.approx(0.01, rel=0.01)
+    assert errors.blind < errors.blind_worst == pytest.approx((12.0 / 10.0 + 12.0 / 10.1) / 2 - 1)
+    assert errors.host == pytest.approx(np.mean([row.host.absolute for row in rows if row.host]))
 
 
 def test_intervals_of_errors_over_reruns_cover_the_error() -> None:
