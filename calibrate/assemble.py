@@ -16,7 +16,7 @@ from calibrate.fleets import FleetSetup, drafts_in, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
 from fleet.acceptance.models import Recorded
-from fleet.records.delayed import not_delayed
+from fleet.records.delayed import delayed_count, not_delayed
 from fleet.records.run import Run
 from fleet.scenario.scenario import Sharing
 from fleet.times.overhead import Overheads, StationOverheads
@@ -108,6 +108,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
             "idle": by_gap(drafts_of(measured.saturated), drafts_of(measured.idling)),
             "warm_up": [{"warm_tokens": tokens} | spread_numbers(drafts.duration_s) for tokens, drafts in warmed],
             "acceptance": describe_acceptance(measured.accepted, depth),
+            "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
         },
     )
 
@@ -115,9 +116,11 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
 def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
     """Return the time of a step as it is in service: with the mean and the spread of measured over fitted times.
 
-    Steps that the host delayed do not count.
+    Steps that the host delayed do not count. Without any step the time stays.
     """
     kept = not_delayed(ratios)
+    if not kept.size:
+        return time
     return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))
 
 

@@ -63,8 +63,7 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Fitted]]:
     relative = columns[fitted] / scale / medians[fitted, None]
     coefficients = nnls(relative, np.ones(fitted.sum()))[0] / scale
     predicted = design @ coefficients
-    ratios = np.concatenate([np.array(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
-    ratios = not_delayed(ratios)
+    ratios = np.concatenate([not_delayed(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
     a, b, c, e = (coefficients * ratios.mean()).tolist()
     fits = [Fitted(float(fit), out) for fit, out in zip(predicted, held_out, strict=True)]
     return StepTime(a, b, c, e, spread=spread_of(ratios)), fits

@@ -54,16 +54,18 @@ def decode_batch(
     """
     for prompt in prompts:
         check_text(target, prompt, new_tokens)
+    opened = []
     try:
         for tag, prompt in enumerate(prompts):
             room = len(prompt) + new_tokens + drafter.shape.room(depth)
             target.open(tag, prompt, sampling, seed, room)
+            opened.append(tag)
             first = target.prefill(tag)
             drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
             drafter.prefill(tag, hidden=first.hidden)
         return _decode_open(target, drafter, prompts, new_tokens, depth)
     finally:
-        for tag in range(len(prompts)):
+        for tag in opened:
             target.release(tag)
             drafter.release(tag)
 

@@ -31,7 +31,7 @@ class MessageLimits(msgspec.Struct, frozen=True):
 
     - `vocabulary`: token ids are below it.
     - `state_numbers`: of a token's hidden states in requests; 0 for none.
-    - `sampled`: whether drafts have distributions, and `rule`: by which they are verified.
+    - `sampled`: whether drafts have distributions. `rule`: of their verification.
     - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
     """
 
@@ -107,7 +107,8 @@ def request_refused(
     path = message.base - known - count  # accepted nodes of the last draft
     checks = (
         (message.request < bounds.requests, "request beyond the workload"),
-        (1 + message.opening <= message.base <= bounds.longest_text, "base beyond the longest text"),  # prompt, token
+        (message.base <= bounds.longest_text, "base beyond the longest text"),
+        (message.base >= (2 if message.opening else 1), "base without a prompt and the first token"),
         (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
         (priority is None or message.priority == priority, "priority of another"),
         (message.opening or session is not None, "session that is not open"),

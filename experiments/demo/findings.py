@@ -23,7 +23,10 @@ OVER_HOST = 1.25  # ... or this many times the difference of two runs
 
 
 class Errors(NamedTuple):
-    """Errors over cells and quantities, as shares: means, and the worst cell's where named so."""
+    """Errors over cells and quantities, as shares: means, and the worst cell's where named so.
+
+    All are of one run: by how much it is off its prediction, and off another run of its cell.
+    """
 
     blind: float
     blind_worst: float
@@ -41,7 +44,7 @@ def findings(cells: Sequence[DemoCell]) -> list[str]:
     return [
         *(line for case in replayed_cases(cells) for line in (full_line(case), throughput_line(case))),
         "; ".join(baseline_text(cell) for cell in cells if cell.planned.kind == "baseline"),
-        f"error of rounds/s and tokens/s, {profile}; from the runs' own steps and acceptance (mechanism): {queueing}",
+        f"error of a run's rounds/s and tokens/s, {profile}; from its own steps and acceptance (mechanism): {queueing}",
         f"host: a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time",
         verdict(errors),
     ]
@@ -106,8 +109,8 @@ def rows_of(cells: Sequence[DemoCell]) -> list[ComparedQuantity]:
 
 
 def errors_of(rows: Sequence[ComparedQuantity]) -> Errors:
-    """Return the means of the rows' absolute errors; of the blind prediction of one run, and of a run by another."""
-    blind, mechanism = ([abs(getattr(row, name).value) for row in rows] for name in ("parameters", "mechanism"))
+    """Return the means of the rows' absolute errors."""
+    blind, mechanism = ([getattr(row, name).absolute for row in rows] for name in ("parameters", "mechanism"))
     host = float(np.mean([row.host.absolute for row in rows if row.host is not None]))
     return Errors(float(np.mean(blind)), max(blind), float(np.mean(mechanism)), max(mechanism), host)
 
@@ -124,6 +127,7 @@ def details(
     started = [run.header.started_unix_s for cell in cells for run in cell.runs]
     late = [late_starts(run) for cell in cells for run in cell.runs]
     yield "profile", f"{profile.digest()}, written {profile.provenance['written']}"
+    yield "steps of the calibration that the host delayed", f"{profile.measured['delayed_share']:.1%}, left out"
     yield "calibration", "before, between and after the passes of runs; other prompts, other fleets"
     yield "passes of runs", f"over {(max(started) - min(started)) / 60:.1f} minutes"
     yield "logs that were replayed on fresh stations", f"{sum(len(cell.runs) + 1 for cell in cells)}"

@@ -1,5 +1,7 @@
 """Steps that a shared host delayed: they took more than DELAYED times the median of their kind."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,6 +17,11 @@ def not_delayed(times: ArrayLike) -> Floats:
     values = np.asarray(times, dtype=float)
     kept: Floats = values[values <= DELAYED * np.median(values)] if values.size else values
     return kept
+
+
+def delayed_count(series: Iterable[ArrayLike]) -> int:
+    """Return how many of several series of like steps the host delayed."""
+    return sum(np.size(times) - not_delayed(times).size for times in series)
 
 
 def delayed_share(run: Run) -> float:

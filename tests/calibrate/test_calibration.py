@@ -14,6 +14,7 @@ from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
 from calibrate.fleets import FleetSetup, drafts_in, sharing_fleet
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
+from fleet.records.delayed import DELAYED
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
@@ -141,3 +142,16 @@ def test_fits_of_acceptance_are_shown() -> None:
     a, b = (float(part.split(" = ")[1]) for part in parameters.split(", "))
     assert a / (a + b) == pytest.approx(2 / 3, rel=0.05)
     assert float(distance.split()[-1].rstrip("%")) < float(shown["acceptance, geometric"][1].split()[-1].rstrip("%"))
+
+
+def test_a_fit_that_is_off_is_no_delay_of_the_host() -> None:
+    """Times of a grid that no plane fits: the mean of all steps stays, because none is far from its own median."""
+    points = [Point(tokens, 64, (time_s,) * 5) for tokens, time_s in ((1, 0.001), (2, 0.001), (3, 0.001), (8, 0.009))]
+    fitted, _ = fit_step(points)
+    ratios = [point.median_s / fitted.mean_s(point.tokens, point.context) for point in points]
+    assert np.mean(ratios) == pytest.approx(1.0)
+    assert max(ratios) / np.median(ratios) > DELAYED
+
+
+def test_a_step_that_never_ran_in_service_keeps_its_time() -> None:
+    assert in_service(TIMES["decode"], []) == TIMES["decode"]

@@ -61,3 +61,12 @@ def test_the_widest_trees_are_lossless(tiny: Path) -> None:
     for shape in (tree(VOCABULARY), dynamic(VOCABULARY + 1, 8)):
         text, _ = decode_speculatively(target, new_pair(tiny, shape)[1], PROMPT, 4, 1)
         assert text == decode_plain(target, PROMPT, 4)
+
+
+def test_a_stream_of_the_caller_survives_a_refused_batch(tiny: Path) -> None:
+    target, drafter = new_pair(tiny)
+    target.open(0, PROMPT)
+    with pytest.raises(ValueError, match="open"):
+        decode_batch(target, drafter, [PROMPT, PROMPT], 4, 2)
+    assert list(target.streams) == [0]
+    assert drafter.streams == {}

@@ -46,8 +46,8 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
         ),  # bfloat16
         ("beyond the workload", replace(OPENING, request=10), Content([1] * 9), None, CHAIN),
         ("base beyond", replace(OPENING, base=41), Content([1] * 41), None, CHAIN),
-        ("base beyond", replace(OPENING, base=0), Content(), None, CHAIN),
-        ("base beyond", replace(OPENING, base=1), Content([1]), None, CHAIN),  # nothing to prefill
+        ("base without", replace(OPENING, base=0), Content(), None, CHAIN),
+        ("base without", replace(OPENING, base=1), Content([1]), None, CHAIN),  # nothing to prefill
         ("grant", replace(LATER, tokens=5), Content([7]), SESSION, CHAIN),
         ("priority", replace(LATER, priority=9), Content([7]), SESSION, CHAIN),
         ("not open", LATER, Content([7]), None, CHAIN),
