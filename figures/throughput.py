@@ -68,12 +68,12 @@ def _draw_sources(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
 
 
 def _draw_marks(axes: Axes, lines: pd.Series, largest_N: float) -> None:
+    first = "N_full_measured" if lines.get("N_full_measured", math.nan) < lines["N_full"] else "N_full"
     for place, (name, label) in enumerate(MARKS.items()):
         N = lines.get(name, math.nan)
         if math.isfinite(N) and 0 < N <= largest_N:
             axes.axvline(N, color="#777777", lw=1, ls=":")
-            # Two marks may fall together: N_full stands to the left of its line, the others to the right.
-            side = "right" if name == "N_full" else "left"
+            side = "right" if name == first else "left"  # of two marks that fall together, one stands on each side
             axes.annotate(
                 f" {label} ", (N, 0.02 + 0.07 * (place == 1)), xycoords=("data", "axes fraction"), ha=side, fontsize=8,
                 color="#555555",
