@@ -69,10 +69,10 @@ def fleet(ratio: float, drafters: int, targets: int, seconds: float, seed: int =
     """Return replayed drafters and targets with stated times, and requests for about `seconds`.
 
     Steps spread evenly around their means, since waits of constant ones would be none or all alike. Prefills spread
-    over a round, so that targets do not all begin at once. Several drafters have a router; a move costs nothing.
+    over a round, so that targets do not all begin at once. Several drafters have a router; a move costs a prefill.
     """
     verify_s = ratio * SERVICE_S
-    routed = {"route": "shortest-queue", "move": "shared", "view_delay_s": 0.001} if drafters > 1 else {}
+    routed = {"route": "shortest-queue"} if drafters > 1 else {}
     sharing = min(drafters, targets)
     carried = min(targets / sharing, 1 + ratio)  # targets of a drafter that it has time for
     rounds = seconds * carried * sharing / (SERVICE_S + verify_s) / targets

@@ -29,7 +29,6 @@ STEP_COLOURS = {
     "warm_up": "#CC79A7",
     "draft_prefill": "#BBBBBB",
     "realign": "#D55E00",
-    "transfer": "#009E73",
 }
 STYLE = {
     "font.size": 9.0,

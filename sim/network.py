@@ -128,7 +128,7 @@ class Network:
         self.router = Server(
             self.env, RecordedStation(station, "simulated", self.log), Device(), service, partial(self._post, -1)
         )
-        self.views = [self._wire(self.router, lambda _payload: self.fleet.drafters.view_delay_s) for _ in drafting]
+        self.views = [self._wire(self.router, lambda _payload: 0.0) for _ in drafting]
         return [*verifying, *drafting, self.router]
 
     def _wire(self, server: Server, way_s: Way, faults: LinkFaults | None = None) -> Wire:

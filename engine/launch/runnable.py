@@ -97,11 +97,6 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
     drafters = fleet.drafters
     if not drafters.count or drafters.kind == "replayed":
         return
-    if fleet.routed and drafters.move != "prefill":
-        yield (
-            f"drafters.move = {drafters.move!r}: nothing carries keys and values between real drafters; allowed: "
-            "'prefill', or drafters.kind = 'replayed'"
-        )
     if fleet.routed and not fleet.in_turn:
         yield "drafters.overlap = 'ahead': allowed with it: drafters.route = 'affinity', or drafters.kind = 'replayed'"
     if drafters.kind != "model":

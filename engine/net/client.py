@@ -81,7 +81,6 @@ class ClientEnd:
         patience = fleet.verifiers.patience
         self.watched = patience.patience_s > 0
         self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
-        self.view_delay_s = fleet.drafters.view_delay_s
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
         self.unanswered: dict[int, tuple[int, float]] = {}
@@ -177,8 +176,7 @@ class ClientEnd:
                 self._forget(own)
             elif isinstance(message, Draft) and self.unanswered.get(own, (-1,))[0] == message.epoch:  # no repeated one
                 del self.unanswered[own]
-        after_s = self.view_delay_s if isinstance(message, View) else 0.0
-        return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes, after_s)]
+        return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes)]
 
     def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
         if self.state != "calling" or welcome.attempt != self.hello.attempt:

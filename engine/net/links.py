@@ -15,7 +15,7 @@ from engine.net.frames import payload_of, stamped
 from engine.net.handshake import Ping
 from fleet.acceptance.sources import sources_of
 from fleet.scenario.faults import LinkFault, LinkFaults, Way
-from fleet.scenario.links import Pair, holds_messages, linked_pairs, ways_of
+from fleet.scenario.links import Pair, holds_links, linked_pairs, ways_of
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
@@ -45,8 +45,6 @@ class StatedLinks:
 
         0 if the scenario does not describe its link.
         """
-        if isinstance(message, View):
-            return left_s + self.fleet.drafters.view_delay_s
         way = self._way(message)
         if way is None or not self.fleet.links:
             return 0.0
@@ -87,14 +85,14 @@ class StatedLinks:
 
     def _kept(self, deliver: Deliver, due_s: float, now_s: float) -> Deliver:
         due_s = due_s if due_s - now_s < MAX_HELD_S else 0.0
-        if isinstance(deliver.event, View | Ping):  # of no stream; its stamp has the intended delay
-            return msgspec.structs.replace(deliver, after_s=max(due_s - now_s, 0.0)) if due_s else deliver
+        if isinstance(deliver.event, View | Ping):  # of no stream
+            return deliver
         tag = deliver.event.tag
         until_s = max(due_s, self.kept_s.pop(tag, 0.0))
         if not until_s > now_s:
             return deliver
         self.kept_s[tag] = until_s
-        return msgspec.structs.replace(deliver, after_s=max(deliver.after_s, until_s - now_s))
+        return msgspec.structs.replace(deliver, after_s=until_s - now_s)
 
 
 def with_due(send: Send, due_s: float) -> Send:
@@ -103,8 +101,8 @@ def with_due(send: Send, due_s: float) -> Send:
 
 
 def stated_links(fleet: Fleet, drafter: int | None = None) -> StatedLinks | None:
-    """Return the emulated links of a node; None if the scenario describes neither links nor the age of views."""
-    return StatedLinks(fleet, drafter) if holds_messages(fleet) else None
+    """Return the emulated links of a node; None if the scenario describes none."""
+    return StatedLinks(fleet, drafter) if holds_links(fleet) else None
 
 
 class LossyLinks:

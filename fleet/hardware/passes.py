@@ -127,12 +127,6 @@ def rewrite_s(placed: Placed) -> float:
     return moved_bytes / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
 
 
-def send_s(placed: Placed) -> float:
-    """Return the time to send a token's keys and values of all layers to another device of the host."""
-    device = placed.device
-    return placed.shape.cache_bytes_per_token() / (device.link_share.value * device.link_bytes_per_s.value)
-
-
 def all_reduce_s(placed: Placed, numbers: float) -> float:
     """Return the time of a ring all-reduce over the devices that share a model; 0 on one device."""
     if placed.parallel == 1:

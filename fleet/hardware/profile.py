@@ -2,7 +2,7 @@
 
 from fleet.errors import InputError
 from fleet.hardware.device import Figure
-from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of, send_s
+from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -79,7 +79,6 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
         verify_prefill=StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target, every_logit=False)),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
-        transfer=StepTime(per_token_s=send_s(drafter)),
         vocabulary=target.shape.vocabulary,
         hidden=target.shape.hidden if drafter.shape.head else 0,
         sources=_sources(target, drafter),
@@ -96,7 +95,6 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "draft_prefill": f"{of_drafter}, one pass, the last token scored",
         "verify_prefill": f"{of_target}, one pass, the last token scored",
         "realign": f"estimated: the caches of {target.shape.name} and {drafter.shape.name}, read and written once",
-        "transfer": f"estimated: the cache of {drafter.shape.name}, over the link of its device",
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
         "catch_up_s": LEFT_OUT,

@@ -13,7 +13,6 @@ from msgspec import Meta
 from fleet.policies.outcome import Outcome
 
 UNLIMITED = 1 << 30
-HEURISTIC_FIRST = 5  # tokens of a sequence's first draft; 20 in transformers
 Needs = Literal["lengths", "ratios", "signals"]
 Length = Annotated[int, Meta(ge=0, le=4096)]
 
@@ -84,35 +83,6 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
     def lengths(self, states: Sequence[None], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""
         return [self.depth] * len(states)
-
-
-class Heuristic(LengthAllocation, frozen=True, tag="heuristic", tag_field="policy", forbid_unknown_fields=True):
-    """Two tokens more after full acceptance, one less after a mismatch: the `heuristic` schedule of transformers.
-
-    The state is the length itself.
-
-    Keys:
-        most (tokens): Maximum draft length.
-    """
-
-    most: Annotated[int, Meta(ge=1, le=4096)] = 64
-
-    @property
-    def longest(self) -> int:
-        """Maximum draft length."""
-        return self.most
-
-    def start(self) -> int:
-        """Return the state of a new session."""
-        return min(HEURISTIC_FIRST, self.most)
-
-    def learn(self, state: int, drafted: int, outcome: Outcome) -> int:
-        """Return the state after a verification of `drafted` tokens."""
-        return min(state + 2, self.most) if outcome.accepted == drafted else max(1, state - 1)
-
-    def lengths(self, states: Sequence[int], rng: np.random.Generator) -> list[int]:
-        """Return one length for each state."""
-        return list(states)
 
 
 class _Shares(Memoryless, frozen=True):

@@ -1,7 +1,4 @@
-"""Routing: which of several drafters drafts next for a session, by views that may be out of date.
-
-A rule that waits for new views waits for all sessions.
-"""
+"""Routing: which of several drafters drafts next for a session, by views that may be out of date."""
 
 from collections.abc import Sequence
 
@@ -29,32 +26,32 @@ class DrafterView(msgspec.Struct, frozen=True):
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
     """A session keeps its drafter; new sessions are dealt to the drafters in turn."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Return the number of the drafter; None to wait for a view."""
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int:
+        """Return the number of the drafter."""
         return tag % len(views) if home is None else home
 
 
 class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="policy", forbid_unknown_fields=True):
     """Each drafter in turn, whatever its queue."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Return the number of the drafter; None to wait for a view."""
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int:
+        """Return the number of the drafter."""
         return turn % len(views)
 
 
 class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field="policy", forbid_unknown_fields=True):
     """The drafter with the fewest sessions by the views; the session's own one among equals."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Return the number of the drafter; None to wait for a view."""
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int:
+        """Return the number of the drafter."""
         return min(range(len(views)), key=lambda i: (views[i].queue, i != home, i))
 
 
 class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy", forbid_unknown_fields=True):
     """The drafter that will be free first, by its expected work."""
 
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Return the number of the drafter; None to wait for a view."""
+    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int:
+        """Return the number of the drafter."""
 
         def cost(i: int) -> tuple[float, int]:
             view = views[i]
@@ -64,15 +61,4 @@ class LeastWork(msgspec.Struct, frozen=True, tag="least-work", tag_field="policy
         return min(range(len(views)), key=lambda i: (*cost(i), i != home, i))
 
 
-class Central(msgspec.Struct, frozen=True, tag="central", tag_field="policy", forbid_unknown_fields=True):
-    """One queue for all: a session waits at the router until a drafter is idle."""
-
-    def choose(self, tag: int, home: int | None, views: Sequence[DrafterView], turn: int) -> int | None:
-        """Return the number of the drafter; None to wait for a view."""
-        idle = [i for i, view in enumerate(views) if view.queue == 0]
-        if not idle:
-            return None
-        return home if home in idle else idle[0]
-
-
-Route = Affinity | RoundRobin | ShortestQueue | LeastWork | Central
+Route = Affinity | RoundRobin | ShortestQueue | LeastWork

@@ -14,7 +14,6 @@ from fleet.acceptance.signals import Regional, SignalFile
 from fleet.policies.allocate import Needs
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
-from fleet.policies.route import Affinity, Central
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.names import drafter_name, verifier_name
@@ -97,8 +96,6 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     is_batched = not isinstance(drafters.group, One)
     yield "drafters.group = 'batch' takes all that wait, oldest first", is_batched, {"drafters.order"}
     yield "drafters.group = 'batch' limits no target's rounds", is_batched, {"drafters.limits_per_s"}
-    moves = {"drafters.move", "drafters.view_delay_s"}
-    yield "drafters.route = 'affinity' moves no session", isinstance(drafters.route, Affinity), moves
     order = drafters.order.__struct_config__.tag
     yield f"drafters.order {order!r} looks at no priority", order != "priority", {"verifiers.priorities"}
     is_patient = verifiers.patience_s > 0 or not drafters.count
@@ -126,8 +123,6 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
                 f"{side}.profile is of a machine of that side's own, and both are on devices.{drafters.device}; give "
                 "`profile`, what was measured on one device, or leave the devices out"
             )
-    if isinstance(drafters.overlap, Ahead) and isinstance(drafters.route, Central):
-        yield "drafters.overlap = 'ahead' keeps drafters busy; drafters.route = 'central' would wait for ever"
     if verifiers.rule == "without-replacement" and drafters.shape.kind == "dynamic":
         yield (
             "verifiers.rule = 'without-replacement': nothing is drawn for drafters.shape.kind = 'dynamic', whose "

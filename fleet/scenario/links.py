@@ -37,11 +37,6 @@ def holds_links(fleet: Fleet) -> bool:
     return fleet.one_clock and any(link.held for link in chain(*fleet.links))
 
 
-def holds_messages(fleet: Fleet) -> bool:
-    """Return whether a run delays any messages: on stated links, or a router's delayed views."""
-    return holds_links(fleet) or (fleet.one_clock and fleet.routed and fleet.drafters.view_delay_s > 0)
-
-
 def with_links_of_hosts(fleet: Fleet) -> Fleet:
     """Return the fleet with nodes on hosts of their own clocks, whose messages take the real network's time."""
     return msgspec.structs.replace(fleet, one_clock=False)

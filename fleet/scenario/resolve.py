@@ -116,7 +116,6 @@ def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTi
             first=first,
             draft=_in_tier(drafters.tiers, first, "step", profile.draft),
             prefill=profile.draft_prefill,
-            transfer=profile.transfer,
             catch_up_s=profile.catch_up_s,
             idle=profile.idle,
             overhead=hardware.drafter_overhead,

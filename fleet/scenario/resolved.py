@@ -33,7 +33,6 @@ from fleet.scenario.scenario import (
     GrantRule,
     LengthRule,
     Measure,
-    Move,
     Sharing,
     TargetKind,
     VerificationRule,
@@ -72,8 +71,6 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route | None = None
-    move: Move = "prefill"
-    view_delay_s: float = 0.0
     limits_per_s: tuple[float, ...] = ()
     positions: int = 0
     lease_s: float = 0.0

@@ -11,7 +11,7 @@ from fleet.acceptance.tokens import TokenModel
 from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
-from fleet.policies.allocate import Fixed, FixedShare, Heuristic, Needs, RandomShare
+from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import DraftGroup, Group, One
@@ -38,9 +38,8 @@ Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: larger th
 DraftKind = Literal["model", "eagle", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
-Move = Literal["prefill", "transfer", "shared"]
 Sharing = Literal["turns", "contended", "one-process"]
-GrantRule = Fixed | FixedShare | RandomShare | Heuristic | GoodSpeed | Dsde  # a verifier can grant these in advance
+GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
 LengthRule = GrantRule | AdaEdl  # in a batch, rules may also stop drafts after any token
 Acceptance = LengthModel | TokenModel
 
@@ -83,10 +82,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         warm_up: Whether a drafter runs throw-away tokens after an idle gap, to restore its steady speed.
         group: Which sessions share a draft step: one at a time, or a batch of all that wait.
         overlap: Whether drafting continues during verification.
-        route: Which of several drafters drafts the next round of a session.
-        move: How a session's cache moves to another drafter: by a new prefill, by a transfer at the profile's
-            `transfer` time, or shared at no cost.
-        view_delay_s: Age of the router's views of the drafters.
+        route: Which of several drafters drafts the next round of a session. A session that moves is prefilled anew.
         limits_per_s (rounds/s): Maximum rate of draft requests of targets 1, 2, ...; 0 is no limit, and the last
             entry applies to all further targets.
         lease_s: Timeout after which a drafter ends the session of a target that does not answer, and frees its cache.
@@ -107,8 +103,6 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
     route: Route = Affinity()
-    move: Move = "prefill"
-    view_delay_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     limits_per_s: tuple[Annotated[float, Meta(ge=0, le=1e9)], ...] = ()
     lease_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     tiers: tuple[Tier, ...] = ()

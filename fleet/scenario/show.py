@@ -60,11 +60,10 @@ def _stations(fleet: Fleet) -> Iterator[Row]:
         yield "drafters", "count", "0: targets decode alone"
     for first, last, times in _ranges(drafters.times, drafters.count):
         place = _span(fleet.drafter_name(first), fleet.drafter_name(last))
-        yield from _keys(place, drafters, ("count", "targets", "depth", "times", "route", "move", "view_delay_s"))
+        yield from _keys(place, drafters, ("count", "targets", "depth", "times", "route"))
         yield from _keys(place, times, ("first",))
     if drafters.route is not None:
-        for key in ("route", "move", "view_delay_s"):
-            yield ROUTER, key, _text(key, getattr(drafters, key))
+        yield ROUTER, "route", _text("route", drafters.route)
     for first, last, times in _ranges(verifiers.times, verifiers.count):
         place = _span(verifier_name(first), verifier_name(last))
         yield from _keys(place, verifiers, ("count", "drafters", "speculates", "overlap", "times"))

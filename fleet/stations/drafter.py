@@ -22,11 +22,9 @@ from fleet.stations.messages import (
     StepDone,
     View,
 )
-from fleet.stations.session import Session, advance, begins, era_of
+from fleet.stations.session import Session, advance, era_of
 from fleet.stations.station import WAIT, Station, Wait
 from fleet.times.step import Member, Step, StepKind
-
-FILLS: tuple[StepKind, ...] = ("prefill", "transfer")  # steps that bring a session's prefix into the cache
 
 
 class DrafterStation(Station):
@@ -49,8 +47,7 @@ class DrafterStation(Station):
         self.discipline = Discipline(drafters.order, drafters.limits_per_s, drafters.targets)
         self.timed = self.discipline.limited
         self._singly = self._singly and not self.timed
-        self.move = drafters.move
-        self.cold: dict[int, StepKind] = {}  # what fills the cache of a session that is not in it, by tag
+        self.cold: set[int] = set()  # tags of the sessions whose prefix is not in the cache
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
         self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
@@ -126,9 +123,7 @@ class DrafterStation(Station):
         self.sessions[event.tag] = Session(
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
-        filled_by = "prefill" if begins(event.epoch) else self.move
-        if filled_by != "shared":
-            self.cold[event.tag] = filled_by
+        self.cold.add(event.tag)
         return None
 
     def _await(self, tag: int, now_s: float) -> None:
@@ -139,7 +134,7 @@ class DrafterStation(Station):
     def _end(self, tag: int) -> None:
         """Remove a session and its cache."""
         self._forget(tag)
-        self.cold.pop(tag, None)
+        self.cold.discard(tag)
         self.heard_s.pop(tag, None)
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
@@ -186,10 +181,10 @@ class DrafterStation(Station):
         if self.number >= 0:
             before_s = self.mean_s.get(step.kind, event.duration_s)
             self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
-        if step.kind in FILLS:
+        if step.kind == "prefill":
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
-                    self.cold.pop(member.tag, None)
+                    self.cold.discard(member.tag)
         drafts = self._drafted(step, now_s) if step.kind == "draft" else []
         return drafts if self.program else [*drafts, *self._report()]
 
@@ -215,16 +210,15 @@ class DrafterStation(Station):
         program: list[tuple[StepKind, tuple[int, ...]]] = []
         if self.warm_up.tokens_after(self.idle_gap_s):
             program.append(("warm_up", tags[:1]))
-        for kind in FILLS if self.cold else ():
-            missing = tuple(tag for tag in tags if self.cold.get(tag) == kind)
-            if missing:
-                program.append((kind, missing))
+        missing = tuple([tag for tag in tags if tag in self.cold]) if self.cold else ()
+        if missing:
+            program.append(("prefill", missing))
         program.append(("draft", tags))
         return program
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
         tag, request, epoch = session.tag, session.request, session.epoch
-        if kind in FILLS:
+        if kind == "prefill":
             # The last committed token is the first input of the draft step.
             return Member(tag, request, epoch, 0, session.base - 1)
         if kind == "warm_up":

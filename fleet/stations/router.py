@@ -21,7 +21,6 @@ class RouterStation(Station):
 
     def __init__(self, name: str, drafters: int, route: Route) -> None:
         super().__init__(name, Fifo())
-        self._singly = False  # requests may have to wait for views
         self.route = route
         self.views = [DrafterView() for _ in range(drafters)]
         self.heard = [-1] * drafters  # number of the newest view of each drafter
@@ -65,18 +64,8 @@ class RouterStation(Station):
         self.views[event.tag] = DrafterView(now_s, event.waiting, event.work_s)
         return []
 
-    def _next_group(self) -> list[int]:
-        """Return the index of the oldest request, if there is a drafter for it now; otherwise there is none for others
-        either.
-        """
-        return [0] if self.waiting and self._choose(self.waiting[0].tag) is not None else []
-
-    def _choose(self, tag: int) -> int | None:
-        return self.route.choose(tag, self.homes.get(tag), self.views, self.turn)
-
     def _bind(self, kind: StepKind, session: Session) -> Member:
-        drafter = self._choose(session.tag)
-        assert drafter is not None
+        drafter = self.route.choose(session.tag, self.homes.get(session.tag), self.views, self.turn)
         return Member(session.tag, session.request, session.epoch, session.base, drafter)
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:

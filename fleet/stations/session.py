@@ -82,8 +82,3 @@ def new_era(epoch: int) -> int:
 def era_of(epoch: int) -> int:
     """Return the first epoch of the era of `epoch`: in one era a target opens its session once."""
     return epoch // ERA * ERA
-
-
-def begins(epoch: int) -> bool:
-    """Return whether a session that opens in that epoch is opened by its target; else it comes from another drafter."""
-    return epoch % ERA <= 1  # the prefill, or the first token alone, is an era's epoch 0

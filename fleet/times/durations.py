@@ -71,7 +71,7 @@ def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
             return tokens + 1, base
         case "decode":
             return 1, base
-        case "prefill" | "draft_prefill" | "transfer":
+        case "prefill" | "draft_prefill":
             return tokens, 0
         case _:
             return tokens, base
@@ -124,14 +124,11 @@ def draft_durations(times: DrafterTimes, rng: np.random.Generator) -> Duration:
     Drafts are slower after an idle gap (section 5.3).
     """
     draft_s, prefill_s = step_durations(times.draft, rng), step_durations(times.prefill, rng)
-    transfer_s = step_durations(times.transfer, rng)
     slowdown, catch_up_s = times.idle.slowdown, times.catch_up_s
 
     def duration_s(step: Step) -> float:
         if step.kind == "prefill":
             return timed(prefill_s, times.prefill, step)
-        if step.kind == "transfer":
-            return timed(transfer_s, times.transfer, step)
         cold = slowdown(step.idle_gap_s, step.warm_tokens)
         catching_up_s = catch_up_s * step.members[0].behind if catch_up_s else 0.0
         return cold * timed(draft_s, times.draft, step) + catching_up_s

@@ -40,7 +40,6 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         draft_prefill: Time of a drafter's prefill, by prompt tokens.
         verify_prefill: Time of a target's prefill, by prompt tokens.
         realign: Time of unpadding and padding a batch anew, its cache included, by rows and context.
-        transfer: Time of fetching a session's cache from another drafter, by its tokens.
         catch_up_s: Extra time of a draft after full acceptance, when the drafter feeds its own last token in a
             separate step.
         overhead: Delays around steps, by how stations share a device.
@@ -67,7 +66,6 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_prefill: StepTime = StepTime()
     verify_prefill: StepTime = StepTime()
     realign: StepTime = StepTime()
-    transfer: StepTime = StepTime()
     catch_up_s: Seconds = 0.0
     overhead: Overheads = Overheads()
     link: LinkTime = LinkTime()

@@ -13,7 +13,6 @@ class DrafterTimes(msgspec.Struct, frozen=True):
     first: int
     draft: StepTime
     prefill: StepTime
-    transfer: StepTime
     catch_up_s: float
     idle: IdleEffect
     overhead: Overhead

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "realign", "transfer", "warm_up", "route"]
+StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "realign", "warm_up", "route"]
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):

@@ -27,10 +27,10 @@ SUPPORTED: dict[type, frozenset[str]] = {
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
-    ResolvedDrafters: _names("count targets depth kind model move view_delay_s positions profile times"),
+    ResolvedDrafters: _names("count targets depth kind model positions profile times"),
     ResolvedVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
     Workload: _names("requests seed streams prompts prompt_tokens new_tokens arrivals lengths temperature top_k top_p"),
-    DrafterTimes: _names("first draft prefill transfer catch_up_s idle overhead"),
+    DrafterTimes: _names("first draft prefill catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),
     Overhead: _names("queued woken after"),
     Delay: _names("mean_s spread"),

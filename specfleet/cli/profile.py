@@ -51,9 +51,7 @@ def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
     if as_json:
         print_json(profile)
         return
-    rows = [
-        (name, formula_ms(getattr(profile, name)), profile.sources[name]) for name in (*STEPS, "realign", "transfer")
-    ]
+    rows = [(name, formula_ms(getattr(profile, name)), profile.sources[name]) for name in (*STEPS, "realign")]
     print_table(f"profile {profile.name}, estimated", ("step", "time (k tokens, n context)", "source"), rows, texts=3)
     figures = [(name, label_of(source), source) for name, source in profile.sources.items() if "." in name]
     print_table("made of", ("figure", "label", "source"), figures, texts=3)

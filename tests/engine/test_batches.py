@@ -76,7 +76,7 @@ def test_every_rule_decodes_as_plain_decoding(pair: Part, rule: str, size: int) 
 
 VARIANTS: dict[str, Part] = {  # speculation lengths of every row's own, and trees
     "fixed": {"batch": {"allocate": {"policy": "fixed", "depth": 6}}},
-    **{policy: {"batch": {"allocate": {"policy": policy}}} for policy in ("heuristic", "dsde", "adaedl")},
+    **{policy: {"batch": {"allocate": {"policy": policy}}} for policy in ("dsde", "adaedl")},
     "tree": {"drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}}},
     "dynamic tree": {"drafters": {"shape": {"kind": "dynamic", "width": 3, "most": 8}}},
 }

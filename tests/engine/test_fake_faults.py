@@ -25,7 +25,7 @@ from tests.helpers.toys import ToyDrafter, check_texts, toy_fleet
 # without waits for a device or a user
 NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]
 FEW, ALL = range(4), range(100)  # scripts of each fleet; all of them are 1,000
-STEP_S = {"prefill": 0.1, "transfer": 0.01, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
+STEP_S = {"prefill": 0.1, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
 MOST_S = 600.0  # of virtual time; a fleet needs 10 s
 FLEET = toy_fleet()
 

@@ -76,7 +76,7 @@ def run_toy(scenario: Scenario, seed: int, faults: Sequence[Fault], way_s: float
 
 
 def ways_s(run: Run) -> list[float]:
-    """Delays of messages between stations; a router's views have no link, but a delay of their own."""
+    """Delays of messages between stations; a router's views have no link."""
     ways = playback_of(run).ways_s
     return [time_s for (_, kind, *_), of_message in ways.items() if kind != "View" for time_s in of_message]
 
@@ -206,7 +206,7 @@ def replayed(**tables: Any) -> Scenario:
     [
         {},
         slow({"drafters": {"count": 2}, "verifiers": {"count": 1, "group": "barrier"}}),
-        slow({"drafters": {"count": 2, "route": "round-robin", "view_delay_s": 0.05}}),
+        slow({"drafters": {"count": 2, "route": "round-robin"}}),
         slow({"workload": {"temperature": 1.0}}),
     ],
 )

@@ -49,8 +49,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         ({"count": 2}, {"count": 3}, {}),
         ({"count": 2, "route": "round-robin"}, {"count": 2}, {}),
         slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),
-        slow({"count": 2, "route": "least-work", "view_delay_s": 0.002}, {"count": 3}, {}),
-        slow({"count": 2, "route": "central", "view_delay_s": 0.002}, {"count": 3}, {}),
+        slow({"count": 2, "route": "least-work"}, {"count": 3}, {}),
         slow({"limits_per_s": [20.0, 0.0]}, {"count": 2}, {}),
         slow({}, {"count": 2}, {"streams": 5, "new_tokens": {"low": 3, "high": 9}}),
         slow({}, {"count": 2}, {"arrivals": {"process": "poisson", "per_s": 20.0}}),
@@ -74,9 +73,8 @@ def test_every_topology_decodes_as_plain_decoding(
 @pytest.mark.parametrize(
     ("drafters", "verifiers"),
     [
-        ({"count": 2, "route": "shortest-queue", "move": "transfer", "view_delay_s": 0.002}, {"count": 3}),
-        ({"count": 2, "route": "central", "move": "shared"}, {"count": 3}),
-        ({"count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.002}, {"count": 3}),
+        ({"count": 2, "route": "shortest-queue"}, {"count": 3}),
+        ({"count": 2, "route": "least-work"}, {"count": 3}),
         ({"count": 3}, {"group": "barrier", "allocate": {"policy": "fixed-share", "budget": 6}}),
         ({"overlap": AHEAD}, {}),
     ],
@@ -106,8 +104,6 @@ def one_process(**tables: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
-        ("drafters.move", {"drafters": {"count": 2, "route": "round-robin", "move": "transfer"}}),
-        ("drafters.move", {"drafters": {"count": 2, "route": "round-robin", "move": "shared"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "kind": "lookup"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),

@@ -20,7 +20,7 @@ from tests.helpers.toys import check_texts
 
 MOST_S = 600.0
 AHEAD = {"policy": "ahead"}
-ROUTES = ["round-robin", "shortest-queue", "least-work", "central"]
+ROUTES = ["round-robin", "shortest-queue", "least-work"]
 
 
 def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:
@@ -94,23 +94,9 @@ def test_streams_dealt_to_several_drafters_stay_with_them(seed: int, drafters: i
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    st.integers(0, 10**6), st.sampled_from(ROUTES), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.03])
-)
-def test_a_moved_session_opens_with_all_its_tokens(
-    seed: int, route: str, drafters: int, targets: int, view_delay_s: float
-) -> None:
-    given_keys = {"count": drafters, "route": route, "view_delay_s": view_delay_s}
-    toys = run_toy(seed, drafters=given_keys, verifiers={"count": targets})
+@given(st.integers(0, 10**6), st.sampled_from(ROUTES), st.integers(2, 3), st.integers(1, 4))
+def test_a_moved_session_opens_with_all_its_tokens(seed: int, route: str, drafters: int, targets: int) -> None:
+    toys = run_toy(seed, drafters={"count": drafters, "route": route}, verifiers={"count": targets})
     if route == "round-robin":
         moved = [row for row in toys.rows if row.event == "draft-request" and row.flag and row.epoch > 1]
         assert moved, "or nothing has moved"
-
-
-def test_loads_of_drafters_reach_the_router_after_the_delay() -> None:
-    delay_s = 0.05
-    toys = run_toy(1, drafters={"count": 2, "route": "shortest-queue", "view_delay_s": delay_s})
-    first = {name: min(row.time_s for row in toys.rows if (row.station, row.event) == name) for name in (
-        ("router", "view"), ("drafter.1", "draft-request"))}  # fmt: skip
-    late_s = first["router", "view"] - first["drafter.1", "draft-request"]
-    assert delay_s <= late_s <= delay_s + 2 * toys.network.way_s

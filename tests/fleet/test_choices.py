@@ -13,7 +13,7 @@ from fleet.policies.order import Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
-from fleet.policies.route import Affinity, Central, DrafterView, LeastWork, RoundRobin, ShortestQueue
+from fleet.policies.route import Affinity, DrafterView, LeastWork, RoundRobin, ShortestQueue
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.buffer import Work
@@ -64,15 +64,12 @@ def test_the_least_work_counts_what_was_sent_since(place: tuple[list[DrafterView
 
 @repeatable
 @given(places(), st.integers(0, 9), st.integers(0, 9))
-def test_the_other_routes_look_at_home_turn_or_idleness_alone(
+def test_the_other_routes_look_at_home_or_turn_alone(
     place: tuple[list[DrafterView], int | None], tag: int, turn: int
 ) -> None:
     views, home = place
     assert Affinity().choose(tag, home, views, turn) == (home if home is not None else tag % len(views))
     assert RoundRobin().choose(tag, home, views, turn) == turn % len(views)
-    idle = [number for number, view in enumerate(views) if view.waiting + view.sent_since == 0]
-    expected = home if home in idle else (idle[0] if idle else None)
-    assert Central().choose(tag, home, views, turn) == expected
 
 
 works = st.lists(

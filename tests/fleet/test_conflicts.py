@@ -28,9 +28,7 @@ TRACE = {"process": "trace", "file": "t.csv"}
             {"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "leave verifiers.allocate out",
         ),
-        ({"drafters": {"overlap": "ahead", "count": 2, "route": "central"}}, "would wait for ever"),
         ({"drafters": {"group": "barrier"}}, "allowed: one, batch"),
-        ({"drafters": {"move": "shared"}}, "moves no session"),
         ({"verifiers": {"allocate": "adaedl"}}, "allocate.policy = 'adaedl' is not known; allowed: fixed, .*, dsde"),
         (
             {"batch": SLOTS | {"allocate": "dsde"}, "acceptance": {"model": "geometric", "beta": 0.5}},

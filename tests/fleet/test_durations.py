@@ -45,7 +45,7 @@ def step(kind: StepKind, *rows: tuple[int, int], ballast: int = 0) -> Step:
     ("kind", "place"),
     [
         ("verify", (5, 30)), ("decode", (1, 30)), ("draft", (4, 30)), ("prefill", (4, 0)), ("draft_prefill", (4, 0)),
-        ("transfer", (4, 0)), ("realign", (4, 30)),
+        ("realign", (4, 30)),
     ],
 )  # fmt: skip
 def test_the_place_of_a_step_on_the_grid(kind: StepKind, place: tuple[int, int]) -> None:
@@ -90,14 +90,13 @@ def test_what_the_members_work_on_may_differ_from_the_plan() -> None:
 def test_drafts_are_slower_after_idle_gaps() -> None:
     """Idle gaps slow drafts only."""
     idle = IdleEffect(gaps_s=(0.0, 10.0), slowdowns=(1.0, 2.0), recoveries=(1.0, 0.5))
-    single = [StepTime(base_s=base_s) for base_s in (2.0, 3.0, 5.0)]
+    single = [StepTime(base_s=base_s) for base_s in (2.0, 3.0)]
     times = DrafterTimes(0, *single, 0.25, idle, Overhead())
     member = Member(0, 0, 1, 30, 4, behind=2)
     cold = Step(1, "draft", (member,), idle_gap_s=10.0, warm_tokens=1)
     assert draft_durations(times, RNG)(cold) == pytest.approx(2.0 * 1.5 + 2 * 0.25)
     assert draft_durations(times, RNG)(step("draft", (4, 30))) == 2.0
     assert draft_durations(times, RNG)(step("prefill", (4, 30))) == 3.0
-    assert draft_durations(times, RNG)(step("transfer", (4, 30))) == 5.0
     steady = DrafterTimes(0, *single, 0.0, IdleEffect(), Overhead())
     assert draft_durations(steady, RNG)(cold) == 2.0
 

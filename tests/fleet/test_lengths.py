@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.adaedl import AdaEdl
-from fleet.policies.allocate import Fixed, FixedShare, Heuristic, RandomShare
+from fleet.policies.allocate import Fixed, FixedShare, RandomShare
 from fleet.policies.clip import reach
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import Realign, SameLength
 from fleet.policies.shapes import Shape
@@ -24,7 +23,6 @@ from tests.helpers.stars import repeatable
     ("rule", "defaults"),
     [
         (Dsde, {"cap": True}),
-        (Heuristic, {"most": 64}),
         (GoodSpeed, {"eta": 0.1, "beta": 0.5}),
         (SameLength, {"window": 24, "sort": False}),
         (Realign, {"fixed": True}),
@@ -42,7 +40,7 @@ def test_defaults_are_those_of_the_papers(rule: Any, defaults: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("rule", "longest"),
     [
-        (Fixed(7), 7), (Heuristic(most=9), 9), (FixedShare(7), 7), (RandomShare(7), 7),
+        (Fixed(7), 7), (FixedShare(7), 7), (RandomShare(7), 7),
         (GoodSpeed(7), 7), (Dsde(), 16), (AdaEdl(), 7),
     ],
 )  # fmt: skip
@@ -63,17 +61,6 @@ def test_shares_of_a_budget_are_whole_and_use_it_up(budget: int, sessions: int, 
     assert len(drawn) == sessions
     assert min(drawn) >= 0
     assert FixedShare(budget).lengths([], rng) == RandomShare(budget).lengths([], rng) == []
-
-
-@repeatable
-@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 12))
-def test_the_heuristic_stays_between_one_and_its_most(most: int, state: int, accepted: int) -> None:
-    rule = Heuristic(most=most)
-    assert 1 <= rule.start() <= most
-    state = min(max(state, 1), most)
-    accepted = min(accepted, state)
-    after = rule.learn(state, state, Outcome(accepted))
-    assert after == (min(state + 2, most) if accepted == state else max(state - 1, 1))
 
 
 @repeatable

@@ -31,7 +31,7 @@ STAR: dict[str, Any] = {"verifiers": {"count": 8}}
 TARGETS: dict[str, Any] = {"verifiers": {"count": 2}}
 SLOTS: dict[str, Any] = {"batch": {"rule": {"policy": "slots", "size": 4}}}
 GROUPED: dict[str, Any] = {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 16}}
-POOL: dict[str, Any] = {"drafters": {"count": 2, "route": "central", "move": "shared"}, "verifiers": {"count": 16}}
+ROUTED: dict[str, Any] = {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 16}}
 ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2}}
 TURNS: dict[str, Any] = {
     "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"},
@@ -159,8 +159,8 @@ def test_a_queue_that_only_batches_have_is_no_overload() -> None:
     assert verdict_of(arriving(tables, 0.5 / (PREFILL + ROUNDS * ROW))) is None
 
 
-def test_capacity_of_groups_and_pools_is_that_when_full() -> None:
-    for tables in (GROUPED, POOL):
+def test_capacity_of_groups_and_of_several_drafters_is_that_when_full() -> None:
+    for tables in (GROUPED, ROUTED):
         demand_s = (DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY)) / 2
         for load, overloaded in ((0.8, False), (1.4, True)):
             called = verdict_of(arriving(tables, load / demand_s, 120))

@@ -22,7 +22,7 @@ from sim.run import simulate
 EDGE: dict[str, Any] = {
     "name": "edge", "draft": {"base_s": 0.2, "per_token_s": 0.1}, "verify": {"base_s": 99.0},
     "decode": {"base_s": 98.0}, "draft_prefill": {"base_s": 0.3}, "verify_prefill": {"base_s": 97.0},
-    "transfer": {"base_s": 0.5}, "catch_up_s": 0.01, "overhead": {"own": {
+    "catch_up_s": 0.01, "overhead": {"own": {
         "drafter": {"queued": {"mean_s": 0.02}, "woken": {"mean_s": 0.04}, "after": {"mean_s": 0.03}},
         "target": {"woken": {"mean_s": 96.0}},
     }}, "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]}, "vocabulary": 95,

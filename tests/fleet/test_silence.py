@@ -31,7 +31,7 @@ from fleet.stations.messages import (
     View,
 )
 from fleet.stations.payload import encode
-from fleet.stations.session import ERA, INCARNATION, begins, era_of, new_era
+from fleet.stations.session import ERA, INCARNATION, era_of, new_era
 from fleet.stations.station import Station
 from fleet.stations.verifier import VerifierStation
 from tests.helpers.steps import ended, run_all, started
@@ -276,8 +276,6 @@ def test_eras_follow_each_other_and_begin_with_an_opening(epoch: int) -> None:
     assert epoch < era == era_of(era) == era_of(era + 1)
     assert era_of(epoch) <= epoch
     assert era - era_of(epoch) == ERA
-    assert begins(era + 1)
-    assert not begins(era + 2)
 
 
 def test_optional_fields_do_not_lengthen_earlier_messages() -> None:

@@ -26,7 +26,6 @@ FLEETS: dict[str, dict[str, Any]] = {
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
     "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},
     "routed": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},
-    "central": {"drafters": {"count": 2, "route": "central", "move": "transfer"}, "verifiers": {"count": 3}},
     "batched drafter": {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 3}},
     "admission": {"drafters": {"admit": {"policy": "at-most", "sessions": 2}}, "verifiers": {"count": 3}},
     "turns": {
@@ -46,7 +45,6 @@ PROFILE: dict[str, Any] = {
     "decode": {"base_s": 0.25},
     "draft_prefill": {"base_s": 0.1},
     "verify_prefill": {"base_s": 0.1},
-    "transfer": {"base_s": 0.01},
     "link": {"latency_s": 0.02},
 }
 

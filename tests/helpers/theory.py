@@ -1,6 +1,4 @@
-"""Exact results that only tests need: AMUSD as a Markov chain, a shared queue of drafters."""
-
-from collections.abc import Sequence
+"""An exact result that only tests need: AMUSD as a Markov chain."""
 
 import msgspec
 
@@ -47,21 +45,3 @@ def drafting_ahead(
             cycle_s += chance * (draft_s - phase_s + (least - tail - 1) * draft_s)
             branches.append((chance, least, 0.0))
     return AheadPrediction(tokens / cycle_s, verifications / cycle_s, tokens / verifications)
-
-
-def load_dependent_mva(N: int, service_s: float, speeds: Sequence[float], think_s: float) -> tuple[float, float]:
-    """Return cycles a second, and the time a cycle at a station whose speed depends on its load.
-
-    `speeds[j - 1]` is the speed with j customers, relative to one server; the last one holds beyond the list. Speeds
-    1, 2, .. M are M drafters with one queue. Exact for exponential service and any delay (Reiser and Lavenberg 1980,
-    section 5).
-    """
-    lengths = [1.0]  # P(j customers at the station)
-    throughput = residence_s = 0.0
-    for customers in range(1, N + 1):
-        served_s = [service_s / speeds[min(j, len(speeds)) - 1] for j in range(1, customers + 1)]
-        residence_s = sum(j * s * p for j, (s, p) in enumerate(zip(served_s, lengths, strict=True), start=1))
-        throughput = customers / (think_s + residence_s)
-        longer = [throughput * s * p for s, p in zip(served_s, lengths, strict=True)]
-        lengths = [max(0.0, 1 - sum(longer)), *longer]
-    return throughput, residence_s

@@ -12,7 +12,7 @@ PROFILE: dict[str, Any] = {
     "name": "small",
     "draft": {"base_s": 0.001, "per_token_s": 0.004, "per_context_token_s": 1e-7, "spread": "exponential"},
     "verify": {**TIMES, "spread": {"spread": "quantiles", "levels": [0.0, 0.5, 1.0], "ratios_at": [0.8, 1.0, 1.2]}},
-    "decode": {"base_s": 0.02}, "draft_prefill": TIMES, "verify_prefill": TIMES, "transfer": TIMES, "realign": TIMES,
+    "decode": {"base_s": 0.02}, "draft_prefill": TIMES, "verify_prefill": TIMES, "realign": TIMES,
     "catch_up_s": 0.001,
     "overhead": {
         "own": {"drafter": {"queued": {"mean_s": 0.0001}, "woken": {"mean_s": 0.0001, "spread": "exponential"}}},
@@ -45,7 +45,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "routed": {
         "drafters": {
-            "count": 2, "route": "least-work", "move": "transfer", "view_delay_s": 0.001, "order": "priority",
+            "count": 2, "route": "least-work", "order": "priority",
             "tiers": [{"first": 2, "step": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
         "verifiers": {"count": 4, "priorities": [1, 2]},

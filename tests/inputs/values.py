@@ -24,8 +24,8 @@ TEXTS = (
 
 NAMES = (
     "fifo", "priority", "everyone", "none", "one", "batch", "barrier", "in-turn",
-    "ahead", "affinity", "central", "round-robin", "shortest-queue", "least-work", "prefill", "transfer", "shared",
-    "fixed", "fixed-share", "random-share", "heuristic", "goodspeed", "dsde", "adaedl", "slots",
+    "ahead", "affinity", "round-robin", "shortest-queue", "least-work",
+    "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "slots",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended", "one-process",
     "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "by-place", "poisson", "trace",

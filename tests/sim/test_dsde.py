@@ -141,7 +141,7 @@ def batch(
     )
 
 
-@pytest.mark.parametrize("allocate", ["dsde", "adaedl", "heuristic", {"policy": "fixed", "depth": 3}])
+@pytest.mark.parametrize("allocate", ["dsde", "adaedl", {"policy": "fixed", "depth": 3}])
 def test_a_run_of_every_length_rule_replays(allocate: Any) -> None:
     assert replay(simulate(batch(allocate, 2, tokens=60))) == []
 

@@ -22,7 +22,6 @@ PROFILE: dict[str, Any] = {
     "draft_prefill": {"base_s": 0.2},
     "verify_prefill": {"base_s": 0.3},
     "decode": {"base_s": 0.4, "spread": {"spread": "exponential"}},
-    "transfer": {"base_s": 0.05},
     "realign": {"base_s": 0.1},
     "link": {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e5},
     "idle": {"gaps_s": [0.0, 1.0], "slowdowns": [1.0, 1.5]},
@@ -50,7 +49,10 @@ CORNERS: dict[str, dict[str, Any]] = {
     "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
     "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "step": {"base_s": 0.9}}]}},
     "batch": {
-        "batch": {"rule": {"policy": "same-length", "size": 2, "window": 4}, "allocate": "heuristic"},
+        "batch": {
+            "rule": {"policy": "same-length", "size": 2, "window": 4},
+            "allocate": {"policy": "random-share", "budget": 8},
+        },
         "verifiers": {},
         "workload": {"requests": 9, "prompt_tokens": {"low": 8, "high": 9}, "new_tokens": 18},
     },

@@ -30,7 +30,7 @@ FLEETS: dict[str, dict[str, Any]] = {
     "grants of a verifier": {"verifiers": {"count": 2, "allocate": {"policy": "fixed-share", "budget": 6}}},
     "a batch that keeps rows in place": {"batch": {"rule": {"policy": "slots", "size": 3}}},
     "a batch with lengths of its own": {
-        "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": {"policy": "heuristic", "most": 6}}
+        "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": {"policy": "random-share", "budget": 6}}
     },
     "a realigned batch": {"batch": {"rule": {"policy": "realign", "size": 3}}},
 }

@@ -13,7 +13,6 @@ from fleet.errors import InputError
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.replay import replay
 from fleet.records.run import Run
-from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -23,7 +22,7 @@ DELAYS = {"queued": {"mean_s": 0.07}, "woken": {"mean_s": 0.03} | RANDOM, "after
 PROFILE = {
     "draft": {"base_s": 1.0} | RANDOM, "draft_prefill": {"base_s": 2.0} | RANDOM, "verify": {"base_s": 4.0} | RANDOM,
     "verify_prefill": {"base_s": 3.0} | RANDOM, "decode": {"base_s": 2.0} | RANDOM, "realign": {"base_s": 0.3} | RANDOM,
-    "transfer": {"base_s": 0.7} | RANDOM, "link": {"latency_s": 0.5} | RANDOM,
+    "link": {"latency_s": 0.5} | RANDOM,
     "overhead": {
         "own": {"drafter": DELAYS, "target": DELAYS}, "time_sliced": {"drafter": DELAYS, "target": DELAYS},
     },
@@ -41,7 +40,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "contended": {"devices": {"host": {"sharing": "contended"}}, "verifiers": {"device": "host"}},
     "no drafter": {"drafters": {"count": 0}},
     "shortest queue": {"drafters": {"count": 2, "route": "shortest-queue"}},
-    "central": {"drafters": {"count": 2, "route": "central", "move": "transfer"}},
     "drafts together": {"drafters": {"group": {"policy": "batch", "most": 2}}},
     "verified together": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
     "barrier": {"drafters": {"count": 3}, "verifiers": {"count": 1, "group": "barrier"} | ALLOCATED},
@@ -58,8 +56,12 @@ def scenario_of(name: str) -> Scenario:
     return star(**{"profile": PROFILE, "workload": {"requests": 24, "new_tokens": 20}} | SYSTEMS[name])
 
 
-def with_late_views(name: str) -> Scenario:
-    return change_scenario(scenario_of(name), {"drafters.view_delay_s": 0.7})
+def routed_by_late_views() -> Run:
+    """Return a run whose router receives views late, as a real one does."""
+    routed = scenario_of("shortest queue")
+    links = playback_of(simulate(routed), ("links",))
+    ways_s = {sent: [0.7] * len(ways) if sent[1] == "View" else ways for sent, ways in links.ways_s.items()}
+    return simulate(routed, playback=msgspec.structs.replace(links, ways_s=ways_s))
 
 
 def by_station(run: Run) -> pd.DataFrame:
@@ -77,20 +79,17 @@ def test_a_run_played_back_whole_is_equal(name: str) -> None:
     pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["shortest queue", "central"])
-def test_router_views_are_played_back_with_the_links(name: str) -> None:
+def test_router_views_are_played_back_with_the_links() -> None:
     """The delay of views decides the routes."""
-    run = simulate(with_late_views(name))
-    assert simulate(scenario_of(name)).digest() != run.digest()
-    again = simulate(scenario_of(name), playback=playback_of(run, PARTS))
+    run = routed_by_late_views()
+    assert simulate(run.header.scenario).digest() != run.digest()
+    again = simulate(run.header.scenario, playback=playback_of(run, PARTS))
     pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["shortest queue", "central"])
-def test_played_messages_keep_the_order_of_reading(name: str) -> None:
+def test_played_messages_keep_the_order_of_reading() -> None:
     """A view that arrives while a real router handles a request is read after that request."""
-    late = with_late_views(name)
-    run = simulate(late)
+    run = routed_by_late_views()
     rows = run.frame().sort_values("seq", kind="stable")
     of_station = rows.groupby("station")
     before_s, moves = of_station.time_s.shift(), of_station.event.shift(-1) == "start"  # that no request waited for
@@ -99,7 +98,7 @@ def test_played_messages_keep_the_order_of_reading(name: str) -> None:
     times_s = rows.time_s.where(~close, before_s - 1e-5).sort_index()  # arrival before the message that was read first
     column = run.table.schema.get_field_index("time_s")
     read_late = msgspec.structs.replace(run, table=run.table.set_column(column, "time_s", pa.array(times_s)))
-    again = by_station(simulate(late, playback=playback_of(read_late, PARTS)))
+    again = by_station(simulate(run.header.scenario, playback=playback_of(read_late, PARTS)))
     decided = ["station", "event", "kind", "tag", "request", "epoch", "tokens"]
     routed, were = (of_run[of_run.station == "router"][decided] for of_run in (again, by_station(run)))
     pd.testing.assert_frame_equal(routed, were)

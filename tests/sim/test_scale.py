@@ -8,7 +8,7 @@ import pytest
 from sim.run import simulate
 from tests.helpers.stars import star
 
-CENTRAL = {"count": 4, "route": "central", "move": "shared"}
+ROUTED = {"count": 4, "route": "shortest-queue"}
 
 
 def calls_a_round(targets: int, drafters: dict[str, Any]) -> float:
@@ -31,6 +31,6 @@ def calls_a_round(targets: int, drafters: dict[str, Any]) -> float:
     return calls / int((rows.event.among("done") & rows.kind.among("verify")).sum())
 
 
-@pytest.mark.parametrize("drafters", [{}, CENTRAL], ids=["one drafter", "one queue for four"])
+@pytest.mark.parametrize("drafters", [{}, ROUTED], ids=["one drafter", "four behind a router"])
 def test_calls_a_round_do_not_grow_with_the_fleet(drafters: dict[str, Any]) -> None:
     assert calls_a_round(200, drafters) < 1.2 * calls_a_round(10, drafters)

@@ -34,7 +34,7 @@ def test_every_line_asks_for_the_mean_length_of_the_scenario(beta: float, depth:
     [
         ("tree", {}, "one mean length of chains"),
         ("star", {"drafters.count": 0}, "one mean length of chains"),
-        ("star", {"verifiers.allocate": {"policy": "heuristic", "most": 9}}, "one mean length of chains"),
+        ("star", {"verifiers.allocate": {"policy": "random-share", "budget": 9}}, "one mean length of chains"),
         ("amusd", {}, "drafting ahead out"),
         (
             "star",

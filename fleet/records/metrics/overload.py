@@ -97,7 +97,6 @@ def streams_per_s(fleet: Fleet, opened_s: Floats) -> float:
 def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     """Yield the demand of each station that was saturated at times, and of each target's rate limit."""
     all_jobs, all_steps = _jobs(rows), _steps(rows)
-    routed = all_jobs.where(all_jobs.station.among(ROUTER))  # sessions at a router wait for any drafter
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
         group = (fleet.drafters if _is_drafter(station) else fleet.verifiers).group
@@ -106,11 +105,8 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
         own = rows.where(rows.station.among(station))
         if fleet.batch is not None:
             jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
-        waiting = _waiting(jobs, steps.begun_s)
-        if _is_drafter(station):
-            waiting += _waiting(routed, steps.begun_s)
         cycle_s = _cycle_s(fleet, station, steps)
-        saturated = _full(fleet, station, own, steps) & (waiting > 0) & ~np.isnan(cycle_s)
+        saturated = _full(fleet, station, own, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
         demand = _demand(
             station, own, steps.plus(cycle_s=cycle_s, saturated=saturated), streams,
             singly=isinstance(group, One) or fleet.batch is not None,
