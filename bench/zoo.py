@@ -21,9 +21,10 @@ from bench.decoding import rule_of
 from bench.harness import Aim, Report, Row, first_rows
 from bench.tiny_models import KIN_NOISE, VARIANTS, VOCABULARY, disturb, network_of, tiny_config
 from engine.decoding.admitted import ADMITTED
+from engine.decoding.cache import shape_of
 from engine.decoding.decode import decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
+from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.feed import Nodes
 from engine.decoding.models import CausalLM
 from engine.decoding.trees import tree_of
@@ -227,7 +228,7 @@ def texts_in(mode: str, target: CausalLM, kin: CausalLM) -> list[list[int]]:
         if not mode.startswith("EAGLE"):
             return Drafter(kin, shape)
         head = untrained_eagle_head(target)
-        return EagleDrafter(head, target, shape, cache=target.new_cache(shape=head_shape(head)))
+        return EagleDrafter(head, target, shape, cache=target.new_cache(shape=shape_of(head.config)))
 
     return [
         decode_speculatively(Target(target), drafter(), prompt, NEW_TOKENS, DEPTH)[0] for prompt in prompts()[:ALONE]

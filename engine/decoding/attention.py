@@ -41,20 +41,14 @@ def attend(
         query = query[feed.gather]  # (B * T, heads, size)
     B, group = feed.batch, heads // kv_heads
     T = len(query) // B
-    if kv_heads == 1:
-        queries = query.reshape(B, 1, T * group, size)
-    else:
-        queries = query.view(B, T, kv_heads, group, size).transpose(1, 2).reshape(B, kv_heads, T * group, size)
+    queries = query.view(B, T, kv_heads, group, size).transpose(1, 2).reshape(B, kv_heads, T * group, size)
     if softcap is None and sinks is None:
         output = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
     else:
         if sinks is not None:
             sinks = sinks.view(kv_heads, 1, group).expand(-1, T, -1).reshape(kv_heads, T * group, 1)
         output = attend_by_scores(queries, keys, values, mask, size**-0.5 if scale is None else scale, softcap, sinks)
-    if kv_heads == 1:
-        output = output.reshape(B * T, heads, size)
-    else:
-        output = output.view(B, kv_heads, T, group, size).transpose(1, 2).reshape(B * T, heads, size)
+    output = output.view(B, kv_heads, T, group, size).transpose(1, 2).reshape(B * T, heads, size)
     return output if feed.scatter is None else output[feed.scatter]
 
 

@@ -23,7 +23,7 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from engine.decoding.cache import CacheShape, RowCache
+from engine.decoding.cache import RowCache, shape_of
 from engine.decoding.draft import Drafter
 from engine.decoding.feed import Feed, Nodes
 from engine.decoding.graphs import Graphs
@@ -171,7 +171,7 @@ class EagleDrafter(Drafter):
         cache: RowCache | None = None,
     ) -> None:
         if cache is None:
-            cache = SlotCache(head_shape(head), target.dtype, target.device)
+            cache = SlotCache(shape_of(head.config), target.dtype, target.device)
         super().__init__(target, shape, rule, cache)
         self.head = head
         self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms the inputs of its layer
@@ -270,10 +270,3 @@ class EagleDrafter(Drafter):
     def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, states: torch.Tensor) -> torch.Tensor:
         x, read = self.head.entry(tokens, states)
         return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config, read)
-
-
-def head_shape(head: AnyHead) -> CacheShape:
-    """The cache of one pair."""
-    config = head.config
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return CacheShape(1, config.num_key_value_heads, size)

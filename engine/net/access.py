@@ -6,7 +6,6 @@ It identifies a connection by its file descriptor, which the socket's monitor re
 connection comes from the kernel (Linux only: elsewhere a message of endless parts is not noticed).
 """
 
-import os
 import socket
 import struct
 import sys
@@ -245,16 +244,10 @@ class ConnectionMonitor:
 
 @contextmanager
 def _duplicate(fd: int) -> Iterator[socket.socket | None]:
-    """Yield a duplicate of a connection's descriptor; None if it is no socket any more."""
+    """Yield a duplicate of a connection's descriptor, of whatever family; None if it is closed."""
     try:
-        own = os.dup(fd)
+        stream = socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
-        yield None
-        return
-    try:
-        stream = socket.socket(fileno=own)
-    except OSError:
-        os.close(own)
         yield None
         return
     with stream:

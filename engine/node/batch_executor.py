@@ -11,19 +11,20 @@ import torch
 
 from engine.decoding.grow import Drafts
 from engine.decoding.verify import Target, Verdict
-from engine.net.content import NOTHING, Content
+from engine.net.content import Content
 from engine.node.build import AnyDrafter, Streams
+from engine.node.worker import Executor
 from fleet.acceptance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.policies.ragged import BatchRule
-from fleet.stations.messages import Join, Message, StationEvent
+from fleet.stations.messages import Join, StationEvent
 from fleet.times.step import Step
 
 Watch = Callable[[int, float], bool]
 """Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
 
 
-class BatchExecutor:
+class BatchExecutor(Executor):
     """Runs a batch station's steps on both models; keeps outputs and signals by request.
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
@@ -53,10 +54,6 @@ class BatchExecutor:
         """Note a request that joins; its caches open when it is prefilled."""
         if isinstance(event, Join):
             self.joins[event.tag] = event
-
-    def content_of(self, message: Message) -> Content:
-        """Return nothing: a batch sends no messages."""
-        return NOTHING
 
     def release(self, tag: int) -> None:
         """Keep the finished text; free the caches, unless the row stays in its batch until that ends."""

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 from transformers import AutoConfig
 
-from engine.decoding.cache import CacheShape, RowCache
+from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, head_shape
+from engine.decoding.eagle import EagleDrafter
 from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
@@ -76,7 +76,7 @@ def new_drafter(
         large = target or load_target(fleet)
         folder = head_folder(fleet)
         head = load_head(folder, large.model, large.dtype, large.device)
-        cache = new_cache(large, rule, room, head_shape(head))
+        cache = new_cache(large, rule, room, shape_of(head.config))
         return EagleDrafter(head, large, shape, verified_by, cache)
     small = load_model(drafters.model, "drafter", fleet.precision)
     cache = new_cache(small, rule, room)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig
 
 from engine.decoding.admitted import config_of, known_positions
-from engine.decoding.cache import CacheShape, shape_of
+from engine.decoding.cache import shape_of
 from engine.decoding.eagle_files import read_head_config
 from engine.decoding.folders import explained, read_config
 from engine.decoding.llama import is_lean
@@ -20,12 +20,10 @@ from fleet.scenario.resolved import Fleet
 
 def row_bytes_of(fleet: Fleet) -> dict[str, int]:
     """Return the bytes of a cache's row at the drafter and at the targets, for stations that have one."""
-    target = shape_of(config_of(folder_of(fleet.verifiers.model, "target")))
-    token_bytes = {
-        "drafter": draft_token_bytes(fleet) if fleet.drafters.count else 0,
-        "targets": bytes_per_token(target, fleet.precision),
-    }
-    return {station: each * fleet.room.longest_row for station, each in token_bytes.items() if each}
+    target, drafter = config_of(folder_of(fleet.verifiers.model, "target")), _config_of_drafter(fleet)
+    configs = {"targets": target} if drafter is None else {"drafter": drafter, "targets": target}
+    bytes_per_number = PRECISIONS[fleet.precision].itemsize * fleet.room.longest_row
+    return {station: shape_of(config).numbers * bytes_per_number for station, config in configs.items()}
 
 
 def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
@@ -34,24 +32,16 @@ def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
     return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
 
 
-def draft_token_bytes(fleet: Fleet) -> int:
-    """Return the bytes of a token in the drafter's cache; 0 without a cache."""
+def _config_of_drafter(fleet: Fleet) -> PretrainedConfig | None:
+    """Return the configuration of the drafter's model, or of its head; None for a drafter without a cache."""
     drafters = fleet.drafters
-    if drafters.kind == "lookup":
-        return 0
-    if drafters.kind == "eagle":
-        folder = head_folder(fleet)
-        with explained(folder / "config.json", "not the configuration of a draft head"):
-            head = shape_of(LlamaConfig.from_dict(read_head_config(folder)))
-        shape = CacheShape(1, head.heads, head.size)
-    else:
-        shape = shape_of(config_of(folder_of(drafters.model, "drafter")))
-    return bytes_per_token(shape, fleet.precision)
-
-
-def bytes_per_token(shape: CacheShape, precision: str) -> int:
-    """Bytes of one token's keys and values."""
-    return shape.numbers * PRECISIONS[precision].itemsize
+    if not drafters.count or drafters.kind == "lookup":
+        return None
+    if drafters.kind != "eagle":
+        return config_of(folder_of(drafters.model, "drafter"))
+    folder = head_folder(fleet)
+    with explained(folder / "config.json", "not the configuration of a draft head"):
+        return LlamaConfig.from_dict(read_head_config(folder) | {"num_hidden_layers": 1})
 
 
 def free_bytes(device: torch.device) -> int:

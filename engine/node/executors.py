@@ -15,12 +15,13 @@ from engine.node.batch_executor import with_means
 from engine.node.build import AnyDrafter, Streams
 from engine.node.packing import contents_of, drafts_of
 from engine.node.pending import PendingDrafts
+from engine.node.worker import Executor
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
 
 
-class DraftExecutor:
+class DraftExecutor(Executor):
     """Runs a drafter station's steps on a draft model.
 
     `ahead`: whether it continues while its targets verify. Then it treats its own tokens as committed, and returns to
@@ -97,7 +98,7 @@ class DraftExecutor:
             kept.pop(tag, None)
 
 
-class VerifyExecutor:
+class VerifyExecutor(Executor):
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
     - `sends_hidden`: whether the drafter reads the target's hidden states.

@@ -11,15 +11,14 @@ from engine.net.links import stated_links
 from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
 from engine.node.node import HERE, Node, Site
-from fleet.policies.outcome import Outcome
+from engine.node.worker import Executor
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.stations.build import router_station
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, StationEvent
-from fleet.times.step import Step
 
 
-class RouteExecutor:
+class RouteExecutor(Executor):
     """Keeps the committed tokens of each session, to open it at another drafter.
 
     Targets send only their own token. The accepted ones are known from the draft; `relayed` takes it in the socket
@@ -53,18 +52,11 @@ class RouteExecutor:
                 for kept in (self.texts, self.waiting, self.drafts):
                     kept.pop(tag, None)
 
-    def run(self, step: Step) -> tuple[Outcome, ...]:
-        """Do nothing: the station chooses the drafter."""
-        return (Outcome(),) * len(step.members)
-
     def content_of(self, message: Message) -> Content:
         """Return the content of a request; the whole prefix if it opens its session."""
         if not isinstance(message, DraftRequest):
             return NOTHING
         return Content(list(self.texts[message.tag])) if message.opening else self.waiting[message.tag]
-
-    def release(self, tag: int) -> None:
-        """Do nothing: a session is forgotten when it leaves."""
 
 
 def router_node(fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, site: Site = HERE) -> Node:

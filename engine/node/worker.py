@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -42,20 +42,23 @@ READ_S = 0.05  # without an event for so long, the inbox counts as read
 TURNED_DOWN, WITH_CONTENT = frozenset({Ignored, Refusal}), (Draft, DraftRequest)
 
 
-class Executor(Protocol):
-    """Runs the steps of one station on its models, and keeps the content of its messages.
-
-    If outcomes depend on arrivals during a step, its method `resolved(step, outcomes)` returns them at the end.
-    """
+class Executor:
+    """Runs the steps of one station on its models, and keeps the content of its messages."""
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Take the content of an event that the station accepted."""
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Run a step; return one outcome a member."""
+        return (Outcome(),) * len(step.members)
+
+    def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+        """Return the outcomes at a step's end, which may depend on arrivals during the step."""
+        return outcomes
 
     def content_of(self, message: Message) -> Content:
         """Return the content of a message of the station."""
+        return NOTHING
 
     def release(self, tag: int) -> None:
         """Forget a finished request of `tag`."""
@@ -101,9 +104,6 @@ class Worker:
         self.timed = timed
         self.lock = lock
         self.zero_s = zero_s
-        self.resolved: Callable[[Step, Outcomes], Outcomes] = getattr(
-            executor, "resolved", lambda _step, outcomes: outcomes
-        )
         self.later: list[tuple[float, int, Arrival]] = []  # a heap of events with a later delivery time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
@@ -137,7 +137,7 @@ class Worker:
             outcomes, duration_s = self.timed(lambda: self.executor.run(plan.step))
             ended_s = now_s()
             self._drain(by_s=ended_s)  # arrivals during the step precede its end, later ones follow it
-            outcomes = self.resolved(plan.step, outcomes)
+            outcomes = self.executor.resolved(plan.step, outcomes)
             # Results leave before the device is released: its next user may take the core of the sending thread.
             self.handle(StepDone(plan.step.number, outcomes, duration_s), NOTHING, ended_s)
             if self.later:

@@ -5,16 +5,17 @@ import numpy as np
 from engine.net.clock import Waiter, now_s
 from engine.net.content import DRAWN, NOTHING, Content
 from engine.node.node import HERE, Node, Site, drafting_node
+from engine.node.worker import Executor
 from fleet.acceptance.sources import of_each, sources_of
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import parents
 from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import Draft, Message, StationEvent
+from fleet.stations.messages import Draft, Message
 from fleet.times.durations import draft_durations
 from fleet.times.step import Step
 
 
-class ReplayedDraftExecutor:
+class ReplayedDraftExecutor(Executor):
     """Waits for a drafter's steps, and returns placeholder drafts of the size of a small model's.
 
     Step times are drawn as in the simulation, in order, from the same random numbers. InputError if the fleet has no
@@ -28,20 +29,14 @@ class ReplayedDraftExecutor:
         self.duration_s = draft_durations(times, source)
         self.wait_until = Waiter().until
 
-    def receive(self, event: StationEvent, content: Content) -> None:
-        """Do nothing: drafts do not depend on a text."""
-
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Wait as long as the step takes."""
         self.wait_until(now_s() + self.duration_s(step))
-        return (Outcome(),) * len(step.members)
+        return super().run(step)
 
     def content_of(self, message: Message) -> Content:
         """Return a draft of realistic size; nothing for other messages."""
         return empty_draft(self.fleet, message.tokens) if isinstance(message, Draft) else NOTHING
-
-    def release(self, tag: int) -> None:
-        """Do nothing: there is no cache."""
 
 
 def empty_draft(fleet: Fleet, depth: int) -> Content:

@@ -9,9 +9,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from engine.decoding.cache import shape_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
-from engine.decoding.eagle import EagleDrafter, EagleHead, head_shape
+from engine.decoding.eagle import EagleDrafter, EagleHead
 from engine.decoding.lookup import LookupDrafter, continuation
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
@@ -54,7 +55,7 @@ def test_drafts_equal_those_of_a_fresh_drafter(
     def new_drafter() -> Drafter:
         if kind == "model":
             return Drafter(small, shape)
-        cache = target.aligned_cache(head_shape(head)) if "aligned" in kind else None
+        cache = target.aligned_cache(shape_of(head.config)) if "aligned" in kind else None
         return EagleDrafter(head, target, shape, cache=cache)
 
     verifier, drafter = Target(target), new_drafter()

@@ -13,8 +13,9 @@ pytest.importorskip("transformers")
 
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from engine.decoding.cache import shape_of
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
-from engine.decoding.eagle import Eagle3Head, EagleDrafter, head_shape
+from engine.decoding.eagle import Eagle3Head, EagleDrafter
 from engine.decoding.eagle_files import load_head, taps_of
 from engine.decoding.models import CausalLM
 from engine.decoding.rules import Rule
@@ -136,7 +137,7 @@ def test_rows_of_a_batch_decode_as_alone(
     tmp_path: Path, target: CausalLM, shape: Shape, depth: int, aligned: bool
 ) -> None:
     head, _ = load(tmp_path, layout_of(2), target)
-    cache = target.aligned_cache(head_shape(head)) if aligned else None
+    cache = target.aligned_cache(shape_of(head.config)) if aligned else None
     texts, _ = decode_batch(
         Target(target, taps=head.taps), EagleDrafter(head, target, shape, cache=cache), PROMPTS, 16, depth
     )

@@ -159,7 +159,7 @@ class FakeNode:
     def _finish(self, step: Step, seconds: float) -> None:
         outcomes = self.worker.executor.run(step)
         self._drain()
-        outcomes = self.worker.resolved(step, outcomes)
+        outcomes = self.worker.executor.resolved(step, outcomes)
         self.worker.handle(StepDone(step.number, outcomes, seconds), NOTHING, self.network.now_s)
         self._look()
 

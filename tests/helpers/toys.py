@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from engine.net.content import NOTHING, Content
+from engine.node.worker import Executor
 from fleet.policies.outcome import Outcome
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
@@ -29,7 +30,7 @@ def toy_fleet(**tables: dict[str, object]) -> Fleet:
     return resolve(make_scenario({"name": "toy", **merged}))
 
 
-class ToyTarget:
+class ToyTarget(Executor):
     """A target with the true text."""
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class ToyTarget:
         self.outputs[join.request] = text[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
 
 
-class ToyDrafter:
+class ToyDrafter(Executor):
     """A drafter that guesses the truth, and every few tokens something else. It checks every prefix that it gets."""
 
     def __init__(self) -> None:
