@@ -18,7 +18,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import THREADS
 from engine.launch.runnable import check_by_hand
 from engine.launch.serve import process_of_drafter
-from engine.launch.watched import Watch, Watched
+from engine.launch.watched import Watch, watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
@@ -146,11 +146,9 @@ def _serve(node: Stations, scenario: Scenario, begins: str, out: Path | None, wa
     with stopped_by_signals(node) as signals:
         if begins:
             say(begins)
-        zero_s, watched = now_s(), None if watch is None else Watched(node.fleet, watch)
-        with observed(node.stations, zero_s, None if watched is None else watched.take):
+        zero_s = now_s()
+        with watched(node.fleet, watch) as report, observed(node.stations, zero_s, report):
             log = node.serve(zero_s)
-        if watched is not None:
-            watched.end()
     if node.ends and not signals:
         say("done")
     if out is not None:

@@ -15,7 +15,7 @@ from engine.launch.placement import crowding, gpus_of, measured_device, visible_
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor
-from engine.launch.watched import Watch, Watched
+from engine.launch.watched import Watch, watched
 from engine.net.clock import now_s
 from engine.node.batch import batch_node
 from engine.node.capacity import check_room, largest_vocabulary, with_positions
@@ -89,16 +89,14 @@ def serve(
     device = measured_device(fleet, report) if power else ""
     gpu_of = gpus_of(fleet, gpus)
     texts = _texts(fleet, continuations_folder)
-    watched = None if watch is None else Watched(fleet, watch)
     shared, alone = fleet.devices.get(fleet.verifiers.device), None
     if fleet.batch is not None:
         alone = Place("", "batch", partial(batch_node, fleet, texts, signals), first=True, ends=True)
     elif shared is not None and shared.sharing == "one-process":
         alone = Place("", "co-located", partial(Colocated, fleet, texts), first=True, ends=True)
-    launch = Launch(fleet, texts, gpu_of, None if watched is None else watched.take, device)
-    served = launch.run(launch.waves() if alone is None else [[alone]])
-    if watched is not None:
-        watched.end()
+    with watched(fleet, watch) as take:
+        launch = Launch(fleet, texts, gpu_of, take, device)
+        served = launch.run(launch.waves() if alone is None else [[alone]])
     run = make_run(scenario, "engine", served.log, fleet, len(gpus) if alone is None else 0)
     samples = tuple(sample for node in launch.nodes for sample in node.samples)
     if samples:

@@ -1,9 +1,10 @@
 """Counters of the processes of a run, or of a node started by hand. The observer thread writes them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from engine.net.clock import now_s
-from engine.node.observer import LOOK_S
+from engine.node.observer import LOOK_S, Report
 from fleet.records.metrics.counters import Counters
 from fleet.records.recorder import ReportedRows
 from fleet.scenario.resolved import Fleet
@@ -11,22 +12,24 @@ from fleet.scenario.resolved import Fleet
 Watch = Callable[[Counters], None]
 
 
-class Watched:
-    """Counters of a fleet from reports of its processes; `watch` is called with them twice a second and at the end."""
+@contextmanager
+def watched(fleet: Fleet, watch: Watch | None) -> Iterator[Report | None]:
+    """Yield what takes the reports of a fleet's processes; None without a `watch`.
 
-    def __init__(self, fleet: Fleet, watch: Watch) -> None:
-        self.counters = Counters(fleet)
-        self.watch = watch
-        self.called_s = -LOOK_S
+    `watch` is called with the counters of all reports, twice a second and at the end.
+    """
+    if watch is None:
+        yield None
+        return
+    counters, called_s = Counters(fleet), -LOOK_S
 
-    def take(self, report: ReportedRows) -> bool:
-        """Add a report to the counters."""
-        self.counters.take(report)
-        if now_s() - self.called_s >= LOOK_S:
-            self.called_s = now_s()
-            self.watch(self.counters)
+    def take(report: ReportedRows) -> bool:
+        nonlocal called_s
+        counters.take(report)
+        if now_s() - called_s >= LOOK_S:
+            called_s = now_s()
+            watch(counters)
         return True
 
-    def end(self) -> None:
-        """Call `watch` with all counters."""
-        self.watch(self.counters)
+    yield take
+    watch(counters)

@@ -22,7 +22,7 @@ from engine.net.socket_thread import SocketThread
 from engine.net.sockets import Sockets
 from engine.node.device_lock import DeviceLock, no_lock
 from engine.node.worker import Executor, Stop, Timed, Worker, by_the_clock
-from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, recorded_station
+from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log
 from fleet.acceptance.token import Token
 from fleet.records.recorder import Log, Origin, RecordedStation
 from fleet.scenario.resolved import Fleet
@@ -219,7 +219,7 @@ def drafting_node(
     life.wait_until_back()
     return Node(
         fleet,
-        recorded_station(life, drafter_station(fleet, number), origin, open_log(life)),
+        RecordedStation(drafter_station(fleet, number), origin, open_log(life), life.written),
         executor,
         ConnectionTable(
             ServerEnd(fleet, time.time_ns(), vocabulary, state_numbers, number), links=stated_links(fleet, number)

@@ -10,7 +10,8 @@ from engine.node.device_lock import device_lock
 from engine.node.executors import VerifyExecutor
 from engine.node.node import HERE, Node, Site, clients_of_drafters
 from engine.node.pending import PendingDrafts, repeats
-from engine.node.write_ahead_log import open_log, recorded_station, unfinished
+from engine.node.write_ahead_log import open_log, unfinished
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import verifier_station
@@ -48,7 +49,7 @@ def verifier_node(
         connections, sockets = clients_of_drafters(fleet, [target], addresses, site, model.vocabulary)
     node = Node(
         fleet,
-        recorded_station(life, verifier_station(fleet, target), "real", open_log(life)),
+        RecordedStation(verifier_station(fleet, target), "real", open_log(life), life.written),
         executor,
         connections,
         sockets,

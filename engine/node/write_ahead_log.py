@@ -11,9 +11,8 @@ import msgspec
 
 from engine.net.clock import now_s
 from fleet.acceptance.token import Token
-from fleet.records.recorder import Log, Origin, RecordedStation
+from fleet.records.recorder import Log
 from fleet.scenario.workload import Request
-from fleet.stations.station import Station
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=lambda number: number.item())  # of numpy
 _SIZE = struct.Struct("<I")  # of an entry; it precedes the entry
@@ -91,13 +90,6 @@ def note_finished(log: Log, request: int, tokens: Sequence[int] = ()) -> None:
     """Write the text of a finished request, if the log has a file."""
     if isinstance(log, WriteAheadLog):
         log.finished(request, tokens)
-
-
-def recorded_station(life: Life, station: Station, origin: Origin, log: Log) -> RecordedStation:
-    """Return a recorded station that continues the rows of its earlier lives."""
-    recorded = RecordedStation(station, origin, log)
-    recorded.written = life.written
-    return recorded
 
 
 def unfinished(streams: Mapping[int, Sequence[Request]], life: Life) -> dict[int, list[Request]]:

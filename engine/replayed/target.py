@@ -6,10 +6,10 @@ from collections.abc import Callable
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
 from engine.node.pending import PendingDrafts, repeats
-from engine.node.write_ahead_log import FIRST, Life, note_finished, recorded_station, unfinished
+from engine.node.write_ahead_log import FIRST, Life, note_finished, unfinished
 from engine.replayed.answers import ReplayedOutcomes
 from fleet.acceptance.sources import sources_of
-from fleet.records.recorder import Log
+from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import join_of, verifier_station
@@ -57,7 +57,7 @@ class ReplayedTarget:
         self.join = join
         self.zero_s = zero_s
         self.life = life
-        self.recorded = recorded_station(life, verifier_station(fleet, target), "replayed", log)
+        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log, life.written)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,

@@ -46,14 +46,14 @@ class ReportedRows(NamedTuple):
 class RecordedStation:
     """Wraps a station and writes its events and plans into a log as they happen, in either world.
 
-    Stations of one host may share a `log`; it is then in order of time.
+    Stations of one host may share a `log`; it is then in order of time. `written`: the station's earlier rows.
     """
 
-    def __init__(self, station: Station, origin: Origin, log: Log | None = None) -> None:
+    def __init__(self, station: Station, origin: Origin, log: Log | None = None, written: int = 0) -> None:
         self.station = station
         self.origin = origin
         self.log: Log = [] if log is None else log
-        self.written = 0
+        self.written = written
 
     def handle(self, event: StationEvent, now_s: float, payload_bytes: int = 0) -> list[Instruction]:
         """Record the event, then pass it to the station."""

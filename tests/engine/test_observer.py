@@ -10,7 +10,7 @@ pytest.importorskip("zmq")
 
 from engine.launch.bodies import PROGRESS, LauncherPipe
 from engine.launch.processes import NodeProcess
-from engine.launch.watched import Watched
+from engine.launch.watched import watched
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S, PIECE, Observer, observed
 from fleet.errors import NodeDiedError
@@ -44,19 +44,19 @@ def looks(*observed_logs: Log, take: object = None) -> Observer:
 
 
 def test_the_last_report_completes_the_log() -> None:
-    watched = Watched(FLEET, lambda _counters: None)
-    with observed(lambda: [Recorded(LOG)], now_s(), watched.take):  # type: ignore[list-item]
+    seen: list[Counters] = []
+    with watched(FLEET, seen.append) as take, observed(lambda: [Recorded(LOG)], now_s(), take):  # type: ignore[list-item]
         pass
-    assert watched.counters.committed == COMMITTED > 0
-    assert sum(one.finished for one in watched.counters.verifying.values()) == SCENARIO.workload.requests
+    assert seen[-1].committed == COMMITTED > 0
+    assert sum(one.finished for one in seen[-1].verifying.values()) == SCENARIO.workload.requests
 
 
 def test_a_log_that_stations_share_is_read_once() -> None:
-    shared, apart = Watched(FLEET, lambda _counters: None), Watched(FLEET, lambda _counters: None)
-    looks(LOG, LOG, take=shared.take).end()
-    looks(LOG, list(LOG), take=apart.take).end()
-    assert shared.counters.committed == COMMITTED
-    assert apart.counters.rounds > shared.counters.rounds
+    shared, apart = Counters(FLEET), Counters(FLEET)
+    looks(LOG, LOG, take=lambda report: shared.take(report) or True).end()
+    looks(LOG, list(LOG), take=lambda report: apart.take(report) or True).end()
+    assert shared.committed == COMMITTED
+    assert apart.rounds > shared.rounds
 
 
 def test_a_log_is_read_in_pieces_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +100,13 @@ def test_an_unwatched_node_is_not_observed() -> None:
 def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
     monkeypatch.setattr("engine.launch.watched.now_s", lambda: time_s)
-    watched = Watched(FLEET, lambda counters: called.append(counters.time_s))
-    for number in range(1, 41):
-        time_s = 0.05 * number
-        watched.take(ReportedRows(time_s, []))
-    assert len(called) == 2 / LOOK_S
-    watched.take(ReportedRows(2.01, []))
-    watched.end()
+    with watched(FLEET, lambda counters: called.append(counters.time_s)) as take:
+        assert take is not None
+        for number in range(1, 41):
+            time_s = 0.05 * number
+            take(ReportedRows(time_s, []))
+        assert len(called) == 2 / LOOK_S
+        take(ReportedRows(2.01, []))
     assert called[-1] == 2.01
 
 

@@ -10,16 +10,9 @@ import pytest
 pytest.importorskip("zmq")
 
 from engine.net.links import LossyLinks, lossy_links
-from engine.node.write_ahead_log import (
-    Life,
-    WriteAheadLog,
-    note_finished,
-    open_log,
-    read_log,
-    recorded_station,
-    unfinished,
-)
+from engine.node.write_ahead_log import Life, WriteAheadLog, note_finished, open_log, read_log, unfinished
 from fleet.policies.outcome import Outcome
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.faults import Fault, LinkFault, LinkFaults
 from fleet.scenario.workload import Request
 from fleet.stations.build import drafter_station
@@ -33,7 +26,7 @@ LOSSY = toy_fleet(verifiers={"patience_s": 0.2}, drafters={"lease_s": 1.0})
 
 def test_a_row_is_in_the_log_when_the_call_returns(tmp_path: Path) -> None:
     life = Life(wal=tmp_path / "life", written=5)
-    recorded = recorded_station(life, drafter_station(FLEET), "real", open_log(life))
+    recorded = RecordedStation(drafter_station(FLEET), "real", open_log(life), life.written)
     recorded.handle(DraftRequest(0, 0, 1, 9, opening=True), 0.5, 60)
     assert read_log(tmp_path / "life").log == recorded.log
     plan = recorded.plan(0.6)
