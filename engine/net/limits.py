@@ -132,9 +132,10 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
     """Return why a draft is not admissible; empty if it is."""
     count, nodes, drawn = len(content.tokens), content.nodes, content.distributions
     inner = count if nodes is None else max(nodes, default=-1) + 1
+    levels = min(message.tokens, bounds.longest_draft)  # a deeper tree may be too large to be counted
     checks = (
         (0 <= message.tokens <= bounds.longest_draft, "longer than any draft"),
-        (count <= (message.tokens if nodes is None else bounds.shape.nodes(message.tokens)), "number of tokens"),
+        (count <= (levels if nodes is None else bounds.shape.nodes(levels)), "number of tokens"),
         (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
         (nodes is None or (len(nodes) == count and _are_parents(nodes, message.tokens)), "nodes of a tree"),
         (content.hidden is None, "hidden states in a draft"),

@@ -92,6 +92,7 @@ DRAFT = Draft(0, 2, 4, 15, 2)
         ("", DRAFT, Content([1] * 6, [0, 0, 1, 1, 2, 2]), TREE),
         ("", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), SAMPLED),
         ("longer", replace(DRAFT, tokens=5), Content([1, 2]), CHAIN),
+        ("longer", replace(DRAFT, tokens=30), Content([1], [0]), TREE),
         ("number of tokens", DRAFT, Content([1, 2, 3]), CHAIN),
         ("vocabulary", DRAFT, Content([1, VOCABULARY]), CHAIN),
         ("vocabulary", DRAFT, Content([1, -1]), CHAIN),
