@@ -16,7 +16,7 @@ from engine.net.handshake import Alive, Bye, Control, Denied, Hello, Ping, Unkno
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAGIC = b"sf"
-VERSION = 3  # of frames and their content; both ends must have the same
+VERSION = 4  # of frames and their content; both ends must have the same
 FLOAT16 = 1  # the only number format of weights so far; 0 without weights
 HEADER = struct.Struct("<2sBBBBHIIIIIId")
 # magic, version, rule, formats of distributions and hidden states, bytes of the envelope; then numbers of tokens and

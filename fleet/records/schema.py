@@ -34,7 +34,7 @@ class Row(NamedTuple):
         accepted (tokens): Accepted draft tokens (done of verify).
         flag: Whether it is the request's first round (draft-request).
         priority (priority): Priority of the request (join, draft-request); a larger number is more urgent.
-        duration_s: Service time on the device's clock (done), or the work that a drafter expects (view).
+        duration_s: Service time on the device's clock (done).
         idle_gap_s: Idleness of the station before the step's group (start).
         payload_bytes: Size on the wire of a message that arrived.
         note: The reason of a refusal.

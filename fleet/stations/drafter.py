@@ -50,7 +50,6 @@ class DrafterStation(Station):
         self.cold: set[int] = set()  # tags of the sessions whose prefix is not in the cache
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
-        self.mean_s: dict[str, float] = {}  # smoothed times of this drafter's steps, by kind
         self.lease_s = drafters.lease_s
         self.heard_s: dict[int, float] = {}  # since when a session's target has to answer, by tag
         self._handlers |= {
@@ -106,10 +105,7 @@ class DrafterStation(Station):
             return []
         self.views += 1
         running = self.running is not None or bool(self.program)
-        prefills = sum(map(self.waiting.holds, self.cold))
-        work_s = prefills * self.mean_s.get("prefill", 0.0)
-        work_s += (len(self.waiting) + running) * self.mean_s.get("draft", 0.0)
-        return [View(self.number, self.views, len(self.waiting) + running, work_s)]
+        return [View(self.number, self.views, len(self.waiting) + running)]
 
     def _open(self, event: DraftRequest, session: Session | None) -> Instruction | None:
         """Open a session; return the refusal if that is impossible."""
@@ -178,9 +174,6 @@ class DrafterStation(Station):
         if step.kind == "warm_up":
             self.warm_tokens += step.members[0].tokens
             return []
-        if self.number >= 0:
-            before_s = self.mean_s.get(step.kind, event.duration_s)
-            self.mean_s[step.kind] = 0.9 * before_s + 0.1 * event.duration_s
         if step.kind == "prefill":
             for member in step.members:
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile

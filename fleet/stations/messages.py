@@ -81,11 +81,9 @@ class View(Event, tag="view", frozen=True, gc=False):
     """Drafter to router: its waiting work. `tag` is the drafter's number, `request` the number of the view.
 
     - `waiting`: sessions in the buffer and in the running step.
-    - `work_s`: time to serve them, at the speed of past steps.
     """
 
     waiting: int
-    work_s: float
 
 
 class Restarted(msgspec.Struct, tag="restart", frozen=True, gc=False):

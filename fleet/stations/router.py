@@ -3,7 +3,7 @@
 import msgspec
 
 from fleet.policies.order import Fifo
-from fleet.policies.route import DrafterView, Route
+from fleet.policies.route import Route
 from fleet.stations.buffer import Work
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from fleet.stations.session import Session
@@ -22,7 +22,7 @@ class RouterStation(Station):
     def __init__(self, name: str, drafters: int, route: Route) -> None:
         super().__init__(name, Fifo())
         self.route = route
-        self.views = [DrafterView() for _ in range(drafters)]
+        self.queues = [0] * drafters  # sessions at each drafter, by its newest view and those sent since
         self.heard = [-1] * drafters  # number of the newest view of each drafter
         self.homes: dict[int, int] = {}  # drafter of a session, by tag
         self.waiting_requests: dict[int, DraftRequest] = {}  # requests that wait for their route, by tag
@@ -61,11 +61,11 @@ class RouterStation(Station):
         if event.request <= self.heard[event.tag]:
             return [Ignored(event, f"view {event.request} of drafter {event.tag} is out of date")]
         self.heard[event.tag] = event.request
-        self.views[event.tag] = DrafterView(now_s, event.waiting, event.work_s)
+        self.queues[event.tag] = event.waiting
         return []
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
-        drafter = self.route.choose(session.tag, self.homes.get(session.tag), self.views, self.turn)
+        drafter = self.route.choose(session.tag, self.homes.get(session.tag), self.queues, self.turn)
         return Member(session.tag, session.request, session.epoch, session.base, drafter)
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
@@ -77,8 +77,7 @@ class RouterStation(Station):
         drafter, home = member.tokens, self.homes.get(member.tag)
         self.turn += 1
         self.homes[member.tag] = drafter
-        view = self.views[drafter]
-        self.views[drafter] = msgspec.structs.replace(view, sent_since=view.sent_since + 1)
+        self.queues[drafter] += 1
         routed: list[Instruction] = []
         if home is not None and home != drafter:
             routed.append(Routed(member.tag, member.request, home, Leave(member.tag, member.request, member.epoch)))

@@ -20,7 +20,7 @@ from tests.helpers.toys import check_texts
 
 MOST_S = 600.0
 AHEAD = {"policy": "ahead"}
-ROUTES = ["round-robin", "shortest-queue", "least-work"]
+ROUTES = ["round-robin", "shortest-queue"]
 
 
 def run_toy(seed: int, **tables: dict[str, Any]) -> ToyFleet:

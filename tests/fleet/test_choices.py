@@ -13,7 +13,7 @@ from fleet.policies.order import Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
-from fleet.policies.route import Affinity, DrafterView, LeastWork, RoundRobin, ShortestQueue
+from fleet.policies.route import Affinity, RoundRobin, ShortestQueue
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.buffer import Work
@@ -24,25 +24,19 @@ from fleet.stations.verifier import VerifierStation
 from tests.helpers.stars import repeatable
 from tests.helpers.steps import ended, run_step, started
 
-some_views = st.lists(
-    st.builds(DrafterView, st.just(0.0), st.integers(0, 3), st.sampled_from([0.0, 1.0, 2.5]), st.integers(0, 2)),
-    min_size=1, max_size=4,
-)  # fmt: skip
-
 
 @st.composite
-def places(draw: st.DrawFn) -> tuple[list[DrafterView], int | None]:
-    """Views of some drafters, and the home of a session among them, if it has one."""
-    views = draw(some_views)
-    return views, draw(st.none() | st.integers(0, len(views) - 1))
+def places(draw: st.DrawFn) -> tuple[list[int], int | None]:
+    """Queues of some drafters, and the home of a session among them, if it has one."""
+    queues = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+    return queues, draw(st.none() | st.integers(0, len(queues) - 1))
 
 
 @repeatable
 @given(places())
-def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[DrafterView], int | None]) -> None:
-    views, home = place
-    chosen = ShortestQueue().choose(0, home, views, 0)
-    queues = [view.waiting + view.sent_since for view in views]
+def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], int | None]) -> None:
+    queues, home = place
+    chosen = ShortestQueue().choose(0, home, queues, 0)
     if home is not None and queues[home] == min(queues):
         assert chosen == home
     else:
@@ -50,26 +44,11 @@ def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[Drafte
 
 
 @repeatable
-@given(places())
-def test_the_least_work_counts_what_was_sent_since(place: tuple[list[DrafterView], int | None]) -> None:
-    """Equal work: the shorter queue; then home; then the lowest number."""
-    views, home = place
-    keys = []
-    for number, view in enumerate(views):
-        each_s = view.work_s / view.waiting if view.waiting else 0.0
-        work_s = view.work_s + view.sent_since * each_s
-        keys.append((work_s, view.waiting + view.sent_since, number != home, number))
-    assert LeastWork().choose(0, home, views, 0) == min(keys)[-1]
-
-
-@repeatable
 @given(places(), st.integers(0, 9), st.integers(0, 9))
-def test_the_other_routes_look_at_home_or_turn_alone(
-    place: tuple[list[DrafterView], int | None], tag: int, turn: int
-) -> None:
-    views, home = place
-    assert Affinity().choose(tag, home, views, turn) == (home if home is not None else tag % len(views))
-    assert RoundRobin().choose(tag, home, views, turn) == turn % len(views)
+def test_the_other_routes_look_at_home_or_turn_alone(place: tuple[list[int], int | None], tag: int, turn: int) -> None:
+    queues, home = place
+    assert Affinity().choose(tag, home, queues, turn) == (home if home is not None else tag % len(queues))
+    assert RoundRobin().choose(tag, home, queues, turn) == turn % len(queues)
 
 
 works = st.lists(

@@ -28,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "trees": {"drafters": {"depth": 3, "shape": {"kind": "tree", "branching": [2, 2, 1]}}},
     "drafting ahead": {"drafters": {"overlap": "ahead"}},
     "two drafters": {"drafters": {"count": 2}},
-    "a router": {"drafters": {"count": 2, "route": "least-work"}},
+    "a router": {"drafters": {"count": 2, "route": "shortest-queue"}},
     "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
     "several streams a target": {"workload": SHORT | {"streams": 6}},
     "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "slots", "size": 3}}},

@@ -13,11 +13,11 @@ def started(station: Station, now_s: float = 0.0) -> Step:
     return plan.step
 
 
-def ended(station: Station, now_s: float = 0.0, *outcomes: Outcome, duration_s: float = 1.0) -> list[Instruction]:
+def ended(station: Station, now_s: float = 0.0, *outcomes: Outcome) -> list[Instruction]:
     """End the running step; without outcomes, nothing is accepted."""
     step = station.running
     assert step is not None
-    return station.handle(StepDone(step.number, outcomes or (Outcome(),) * len(step.members), duration_s), now_s)
+    return station.handle(StepDone(step.number, outcomes or (Outcome(),) * len(step.members), 1.0), now_s)
 
 
 def run_step(station: Station, now_s: float = 0.0, *outcomes: Outcome) -> list[Instruction]:

@@ -45,7 +45,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "routed": {
         "drafters": {
-            "count": 2, "route": "least-work", "order": "priority",
+            "count": 2, "route": "shortest-queue", "order": "priority",
             "tiers": [{"first": 2, "step": {"base_s": 0.02}, "link": {"latency_s": 0.01}}],
         },
         "verifiers": {"count": 4, "priorities": [1, 2]},

@@ -24,7 +24,7 @@ TEXTS = (
 
 NAMES = (
     "fifo", "priority", "everyone", "none", "one", "batch", "barrier", "in-turn",
-    "ahead", "affinity", "round-robin", "shortest-queue", "least-work",
+    "ahead", "affinity", "round-robin", "shortest-queue",
     "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "slots",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended", "one-process",

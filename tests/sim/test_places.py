@@ -26,7 +26,7 @@ STAR: dict[str, Any] = {"verifiers": {"count": 1}}
 FLEETS: dict[str, dict[str, Any]] = {
     "a star of one": STAR,
     "a star of three, five streams": {"verifiers": {"count": 3}, "workload": {"streams": 5}},
-    "two drafters and a router": {"drafters": {"count": 2, "route": "least-work"}, "verifiers": {"count": 3}},
+    "two drafters and a router": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},
     "grants of a verifier": {"verifiers": {"count": 2, "allocate": {"policy": "fixed-share", "budget": 6}}},
     "a batch that keeps rows in place": {"batch": {"rule": {"policy": "slots", "size": 3}}},
     "a batch with lengths of its own": {
