@@ -75,30 +75,6 @@ def N_full(S_s: float, Z_s: float) -> int:
     return N - 1 if is_fully_loaded(N - 1, S_s, Z_s) else N
 
 
-def round_rate_bounds(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
-    """Bounds of R_q in rounds a second, for any service and return times with these means, first come first served.
-
-    Lower: N / (N S + Z), where each request waits for all others. Upper: min(N / (S + Z), 1 / S), where no request
-    waits or the drafter is never idle. Asymptotic bounds of a closed network: Lazowska et al., Quantitative System
-    Performance, 1984, chapter 5.
-    """
-    return N / (N * S_s + Z_s), min(N / (S_s + Z_s), 1 / S_s)
-
-
-def mean_value_analysis(N: int, S_s: float, Z_s: float) -> tuple[float, float]:
-    """Return R_q and S + T_wait of exponential service times and any return times.
-
-    An arriving request sees the star as it is with one target less, so N follows from N - 1 (Reiser and Lavenberg
-    1980).
-    """
-    round_rate, residence_s, queue_length = 0.0, S_s, 0.0
-    for targets in range(1, N + 1):
-        residence_s = S_s * (1 + queue_length)
-        round_rate = targets / (Z_s + residence_s)
-        queue_length = round_rate * residence_s
-    return round_rate, residence_s
-
-
 class Throughput(msgspec.Struct, frozen=True):
     """Tokens a second, with and without the bonus token of each round.
 
@@ -111,23 +87,8 @@ class Throughput(msgspec.Struct, frozen=True):
     without_bonus: float
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """Asymptotic bounds of the round rate, for any service and return times with these means.
-
-    Keys:
-        lower_rounds_per_s (rounds/s): N / (N S + Z): each request waits for all others.
-        upper_rounds_per_s (rounds/s): min(N / (S + Z), 1 / S): no request waits, or the drafter is never idle.
-    """
-
-    lower_rounds_per_s: float
-    upper_rounds_per_s: float
-
-
 class StarPrediction(msgspec.Struct, frozen=True):
     """Results of the equations for one star with N targets.
-
-    The `exponential_*` fields are exact for exponential service times and any return times. Their difference from the
-    constant-time fields is the cost of variance.
 
     Keys:
         S_s: `S`, service time of the drafter: one draft step and its overhead. Equation (5).
@@ -152,10 +113,6 @@ class StarPrediction(msgspec.Struct, frozen=True):
         plateau_ratio (factor): Largest round rate over the round rate with one target: 1 + Z / S.
         throughput: `O`, tokens that all targets decode in a second. Equation (11).
         throughput_per_target: `O_i`, tokens that one target decodes in a second: O / N.
-        bounds: Bounds of `rounds_per_s` for any spread of the times.
-        exponential_rounds_per_s (rounds/s): R_q for exponential service times, by exact mean value analysis.
-        exponential_wait_s: T_wait for exponential service times.
-        exponential_load (share): Load for exponential service times.
     """
 
     S_s: float
@@ -175,10 +132,6 @@ class StarPrediction(msgspec.Struct, frozen=True):
     plateau_ratio: float
     throughput: Throughput
     throughput_per_target: Throughput
-    bounds: Bounds
-    exponential_rounds_per_s: float
-    exponential_wait_s: float
-    exponential_load: float
 
 
 def predict_star(
@@ -192,7 +145,6 @@ def predict_star(
         raise ValueError(f"the star needs N >= 1, S > 0 and Z >= 0, got N={N}, {S_s=}, {Z_s=}")
     committed = accepted_per_round + 1
     system = Throughput(throughput(N, S_s, Z_s, committed), throughput(N, S_s, Z_s, accepted_per_round))
-    exponential_rate, residence_s = mean_value_analysis(N, S_s, Z_s)
     return StarPrediction(
         S_s=S_s,
         Z_s=Z_s,
@@ -211,8 +163,4 @@ def predict_star(
         plateau_ratio=plateau_ratio(S_s, Z_s),
         throughput=system,
         throughput_per_target=Throughput(system.with_bonus / N, system.without_bonus / N),
-        bounds=Bounds(*round_rate_bounds(N, S_s, Z_s)),
-        exponential_rounds_per_s=exponential_rate,
-        exponential_wait_s=residence_s - S_s,
-        exponential_load=exponential_rate * S_s,
     )

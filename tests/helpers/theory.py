@@ -1,4 +1,4 @@
-"""An exact result that only tests need: AMUSD as a Markov chain."""
+"""Exact results that only tests need: AMUSD as a Markov chain, the star with exponential services."""
 
 import msgspec
 
@@ -45,3 +45,13 @@ def drafting_ahead(
             cycle_s += chance * (draft_s - phase_s + (least - tail - 1) * draft_s)
             branches.append((chance, least, 0.0))
     return AheadPrediction(tokens / cycle_s, verifications / cycle_s, tokens / verifications)
+
+
+def exponential_round_rate(N: int, S_s: float, Z_s: float) -> float:
+    """R_q for exponential service times and any return times, by mean value analysis (Reiser and Lavenberg 1980)."""
+    round_rate = queue_length = 0.0
+    for targets in range(1, N + 1):
+        residence_s = S_s * (1 + queue_length)
+        round_rate = targets / (Z_s + residence_s)
+        queue_length = round_rate * residence_s
+    return round_rate

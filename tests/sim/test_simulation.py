@@ -14,11 +14,12 @@ from fleet.records.metrics.measure import measure, measure_targets
 from fleet.records.metrics.window import Metric
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.scenario import Scenario
-from sim.analytic import idle_s, iteration_s, mean_value_analysis, wait_s
+from sim.analytic import idle_s, iteration_s, wait_s
 from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import repeatable, star
+from tests.helpers.theory import exponential_round_rate
 
 FALSE_ALARM = 1e-3  # probability of a false alarm of all statistical tests here
 
@@ -96,7 +97,7 @@ def test_exponential_service_gives_the_exact_round_rate(N: int, ratio: float, re
 
     N = 8, Z / S = 4 gives 0.96958 rounds a unit of time.
     """
-    exact, _ = mean_value_analysis(N, 1.0, ratio)
+    exact = exponential_round_rate(N, 1.0, ratio)
     scenario = {
         "verifiers": {"count": N},
         "workload": {"requests": N, "new_tokens": 1800 // N + 100},
