@@ -48,7 +48,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """A client has lost its server; it connects again by itself."""
+    """A client has lost its server, and connects again by itself; or its server has failed a session."""
 
     reason: str
 

@@ -34,11 +34,14 @@ from engine.net.handshake import (
     terms_of,
 )
 from engine.net.limits import bounds_of, draft_refused
+from engine.net.rates import full
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Refusal, View
 
 MAX_BAD = 8  # malformed frames, before the server counts as lost
+EXTRA, EXTRA_PER_S = 64, 16.0  # frames of a server beyond ANSWERS to each frame of its client
+ANSWERS = 4  # a draft, and the loads that a drafter reports to its router
 RECONNECT_S = 1.0
 PATIENCE_S = 60.0  # for a draft, if the scenario has no patience: much longer than a queue of prefills
 TAKEN_S = (
@@ -54,8 +57,10 @@ class ClientEnd:
     - `vocabulary`: of the target's model; 0 if unknown.
     - `goes_on`: see `Hello`.
     - `open`: the request of each session that the server knows.
-    - `unanswered`: epoch and time of each request without a draft.
+    - `unanswered`: of each request that waits for drafts its epoch, the base of the next draft, since when it waits,
+      and the tokens that are due when drafting ahead.
     - `unsent`: the newest request of each session, with its content, that waits for the connection.
+    - `may_say`: how many frames the server may send now.
     """
 
     def __init__(
@@ -76,18 +81,20 @@ class ClientEnd:
         self.seat = seat
         self.hello = Hello(role, number, incarnation, 0, terms_of(fleet), drafter, goes_on)
         self.drafter, self.port, self.name = drafter, port, name.removeprefix("tcp://")
-        self.calls_router = fleet.routed and role == "verifier"
+        self.calls_router, self.routes = fleet.routed and role == "verifier", role == "router"
         self.state = "calling"  # then "open", "rejected" or "closed"
         patience = fleet.verifiers.patience
         self.watched = patience.patience_s > 0
         self.hello_s = min(HELLO_S, patience.rejoin_s / 2) if self.watched else HELLO_S
         self.bounds = bounds_of(fleet, vocabulary)
         self.open: dict[int, int] = {}
-        self.unanswered: dict[int, tuple[int, float]] = {}
+        self.unanswered: dict[int, tuple[int, int, float, int]] = {}
         self.unsent: dict[int, tuple[DraftRequest, Content]] = {}
         self.called_s = self.received_s = self.sent_s = -1e9
         self.taken_s: float | None = None  # since when its number has been taken
         self.bad = 0
+        self.answers = ANSWERS if fleet.in_turn else ANSWERS + fleet.room.longest_draft
+        self.may_say = full(EXTRA + seat.most * self.answers, EXTRA_PER_S, 0.0)
 
     def receive(self, frame: bytes, now_s: float) -> list[Action]:
         """Take a frame."""
@@ -98,6 +105,8 @@ class ClientEnd:
         except FrameError:
             return self._bad(now_s)
         self.received_s = now_s
+        if self.state == "open" and not self.may_say.spend(now_s):
+            return self.lost(now_s, "says too much")
         if isinstance(message, Draft | Refusal | Ping | View):
             return self._deliver(message, content, payload_of(frame), now_s)
         return self._take_message(message, now_s)
@@ -126,7 +135,9 @@ class ClientEnd:
             self.unsent[message.tag] = message, content
             return []
         if isinstance(message, DraftRequest):
-            self.open[message.tag], self.unanswered[message.tag] = message.request, (message.epoch, now_s)
+            due = 0 if self.bounds.in_turn else message.tokens
+            self.open[message.tag] = message.request
+            self.unanswered[message.tag] = message.epoch, message.base, now_s, due
         elif isinstance(message, Leave):
             self._forget(message.tag)
         local: WireMessage = msgspec.structs.replace(message, tag=self.seat.local(message.tag))
@@ -169,13 +180,22 @@ class ClientEnd:
         if self.state != "open":
             return []
         own = self.drafter if isinstance(message, View) else self.seat.own(message.tag)
-        if own is None or (isinstance(message, Draft) and draft_refused(message, content, self.bounds)):
+        if own is None or (isinstance(message, View) and not self.routes):
             return self._bad(now_s)
-        if not isinstance(message, Ping) and self.open.get(own) == message.request:
+        if isinstance(message, Draft | Refusal):
+            answers = self._answers(own, message)
+            why = draft_refused(message, content, self.bounds) if isinstance(message, Draft) else ""
+            if why:
+                return self._unverifiable(own, why, answers, now_s)
             if isinstance(message, Refusal):
-                self._forget(own)
-            elif isinstance(message, Draft) and self.unanswered.get(own, (-1,))[0] == message.epoch:  # no repeated one
-                del self.unanswered[own]
+                if self.open.get(own) == message.request:
+                    self._forget(own)
+            elif answers:
+                *_, due = self.unanswered.pop(own)
+                if due > message.tokens:
+                    self.unanswered[own] = message.epoch, message.base + message.tokens, now_s, due - message.tokens
+            if self.routes and not answers:  # it could confuse the texts of other drafters' sessions
+                return []
         return [Deliver(msgspec.structs.replace(message, tag=own), content, payload_bytes)]
 
     def _welcomed(self, welcome: Welcome, now_s: float) -> list[Action]:
@@ -204,11 +224,28 @@ class ClientEnd:
         followed: list[Action] = []
         if self.watched:
             return followed
-        for tag in [tag for tag, (_, since_s) in self.unanswered.items() if now_s - since_s > PATIENCE_S]:
-            request = self.open[tag]
-            followed += self.send(Leave(tag, request), NOTHING, now_s)
-            followed.append(Deliver(Refusal(tag, request, f"{self.name} sent no draft within {PATIENCE_S:g} s")))
+        for tag in [tag for tag, (*_, since_s, _) in self.unanswered.items() if now_s - since_s > PATIENCE_S]:
+            overdue = Lost(f"{self.name} sent no draft within {PATIENCE_S:g} s")
+            followed += [overdue, *self._give_up(tag, overdue.reason, now_s)]
         return followed
+
+    def _answers(self, tag: int, message: Draft | Refusal) -> bool:
+        """Return whether a message answers a request, and is no repeated one."""
+        waiting = self.unanswered.get(tag)
+        if waiting is None or self.open.get(tag) != message.request:
+            return False
+        return isinstance(message, Refusal) or (message.epoch, message.base) == waiting[:2]
+
+    def _unverifiable(self, tag: int, why: str, answers: bool, now_s: float) -> list[Action]:
+        """Drop a draft that cannot be verified; its session decodes alone, unless the station notices timeouts."""
+        said = Lost(f"{self.name} sends a draft that cannot be verified: {why}")
+        followed = self._give_up(tag, said.reason, now_s) if answers and not self.watched else []
+        return [said, *followed, *([] if self.calls_router else self._bad(now_s))]  # a router only relays drafts
+
+    def _give_up(self, tag: int, reason: str, now_s: float) -> list[Action]:
+        """Close a session at the drafter, and refuse its request."""
+        request = self.open[tag]
+        return [*self.send(Leave(tag, request), NOTHING, now_s), Deliver(Refusal(tag, request, reason))]
 
     def _forget(self, tag: int) -> None:
         self.open.pop(tag, None)
@@ -220,6 +257,7 @@ class ClientEnd:
 
     def _send(self, message: WireMessage, now_s: float, content: Content | None = None) -> Send:
         self.sent_s = now_s
+        self.may_say.left += self.answers
         return Send(self.port, NO_PEER, pack(message) if content is None else pack(message, content))
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from engine.net.content import NOTHING, Content
+from engine.net.content import DRAWN, NOTHING, Content
 from engine.net.frames import HEADER, MAX_ENVELOPE_BYTES
 from engine.net.handshake import Ping
 from fleet.policies.shapes import CHAIN, Shape
@@ -32,6 +32,7 @@ class MessageLimits(msgspec.Struct, frozen=True):
     - `vocabulary`: token ids are below it.
     - `state_numbers`: of a token's hidden states in requests; 0 for none.
     - `sampled`: whether drafts have distributions. `rule`: of their verification.
+    - `positions`: learned positions of the models; 0 for no limit.
     - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
     """
 
@@ -45,6 +46,7 @@ class MessageLimits(msgspec.Struct, frozen=True):
     sampled: bool = False
     rule: str = "rejection"
     again_s: float = AGAIN_S
+    positions: int = 0
 
     def max_tokens(self, base: int) -> int:
         """Return the most tokens of a request that opens no session; 1 if a target waits for each draft."""
@@ -70,14 +72,18 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
     drafters, depth, patience = fleet.drafters, fleet.room.longest_draft, fleet.verifiers.patience
     return MessageLimits(
         requests=max(fleet.workload.requests, 1),
-        longest_text=fleet.room.longest_row,
+        longest_text=fleet.room.longest_row - fleet.room.overshoot,
         longest_draft=depth,
         shape=drafters.shape,
         vocabulary=vocabulary or UNKNOWN,
         state_numbers=state_numbers,
         in_turn=fleet.in_turn,
-        sampled=fleet.workload.temperature > 0,
+        sampled=bool(fleet.workload.temperature)
+        and fleet.verifiers.rule in DRAWN
+        and drafters.kind != "lookup"
+        and drafters.shape.kind != "dynamic",
         rule=fleet.verifiers.rule,
+        positions=drafters.positions,
         again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 
@@ -110,6 +116,7 @@ def request_refused(
         (message.base <= bounds.longest_text, "base beyond the longest text"),
         (message.base >= (2 if message.opening else 1), "base without a prompt and the first token"),
         (-1 <= message.tokens <= bounds.longest_draft, "grant beyond the longest draft"),
+        (bounds.in_turn or 0 <= message.tokens <= bounds.longest_text - message.base, "grant beyond the longest text"),
         (priority is None or message.priority == priority, "priority of another"),
         (message.opening or session is not None, "session that is not open"),
         (
@@ -135,13 +142,16 @@ def draft_refused(message: Draft, content: Content, bounds: MessageLimits) -> st
     levels = min(message.tokens, bounds.longest_draft)  # a deeper tree may be too large to be counted
     checks = (
         (0 <= message.tokens <= bounds.longest_draft, "longer than any draft"),
+        (not bounds.positions or message.base + message.tokens <= bounds.positions, "beyond the learned positions"),
         (count <= (levels if nodes is None else bounds.shape.nodes(levels)), "number of tokens"),
         (_are_tokens(content.tokens, bounds), "token beyond the vocabulary"),
+        (nodes is None or bounds.shape.kind != "chain", "nodes of a tree in a chain"),
         (nodes is None or (len(nodes) == count and _are_parents(nodes, message.tokens)), "nodes of a tree"),
         (content.hidden is None, "hidden states in a draft"),
         ((drawn is None) == (not content.rule), "distributions without a rule, or a rule without them"),
         (content.rule in ("", bounds.rule), "rule of another verification"),
         (drawn is None or bounds.sampled, "distributions of a greedy draft"),
+        (drawn is not None or not count or not bounds.sampled or bounds.vocabulary == UNKNOWN, "no distributions"),
         (drawn is None or (drawn.shape[0] == inner and _are_weights(drawn, bounds)), "distributions"),
     )
     return next((what for holds, what in checks if not holds), "")
@@ -197,7 +207,7 @@ class Sessions:
             return
         if isinstance(message, Refusal):
             del self.open[message.tag]
-        elif isinstance(message, Draft) and message.epoch == session.epoch:
+        elif message.epoch == session.epoch and (session.waits or not self.bounds.in_turn):  # no repeated draft
             session.waits, session.nodes, session.parents = False, session.nodes + len(content.tokens), content.nodes
 
     def leaves(self) -> list[Leave]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.net.actions import LEASE_S, SERVER_PORT, Action, Cut, Deliver, Send
-from engine.net.content import Content
+from engine.net.content import NOTHING, Content
 from engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
 from engine.net.handshake import (
     Alive,
@@ -31,7 +31,8 @@ from engine.net.handshake import (
 from engine.net.limits import Sessions, bounds_of
 from engine.net.rates import TokenBucket, TokenBuckets, full
 from fleet.scenario.resolved import Fleet
-from fleet.stations.messages import DraftRequest, Leave, Message, View
+from fleet.stations.messages import DraftRequest, Leave, Message, Refusal, View
+from fleet.stations.session import era_of
 
 MAX_BAD = 8  # malformed or misplaced frames of a peer, before it is cut
 IDLE, IDLE_PER_S = 64, 16.0  # useless frames (repeated ones, Alive); an honest peer sends 1 a second
@@ -180,6 +181,8 @@ class ServerEnd:
             return self._bad(peer, sender, "out of place")
         message = msgspec.structs.replace(message, tag=own)
         judgement, before = sender.sessions.judge(message, content, sender.received_s)
+        if judgement == "inadmissible" and sender.seat.role == "router" and isinstance(message, DraftRequest):
+            return self._refuse(peer, sender, message)
         if judgement == "inadmissible":
             return self._bad(peer, sender, judgement)
         if judgement == "repeated":
@@ -187,6 +190,15 @@ class ServerEnd:
             return [] if sender.idle.spend(sender.received_s) else self._too_much(peer)
         self.homes[own] = peer
         return [*map(Deliver, before), Deliver(message, content, payload_bytes)]
+
+    def _refuse(self, peer: bytes, sender: Peer, request: DraftRequest) -> list[Action]:
+        """Refuse an inadmissible request of a router: one of its targets made it, and the others are honest."""
+        self.counts["inadmissible"] += 1
+        session = sender.sessions.open.pop(request.tag, None)
+        left = [] if session is None else [Deliver(Leave(request.tag, session.request, session.epoch))]
+        self.homes[request.tag] = peer
+        refusal = Refusal(request.tag, request.request, "an inadmissible request", era_of(request.epoch))
+        return [*left, *self.send(refusal, NOTHING)]
 
     def _bad(self, peer: bytes, sender: Peer | None, what: str) -> list[Action]:
         """Count a bad frame. A stranger is cut at once, a peer after several."""

@@ -82,9 +82,10 @@ def repeats(fleet: Fleet) -> bool:
 
 
 def joined(drafts: Sequence[Content]) -> Content:
-    """Return consecutive drafts as one; if there are several, they are chains."""
+    """Return consecutive drafts as one; if there are several, they are chains, over one vocabulary."""
     if len(drafts) <= 1:
         return drafts[0] if drafts else NOTHING
     tokens = [token for draft in drafts for token in draft.tokens]
     weights = [draft.distributions for draft in drafts if draft.distributions is not None]
-    return Content(tokens, distributions=np.concatenate(weights) if weights else None, rule=drafts[0].rule)
+    alike = len({rows.shape[1] for rows in weights}) == 1  # else no model verifies them
+    return Content(tokens, distributions=np.concatenate(weights) if alike else None, rule=drafts[0].rule)

@@ -28,14 +28,14 @@ class RouteExecutor(Executor):
     def __init__(self) -> None:
         self.texts: dict[int, list[int]] = {}
         self.waiting: dict[int, Content] = {}  # content of the request that waits for its route
-        # the newest draft of each session that passed the router: its request and epoch, and its tokens
+        # the newest drafts of each session that passed the router: their request and epoch, and their tokens
         self.drafts: dict[int, tuple[tuple[int, int], list[int]]] = {}
 
     def relayed(self, draft: Draft, content: Content) -> None:
-        """Note a draft on its way to a target."""
-        newest = draft.request, draft.epoch
-        if draft.tag not in self.drafts or self.drafts[draft.tag][0] < newest:
-            self.drafts[draft.tag] = newest, list(content.tokens)
+        """Note a draft on its way to a target; one of the same epoch continues it, from a drafter that works ahead."""
+        newest, (noted, tokens) = (draft.request, draft.epoch), self.drafts.get(draft.tag, ((-1, -1), []))
+        if noted <= newest:
+            self.drafts[draft.tag] = newest, [*(tokens if noted == newest else ()), *content.tokens]
 
     def receive(self, event: StationEvent, content: Content) -> None:
         """Follow the text of a session: its prefix, accepted tokens, and the target's own token."""
@@ -43,10 +43,10 @@ class RouteExecutor(Executor):
             case DraftRequest(tag=tag, opening=True):
                 self.texts[tag], self.waiting[tag] = list(content.tokens), content
             case DraftRequest(tag=tag):
-                text = self.texts[tag]
-                accepted = event.base - len(text) - 1
-                path = range(1, accepted + 1) if content.nodes is None else content.nodes
-                text += [*(self.drafts[tag][1][node - 1] for node in path), *content.tokens]
+                text, before = self.texts[tag], event.base - len(content.tokens)
+                path = range(1, before - len(text) + 1) if content.nodes is None else content.nodes
+                text += [self.drafts[tag][1][node - 1] for node in path]
+                text[before:] = content.tokens
                 self.waiting[tag] = content
             case Leave(tag=tag):
                 for kept in (self.texts, self.waiting, self.drafts):

@@ -84,14 +84,24 @@ class VerifierStation(Station):
         if session.alone:
             return self._answered(event, session, now_s)
         extended = extend(session, event.epoch, event.base, event.tokens)
+        if not isinstance(extended, str):
+            extended = self._unasked(event, session) or extended
         if isinstance(extended, str):
             return [Ignored(event, extended)]
-        if event.tokens == 0 and self._under_way(event.tag):
-            return [Ignored(event, f"the empty draft of epoch {event.epoch} of tag {event.tag} came before")]
         self.sessions[event.tag] = extended
         self.silence.heard(event.tag)
         self._ask(extended, now_s)
         return []
+
+    def _unasked(self, event: Draft, session: Session) -> str:
+        """Return why no honest drafter sends this draft, which continues its session; empty if one may."""
+        if _has_not_asked(session):
+            return f"request {event.request} of tag {event.tag} has asked for no draft yet"
+        if event.tokens == 0 if self.ahead else self._under_way(event.tag):
+            return f"the draft of epoch {event.epoch} of tag {event.tag} is empty, or came before"
+        if self.ahead and session.base + session.tail + event.tokens > session.goal:
+            return f"the tail of tag {event.tag} is complete"
+        return ""
 
     def _answered(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
         """Return to a drafter that was given up, after the running step, if this empty draft is its answer."""
@@ -133,9 +143,7 @@ class VerifierStation(Station):
         self.sessions[tag] = msgspec.structs.replace(session, alone=True, epoch=new_era(session.epoch))
         if self.grants:
             self.grants.close(tag)
-        if not self._runs(tag):
-            self.waiting.drop(tag)
-            self.waiting.append(Work("decode", tag, session.priority))
+        self._decode_alone(session)
         return [Leave(tag, event.request, event.epoch)]
 
     def _retry(self, event: Retry, now_s: float) -> list[Instruction]:
@@ -172,7 +180,7 @@ class VerifierStation(Station):
 
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
-        if session is None or session.request != event.request or session.alone:
+        if session is None or session.request != event.request or session.alone or _has_not_asked(session):
             return [Ignored(event, f"request {event.request} of tag {event.tag} waits for no drafter")]
         if era_of(session.epoch) != event.epoch:
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
@@ -180,8 +188,14 @@ class VerifierStation(Station):
         self.silence.forget(event.tag)
         if self.grants:
             self.grants.close(event.tag)
-        self.waiting.append(Work("decode", event.tag, session.priority))
+        self._decode_alone(session)
         return []
+
+    def _decode_alone(self, session: Session) -> None:
+        """Queue plain decoding instead of a verification; a running step queues it at its end."""
+        if not self._runs(session.tag):
+            self.waiting.drop(session.tag)
+            self.waiting.append(Work("decode", session.tag, session.priority))
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
         if self.silence.silent_s and step.kind == "prefill":
@@ -244,3 +258,8 @@ class VerifierStation(Station):
         tokens = {"prefill": session.base, "verify": session.tail, "decode": 1}[kind]
         base = 0 if kind == "prefill" else session.base
         return Member(session.tag, session.request, session.epoch, base, tokens)
+
+
+def _has_not_asked(session: Session) -> bool:
+    """Whether a session has asked for no draft since it began: it has not ended its prefill."""
+    return session.epoch % ERA == 0

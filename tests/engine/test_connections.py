@@ -2,8 +2,8 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Rejected, Send
 from engine.net.client import PATIENCE_S, TAKEN_S, ClientEnd
@@ -12,7 +12,7 @@ from engine.net.frames import VERSION, pack, parse
 from engine.net.handshake import Alive, Bye, Denied, Unknown, Welcome
 from engine.net.server import IDLE, JOINS, MAX_BAD, STRANGERS, ServerEnd
 from fleet.errors import InputError
-from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal
+from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
 from tests.helpers.connecting import connected, delivered, frame_of, said, welcomed
 from tests.helpers.toys import toy_fleet
 
@@ -37,7 +37,7 @@ def test_messages_pass_under_tags_of_the_fleet() -> None:
     server = ServerEnd(FLEET, 1)
     clients = [connected(FLEET, server, number, b"peer %d" % number) for number in (0, 1)]
     for number, client in enumerate(clients):
-        request = msgspec.structs.replace(OPENING, tag=number)
+        request = replace(OPENING, tag=number)
         frame = frame_of(client.send(request, content_of(request), 0.0))
         assert parse(frame)[0] == OPENING  # both have tag 0: their first stream
         assert delivered(server.receive(b"peer %d" % number, frame, 0.0)) == [request]
@@ -69,7 +69,7 @@ def test_a_number_beyond_the_fleet_is_refused_at_both_ends() -> None:
     with pytest.raises(InputError, match=r"verifier 3: the scenario has verifiers.count = 2"):
         ClientEnd(FLEET, 2, 1)
     client = ClientEnd(FLEET, 0, 1)
-    client.hello = msgspec.structs.replace(client.hello, number=7)
+    client.hello = replace(client.hello, number=7)
     (denied,) = said(ServerEnd(FLEET, 1).receive(b"peer", frame_of(client.tick(0.0)), 0.0))
     assert denied.reason == "there is no verifier 8; the scenario has verifiers.count = 2"
 
@@ -89,7 +89,7 @@ def test_a_peer_cannot_use_the_tags_of_another() -> None:
     actions: list[Action] = []
     for tag in range(FLEET.workload.requests, FLEET.workload.requests + MAX_BAD):
         assert actions == []
-        actions = server.receive(b"peer", pack(msgspec.structs.replace(OPENING, tag=tag)), 0.0)
+        actions = server.receive(b"peer", pack(replace(OPENING, tag=tag)), 0.0)
     assert actions == [Cut(b"peer")]
     assert server.receive(b"peer", pack(OPENING), 0.0) == []  # still in flight before the disconnection
     assert server.counts["cut"] == 1
@@ -163,13 +163,60 @@ def test_an_opening_lets_the_open_session_leave_first() -> None:
     server = ServerEnd(FLEET, 1)
     client = connected(FLEET, server)
     asks(server, client, b"peer", OPENING)
-    later = msgspec.structs.replace(OPENING, request=3)
+    later = replace(OPENING, request=3)
     server.send(Draft(0, 0, 1, 9, 0), NOTHING)
     assert delivered(asks(server, client, b"peer", later)) == [Leave(0, 0, 1), later]
     assert delivered(asks(server, client, b"peer", later)) == []  # a repetition changes nothing
     server.send(Draft(0, 3, 1, 9, 0), NOTHING)
-    again = msgspec.structs.replace(later, epoch=4)
+    again = replace(later, epoch=4)
     assert delivered(asks(server, client, b"peer", again)) == [Leave(0, 3, 1), again]
+
+
+def test_a_router_is_not_cut_for_what_a_target_of_it_asks() -> None:
+    fleet = toy_fleet(drafters={"count": 2, "route": "round-robin"})
+    server, router = ServerEnd(fleet, 1, vocabulary=9), ClientEnd(fleet, 0, 1, "router")
+    welcomed(server, router)
+    asks(server, router, b"peer", replace(OPENING, tag=1))
+    server.send(Draft(1, 0, 1, 9, 0), NOTHING)
+    for request in range(1, 2 + MAX_BAD):
+        bad = replace(OPENING, tag=1, request=request)
+        actions = server.receive(b"peer", frame_of(router.send(bad, Content([9] * 9), 0.0)), 0.0)
+        assert delivered(actions) == ([Leave(1, 0, 1)] if request == 1 else [])
+        assert delivered(router.receive(pack(*said(actions)), 0.0)) == [Refusal(1, request, "an inadmissible request")]
+    assert delivered(asks(server, router, b"peer", OPENING)) == [OPENING]
+
+
+FLOODS = (Alive(), Draft(0, 0, 7, 9, 4), Refusal(0, 9, "no"))
+
+
+@pytest.mark.parametrize("message", FLOODS, ids=lambda message: type(message).__name__)
+def test_a_drafter_that_says_too_much_is_lost(message: Any) -> None:
+    client = connected(FLEET, ServerEnd(FLEET, 1))
+    answers: list[Action] = []
+    for number in range(2000):  # an honest one may answer each sign of life
+        client.tick(number / 4)
+        assert not any(isinstance(action, Lost) for action in client.receive(pack(Alive()), number / 4))
+    frames = 0
+    while not any(isinstance(action, Lost) for action in answers):
+        frames += 1
+        answers = client.receive(pack(message), 500.0)
+    assert answers[0] == Lost("the drafter says too much")
+    assert frames < 200
+
+
+def test_a_target_takes_no_loads_of_drafters() -> None:
+    client = connected(FLEET, ServerEnd(FLEET, 1))
+    assert client.receive(pack(View(0, 1, 0, 0.0)), 0.0) == []
+
+
+def test_a_session_with_a_malformed_draft_decodes_alone_at_once() -> None:
+    server = ServerEnd(FLEET, 1)
+    client = connected(FLEET, server)
+    asks(server, client, b"peer", OPENING)
+    actions = client.receive(pack(Draft(0, 0, 1, 9, 4), Content([1, 1], [0, 0])), 0.0)
+    reason = "the drafter sends a draft that cannot be verified: nodes of a tree in a chain"
+    assert actions[0] == Lost(reason)
+    assert (said(actions), delivered(actions)) == ([Leave(0, 0)], [Refusal(0, 0, reason)])
 
 
 def test_a_client_calls_until_welcomed_and_sends_signs_of_life() -> None:
@@ -212,6 +259,7 @@ def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
     overdue = client.tick(PATIENCE_S + 0.5)
     assert said(overdue) == [Leave(0, 0)]
     assert delivered(overdue) == [Refusal(0, 0, "the drafter sent no draft within 60 s")]
+    assert Lost("the drafter sent no draft within 60 s") in overdue
 
 
 def test_an_earlier_draft_does_not_answer_a_later_request() -> None:
@@ -297,7 +345,7 @@ def test_joins_and_leaves_are_logged_without_control_characters() -> None:
     server.receive(b"peer", frame_of(client.tick(0.0)), 0.0, "alice")
     server.receive(b"peer", pack(Bye()), 0.0, "alice")
     other = ClientEnd(FLEET, 1, 1)
-    other.hello = msgspec.structs.replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
+    other.hello = replace(other.hello, terms={**other.hello.terms, "seed": "\x1b[2J\nbad"})
     server.receive(b"other", frame_of(other.tick(0.0)), 0.0)
     assert lines[:2] == ["target 1 (key alice) joins", "target 1 (key alice) is gone: it has ended"]
     assert lines[2].startswith("target 2 is refused: seed is 0 at the drafter and ?[2J bad at the verifier")

@@ -18,6 +18,7 @@ CHAIN = MessageLimits(requests=10, longest_text=40, longest_draft=4, vocabulary=
 TREE = replace(CHAIN, shape=tree(2))
 EAGLE = replace(CHAIN, state_numbers=STATES)
 SAMPLED = replace(CHAIN, sampled=True)
+AHEAD = replace(CHAIN, longest_draft=30, in_turn=False)
 SESSION = SessionState(request=2, epoch=3, base=12, waits=False, nodes=4)
 BRANCHED = replace(SESSION, nodes=6, parents=[0, 0, 1, 1, 2, 2])
 OPENING, LATER = DraftRequest(0, 2, 1, 9, opening=True), DraftRequest(0, 2, 4, 15)
@@ -49,6 +50,9 @@ def states(rows: int, numbers: int = STATES, fill: float = 1.0) -> np.ndarray:
         ("base without", replace(OPENING, base=0), Content(), None, CHAIN),
         ("base without", replace(OPENING, base=1), Content([1]), None, CHAIN),  # nothing to prefill
         ("grant", replace(LATER, tokens=5), Content([7]), SESSION, CHAIN),
+        ("", replace(LATER, tokens=25), Content([7]), SESSION, AHEAD),
+        ("grant", replace(LATER, tokens=26), Content([7]), SESSION, AHEAD),  # it would draft beyond the text
+        ("grant", LATER, Content([7]), SESSION, AHEAD),  # it would draft without end
         ("priority", replace(LATER, priority=9), Content([7]), SESSION, CHAIN),
         ("not open", LATER, Content([7]), None, CHAIN),
         ("number of tokens", OPENING, Content([1] * 8), None, CHAIN),
@@ -94,15 +98,19 @@ DRAFT = Draft(0, 2, 4, 15, 2)
         ("longer", replace(DRAFT, tokens=5), Content([1, 2]), CHAIN),
         ("longer", replace(DRAFT, tokens=30), Content([1], [0]), TREE),
         ("number of tokens", DRAFT, Content([1, 2, 3]), CHAIN),
+        ("", DRAFT, Content([1, 2]), replace(CHAIN, positions=17)),
+        ("positions", DRAFT, Content([1, 2]), replace(CHAIN, positions=16)),
         ("vocabulary", DRAFT, Content([1, VOCABULARY]), CHAIN),
         ("vocabulary", DRAFT, Content([1, -1]), CHAIN),
         ("nodes", DRAFT, Content([1, 2], [0, 2]), TREE),
         ("nodes", DRAFT, Content([1, 2], [0]), TREE),
         ("nodes", DRAFT, Content([1, 2, 3], [0, 1, 2]), TREE),
+        ("chain", DRAFT, Content([1, 2], [0, 0]), CHAIN),
         ("hidden", DRAFT, Content([1, 2], hidden=states(2)), CHAIN),
         ("rule", DRAFT, Content([1, 2], None, states(2, VOCABULARY)), SAMPLED),
         ("rule", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="without-replacement"), SAMPLED),
         ("greedy", DRAFT, Content([1, 2], None, states(2, VOCABULARY), rule="rejection"), CHAIN),
+        ("no distributions", DRAFT, Content([1, 2]), SAMPLED),  # beside others that have them
         ("distributions", DRAFT, Content([1, 2], None, states(1, VOCABULARY), rule="rejection"), SAMPLED),
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY - 1), rule="rejection"), SAMPLED),
         ("distributions", DRAFT, Content([1, 2], None, states(2, VOCABULARY, -1.0), rule="rejection"), SAMPLED),
@@ -114,6 +122,20 @@ def test_a_draft_is_admissible_if_a_target_could_verify_it(what: str, message: A
     refused = draft_refused(message, content, bounds)
     assert what in refused
     assert bool(what) == bool(refused)
+
+
+def test_no_request_reaches_beyond_the_longest_text() -> None:
+    fleet = toy_fleet()
+    assert bounds_of(fleet).longest_text == 8 + 24 < fleet.room.longest_row
+
+
+def test_a_repeated_draft_has_no_more_nodes() -> None:
+    """A link may repeat it; more nodes than parents would be a path to nowhere."""
+    sessions = Sessions(replace(TREE, in_turn=True), 0)
+    sessions.judge(OPENING, Content([1] * 9), 0.0)
+    for _ in range(2):
+        sessions.sent(Draft(0, 2, 1, 9, 2), Content([1, 2], [0, 0]))
+    assert sessions.judge(replace(LATER, epoch=2, base=11), Content([1], [4]), 0.0)[0] == "inadmissible"
 
 
 def test_one_request_per_session_and_one_ping_are_in_flight() -> None:

@@ -36,7 +36,7 @@ class FakeNetwork:
         self.servers: dict[tuple[str, int], str] = {}  # the server of each client, by node and port
         self.lives: dict[tuple[str, int], int] = {}  # number of connections of each client
         self.stalled: dict[str, list[Callable[[], None]]] = {}  # pending work of stalled nodes
-        self.due: list[tuple[float, int, Callable[[], None]]] = []
+        self.due: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = count()
 
     def connect(self, name: str, port: int, server: str) -> None:
@@ -76,7 +76,7 @@ class FakeNetwork:
             if self.servers[client, port] == server and _peer(client, port, life) == peer:
                 self.lives[client, port] += 1
 
-    def at(self, time_s: float, work: Callable[[], None]) -> None:
+    def at(self, time_s: float, work: Callable[[], object]) -> None:
         """Schedule work at a time; work of the same time runs in the order of these calls."""
         heapq.heappush(self.due, (time_s, next(self.numbers), work))
 
