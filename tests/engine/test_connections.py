@@ -206,7 +206,7 @@ def test_a_drafter_that_says_too_much_is_lost(message: Any) -> None:
 
 def test_a_target_takes_no_loads_of_drafters() -> None:
     client = connected(FLEET, ServerEnd(FLEET, 1))
-    assert client.receive(pack(View(0, 1, 0, 0.0)), 0.0) == []
+    assert client.receive(pack(View(0, 1, 0)), 0.0) == []
 
 
 def test_a_session_with_a_malformed_draft_decodes_alone_at_once() -> None:
