@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
 from experiments.sweep.figure import sweep_figure
+from experiments.sweep.sweep import with_missing
 from experiments.sweep.table import keys_of, read_sweep
-from figures import draft_time, pareto, residuals, throughput, timeline
+from figures import draft_time, pareto, throughput, timeline
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
-from fleet.inputs.strict import convert
 from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
 from fleet.times.labels import warning_of
@@ -98,19 +98,10 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
 
 def draft_time_of(profile: HardwareProfile) -> Drawn:
     """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
-    rows = measurements(profile, "idle", "warm_up")
+    rows = measurements(profile)
     return draft_time.draw(_frame(rows.idle), _frame(rows.warm_up)), (
         "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
         + where_measured(profile)
-    )
-
-
-def residuals_of(profile: HardwareProfile) -> Drawn:
-    """Draw how well the step fits of a calibration fit."""
-    rows = measurements(profile, "draft", "verify")
-    points = pd.concat([_frame(getattr(rows, step)).assign(step=step) for step in ("draft", "verify")])
-    return residuals.draw(points), (
-        f"Fitted step times against measured medians; points held out of the fit are marked. {where_measured(profile)}"
     )
 
 
@@ -142,11 +133,15 @@ def plan_of(plan: Plan) -> Drawn:
     return pareto.draw(rows.assign(tokens_per_cost=1e6 / rows.cost_per_million), plan.unit, least), caption
 
 
-def _read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> Plan:
+    """Read a plan, where numbers that do not exist are null; InputError for anything else."""
+    content = read_json(path)
     try:
-        return convert(read_json(path), Plan, str(path))
-    except InputError as error:
-        raise InputError(f"{error}; not a plan: write one with plan -o FOLDER") from error
+        if isinstance(content, dict):
+            content |= {part: with_missing(content[part]) for part in ("metrics", "goals") if part in content}
+        return msgspec.convert(content, Plan)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"{path}: not a plan ({error}); write one with plan -o FOLDER") from error
 
 
 class FigureKind(NamedTuple):
@@ -163,6 +158,5 @@ FIGURES = {
     "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "draft-time": FigureKind("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
-    "plan": FigureKind("a plan", Plan, _read_plan, plan_of),
-    "residuals": FigureKind("a calibrated profile", HardwareProfile, _read_profile, residuals_of),
+    "plan": FigureKind("a plan", Plan, read_plan, plan_of),
 }

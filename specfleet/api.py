@@ -269,9 +269,9 @@ def figure(
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
-    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" and "residuals"
-    from a calibrated profile, "plan" from a plan (JSON). "sweep" shows `metric`, throughput by default, along
-    the first varied key, a line for each value of the second. Raises InputError for anything else.
+    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" from a
+    calibrated profile, "plan" from a plan (JSON). "sweep" shows `metric`, throughput by default, along the first varied
+    key, a line for each value of the second. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

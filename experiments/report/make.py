@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import msgspec
-
-from experiments.plan.answer import Plan
+from experiments.draw import read_plan
 from experiments.report.page import ReportPage, html_of
 from experiments.report.pages import plan_page, run_page, sweep_page
-from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells, with_missing
+from experiments.sweep.sweep import SCENARIO, TABLE, kept_cells
 from experiments.sweep.table import read_sweep
 from fleet.errors import InputError
 from fleet.files import check_writable, write_file
@@ -17,7 +15,6 @@ from fleet.records.run import read_run
 from fleet.scenario.scenario import Scenario
 
 PLAN = "plan.json"
-PARTS = ("metrics", "goals")  # of a plan, where such numbers are
 ALLOWED = "allowed: a run (Parquet), the folder of a sweep (sweep.csv) or of a plan (plan.json)"
 
 
@@ -46,7 +43,7 @@ def report(results: str | Path, out: str | Path | None = None) -> str:
 def page_of(path: Path) -> ReportPage:
     """Return the page of the results at a path; InputError where they are of no known kind, or damaged."""
     if is_file(path):
-        return plan_page(_read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
+        return plan_page(read_plan(path)) if path.suffix == ".json" else run_page(read_run(path))
     if not path.is_dir():
         raise InputError(f"{path}: is neither file nor folder; {ALLOWED}")
     if is_file(path / PLAN):
@@ -60,14 +57,3 @@ def _of_sweep(folder: Path) -> ReportPage:
     file = folder / SCENARIO
     scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
     return sweep_page(folder.resolve().name, read_sweep(folder), kept_cells(folder), scenario)
-
-
-def _read_plan(path: Path) -> Plan:
-    """Read a plan, where numbers that do not exist are null; InputError for anything else."""
-    content = read_json(path)
-    try:
-        if isinstance(content, dict):
-            content |= {part: with_missing(content[part]) for part in PARTS if part in content}
-        return msgspec.convert(content, Plan)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(f"{path}: not a plan ({error}); {ALLOWED}") from error

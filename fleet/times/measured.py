@@ -33,30 +33,17 @@ class AfterWarmUp(Spread, frozen=True, kw_only=True):
     warm_tokens: Annotated[int, Meta(ge=0)]
 
 
-class FittedStep(msgspec.Struct, frozen=True):
-    """A point of a step's grid: its tenth percentile, median and ninetieth percentile, and the fit, in seconds."""
-
-    quantiles_s: tuple[Duration, Duration, Duration]
-    fitted_s: Seconds
-    held_out: bool
-
-    def __post_init__(self) -> None:
-        if list(self.quantiles_s) != sorted(self.quantiles_s):
-            raise ValueError("quantiles_s must rise")
-
-
 class Measurements(msgspec.Struct, frozen=True):
-    """The rows of a calibration, each list None if it was not asked for."""
+    """The rows of a calibration."""
 
-    idle: Annotated[list[DraftAfterIdle], Meta(min_length=1)] | None = None
-    warm_up: Annotated[list[AfterWarmUp], Meta(min_length=1)] | None = None
-    draft: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
-    verify: Annotated[list[FittedStep], Meta(min_length=1)] | None = None
+    idle: Annotated[list[DraftAfterIdle], Meta(min_length=1)]
+    warm_up: Annotated[list[AfterWarmUp], Meta(min_length=1)]
 
 
-def measurements(profile: HardwareProfile, *names: str) -> Measurements:
-    """Return the named measurements of a profile; InputError if it lacks one."""
-    for name in names:
-        if profile.measured.get(name) is None:
+def measurements(profile: HardwareProfile) -> Measurements:
+    """Return the measured draft times of a profile; InputError if it lacks them."""
+    rows = {name: profile.measured.get(name) for name in Measurements.__struct_fields__}
+    for name, own in rows.items():
+        if own is None:
             raise InputError(f"profile {profile.name}: holds no measurements of {name!r}; calibrate one on this host")
-    return convert({name: profile.measured[name] for name in names}, Measurements, f"profile {profile.name}: measured")
+    return convert(rows, Measurements, f"profile {profile.name}: measured")

@@ -208,7 +208,7 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, draft-time, residuals or plan."),
+        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, draft-time or plan."),
     ],
     results: Annotated[
         Path,

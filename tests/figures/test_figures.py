@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.draw import draw
 from experiments.sweep.sweep import sweep
-from figures import draft_time, residuals, throughput, timeline
+from figures import draft_time, throughput, timeline
 from figures.style import save
 from fleet.errors import InputError
 from fleet.records.run import write_run
@@ -42,16 +42,10 @@ def draft_time_figure() -> Figure:
     return draft_time.draw(idle, idle.rename(columns={"gap_s": "warm_tokens"}))
 
 
-def residuals_figure() -> Figure:
-    row = {"step": "draft", "tokens": 1, "context": 64, "quantiles_s": [0.9, 1.0, 1.2], "fitted_s": 1.1}
-    return residuals.draw(pd.DataFrame([row | {"held_out": held_out} for held_out in (False, True)]))
-
-
 DRAWN = {
     "throughput": (throughput_figure, ["targets N", "system throughput, tokens/s", "throughput of a target, tokens/s"]),
     "timeline": (timeline_figure, ["time, ms"]),
     "draft time": (draft_time_figure, ["idle gap before the draft, ms", "draft time S(d), ms"]),
-    "residuals": (residuals_figure, ["fitted, ms", "error of the fit, %"]),
 }
 
 

@@ -59,15 +59,11 @@ def write_sweep(folder: Path) -> None:
 
 
 def write_calibrated(folder: Path) -> None:
-    """Write a profile with what calibration measured, as the figures draw it."""
+    """Write a profile with what calibration measured, as its figure draws it."""
     spread = {"mean_s": 0.01, "p10_s": 0.009, "p90_s": 0.012}
-    grid = [
-        {"tokens": n, "quantiles_s": [0.009 * n, 0.01 * n, 0.012 * n], "fitted_s": 0.011 * n, "held_out": n == 2}
-        for n in (1, 2, 3)
-    ]
     idle = [{"gap_s": gap_s, **spread} for gap_s in (0.001, 0.01)]
     warm_up = [{"warm_tokens": tokens, **spread} for tokens in (0, 1)]
-    content = PROFILE | {"measured": {"draft": grid, "verify": grid, "idle": idle, "warm_up": warm_up}}
+    content = PROFILE | {"measured": {"idle": idle, "warm_up": warm_up}}
     (folder / "profile.json").write_text(json.dumps(content))
 
 

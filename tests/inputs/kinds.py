@@ -59,11 +59,7 @@ KINDS: dict[str, Kind] = {
     ),
     "profile": Kind(scenario("star", profile="profile.json"), ("profile.json",), "json", (SIMULATE,)),
     "calibrated profile": Kind(
-        write_calibrated, ("profile.json",), "json",
-        (
-            ("figure", "residuals", "profile.json", "-o", "x.png"),
-            ("figure", "draft-time", "profile.json", "-o", "x.png"),
-        ),
+        write_calibrated, ("profile.json",), "json", (("figure", "draft-time", "profile.json", "-o", "x.png"),)
     ),
     "estimate": Kind(
         write_estimate, ("config.json",), "json", (("profile", "estimate", "--target", "config.json@h100", "--json"),)
