@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import UNSET
 
 from experiments.plan.doubt import Range
-from experiments.plan.question import APART, FleetShape, Place, Question
+from experiments.plan.question import APART, FleetShape, Question
 from experiments.plan.screen import Screened
 from experiments.plan.search import Chosen
 from experiments.plan.trials import Entrant, offered_tokens_per_s
@@ -36,15 +35,11 @@ class Reached(msgspec.Struct, frozen=True):
     state: str
 
 
-class PlannedFleet(msgspec.Struct, frozen=True):
+class PlannedFleet(FleetShape, frozen=True, kw_only=True):
     """A fleet of the table.
 
     Keys:
         fleet: The fleet in words.
-        kind: Drafters apart, co-located, or no speculation.
-        drafters (drafters): `M`.
-        targets (targets): `N`.
-        levers: What else distinguishes it.
         method: Source of its numbers: "simulated" or "equations", which are approximate.
         seeds (seeds): How many simulations they are the mean of.
         tokens_per_s (tokens/s): All that it decodes.
@@ -55,15 +50,9 @@ class PlannedFleet(msgspec.Struct, frozen=True):
         miss (share): By how much it misses the goal that it misses most, negative where it meets all; none without
             goals.
         standing: "chosen", "level" with it, "costs more", "misses a goal", or "cheaper, may miss a goal".
-        target_place: Where its targets run; only where there were several pairs of places to choose from.
-        draft_place: Where its drafters run, in the same way; see `FleetShape`.
     """
 
     fleet: str
-    kind: str
-    drafters: int
-    targets: int
-    levers: dict[str, object]
     method: str
     seeds: int
     tokens_per_s: float
@@ -73,8 +62,6 @@ class PlannedFleet(msgspec.Struct, frozen=True):
     cost_per_million: float
     miss: float | None
     standing: str
-    target_place: Place = UNSET
-    draft_place: Place = UNSET
 
 
 class RuleOfThumb(msgspec.Struct, frozen=True):
@@ -207,19 +194,17 @@ def _simulated(question: Question, choice: Chosen, entrant: Entrant, level: set[
     else:
         standing = "level" if entrant.title in level else "costs more"
     tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
-    known_miss = miss if math.isfinite(miss) else None
-    user, p99_s = 1 / entrant.mean("tpot_s"), entrant.mean("tpot_p99_s")
     return PlannedFleet(
-        entrant.title, shape.kind, shape.drafters, shape.targets, shape.levers, "simulated", len(entrant.trials),
-        tokens_per_s, user, p99_s, entrant.cost_per_hour, cost, known_miss, standing,
-        shape.target_place, shape.draft_place,
+        **msgspec.structs.asdict(shape), fleet=entrant.title, method="simulated", seeds=len(entrant.trials),
+        tokens_per_s=tokens_per_s, tokens_per_s_per_user=1 / entrant.mean("tpot_s"),
+        tpot_p99_s=entrant.mean("tpot_p99_s"), cost_per_hour=entrant.cost_per_hour, cost_per_million=cost,
+        miss=miss if math.isfinite(miss) else None, standing=standing,
     )  # fmt: skip
 
 
 def _by_equations(one: Screened) -> PlannedFleet:
-    shape = one.shape
     return PlannedFleet(
-        shape.title, shape.kind, shape.drafters, shape.targets, shape.levers, "equations", 0, one.tokens_per_s,
-        1 / one.tpot_s, None, one.cost_per_hour, one.per_million, None, "not simulated",
-        shape.target_place, shape.draft_place,
+        **msgspec.structs.asdict(one.shape), fleet=one.shape.title, method="equations", seeds=0,
+        tokens_per_s=one.tokens_per_s, tokens_per_s_per_user=1 / one.tpot_s, tpot_p99_s=None,
+        cost_per_hour=one.cost_per_hour, cost_per_million=one.per_million, miss=None, standing="not simulated",
     )  # fmt: skip

@@ -19,20 +19,16 @@ from fleet.scenario.scenario import Scenario, SharedDevice
 ROLES = ("target", "drafter")
 
 Devices = tuple[str, int]
-"""What a role runs on: the name of the device, empty if unknown, and how many of them share its model."""
-NAMELESS: Devices = ("", 1)  # what a scenario's profile runs on
+"""What a role runs on: the name of the device, and how many of them share its model."""
 OWN = "own"  # name of the device on which a co-located pair runs
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A place and its name, as short as distinguishes it from the others of its role.
-
-    `device`: the name of its devices alone, and how many of them share the model.
-    """
+    """A place and its name, as short as distinguishes it from the others of its role."""
 
     placed: Placed
     name: str
-    device: Devices
+    devices: Devices
 
 
 def places_of(values: str | Iterable[str] | None, what: str) -> list[Named]:
@@ -54,16 +50,8 @@ def places_of(values: str | Iterable[str] | None, what: str) -> list[Named]:
     is_one_model = all(one.shape == placed[0].shape for one in placed)
     forms = [devices, wheres, texts] if is_one_model else [texts]
     names = next(form for form in forms if len(set(form)) == len(form))
-    return [
-        Named(one, name, (_device_name(device), one.parallel))
-        for one, name, device in zip(placed, names, devices, strict=True)
-    ]
-
-
-def _device_name(device: str) -> str:
-    """Return the device's own name: 4xh100 is four of h100."""
-    count, times, name = device.partition("x")
-    return name if times and count.isdecimal() else device
+    bare = [device.removeprefix(f"{one.parallel}x") for device, one in zip(devices, placed, strict=True)]
+    return [Named(one, name, (own, one.parallel)) for one, name, own in zip(placed, names, bare, strict=True)]
 
 
 def pairs_of(
@@ -74,9 +62,11 @@ def pairs_of(
     Without places it is the scenario as it stands. Raises InputError for costs that leave a device without a price.
     """
     if not targets:
-        return (PlannedPair(base, None, _prices(base, costs, [(NAMELESS, NAMELESS)])[0]),)
+        if costs:
+            raise InputError("--cost: no device has a name here; give the scenario [cost], or --target and --draft")
+        return (PlannedPair(base, None, _named_unit(base.cost) if base.cost else Cost(1.0, 1.0, "device-hours")),)
     both = [(target, draft) for target in targets for draft in drafts]
-    prices = _prices(base, costs, [(target.device, draft.device) for target, draft in both])
+    prices = _prices(base, costs, [(target.devices, draft.devices) for target, draft in both])
     of_drafts = [(draft.placed.shape, draft.placed.precision) for draft in drafts]
     are_alike = all(one == of_drafts[0] for one in of_drafts)
     pairs = []
@@ -101,7 +91,11 @@ def _prices(base: Scenario, costs: Sequence[str], devices: Sequence[tuple[Device
         if len(set(own)) > 1:
             add = ",".join(f"{name}=COST" for name in dict.fromkeys(name for name, _ in own))
             raise InputError(f"scenario {base.name!r}: [cost] has one price for every {role}; give --cost {add}")
-    return [msgspec.structs.replace(own_cost, unit=own_cost.unit or "cost")] * len(devices)
+    return [_named_unit(own_cost)] * len(devices)
+
+
+def _named_unit(cost: Cost) -> Cost:
+    return msgspec.structs.replace(cost, unit=cost.unit or "cost")
 
 
 def _beside(verifying: Placed, drafting: Placed) -> Placed:
@@ -125,31 +119,23 @@ def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
 
 
 def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) -> list[Cost]:
-    """Read `a100-80gb=1.8,rtx-4090=0.4`, or by role: `target=1.8,drafter=0.4`; each for an hour of one device.
+    """Read `a100-80gb=1.8,rtx-4090=0.4`, each for an hour of one device, and return the prices of each pair.
 
     In watts, `a100-80gb=400W,rtx-4090=450W`, an hour costs as many Wh, and all prices are in watts, or none.
-    `pairs`: what the target and the drafter of each candidate run on; returned are the prices of each. Without texts
-    every device costs one device-hour. Raises InputError for names that no device of the question has, and where one of
-    them has no price.
+    `pairs`: what the target and the drafter of each candidate run on. Without texts every device costs one device-hour.
+    Raises InputError for names that no device of the question has, and where one of them has no price.
     """
     names = {role: list(dict.fromkeys(pair[place][0] for pair in pairs)) for place, role in enumerate(ROLES)}
-    prices, unit = _read(texts, [*ROLES, *dict.fromkeys(name for own in names.values() for name in own if name)])
+    every = list(dict.fromkeys(name for own in names.values() for name in own))
+    prices, unit = _read(texts, every)
     if not prices:
-        return [Cost(float(target), float(drafter), "device-hours") for (_, target), (_, drafter) in pairs]
+        prices, unit = dict.fromkeys(every, 1.0), "device-hours"
     for role, own in names.items():
-        missing = [name or role for name in own if role not in prices and name not in prices]
-        if missing:
+        if missing := [name for name in own if name not in prices]:
             add = ",".join(f"{name}=COST" for name in missing)
             raise InputError(f"--cost: the {role} has no price; add {add}, the cost of an hour")
-
-    def price(role: str, devices: Devices) -> float:
-        name, count = devices
-        return count * prices.get(role, prices.get(name, 0.0))
-
-    prices = [Cost(price("target", target), price("drafter", drafter), unit) for target, drafter in pairs]
-    if not all(one.target_per_hour or one.drafter_per_hour for one in prices):
-        raise InputError("--cost: every price is 0, and then every fleet costs the same; give one above 0")
-    return prices
+    by_role = [[count * prices[name] for name, count in pair] for pair in pairs]
+    return [Cost(target, drafter, unit) for target, drafter in by_role]
 
 
 def _read(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:

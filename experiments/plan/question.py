@@ -195,26 +195,25 @@ def with_levers(scenario: Scenario, levers: Mapping[str, Any]) -> Scenario:
 def check(question: Question) -> None:
     """Raise InputError for a base that no plan can be made of."""
     for pair in question.pairs:
-        _check_base(pair.base)
-        if not isinstance(pair.base.profile, HardwareProfile):
-            raise InputError(f"scenario {pair.base.name!r}: a plan needs step times; name a profile")
+        base, arrivals = pair.base, pair.base.workload.arrivals
+        drafters, verifiers = base.drafters, base.verifiers
+        for refused, why in (
+            (base.batch is not None or not drafters.count,
+             "a plan begins with a fleet of drafters and targets, without [batch]"),
+            (arrivals is not None and not isinstance(arrivals, Poisson | Gamma),
+             "workload.arrivals: a plan knows poisson and gamma arrivals, or none"),
+            (drafters.device or verifiers.device,
+             "a plan places drafters and targets itself; leave their devices out"),
+            (drafters.profile or verifiers.profile,
+             "a plan knows one profile; leave drafters.profile, verifiers.profile out"),
+            (drafters.tiers or verifiers.tiers or base.faults,
+             "a plan knows like devices without faults; leave tiers, faults out"),
+            (not isinstance(base.profile, HardwareProfile), "a plan needs step times; name a profile"),
+        ):  # fmt: skip
+            if refused:
+                raise InputError(f"scenario {base.name!r}: {why}")
         if not pair.prices.target_per_hour:
             raise InputError(
                 "plan: an hour of a target costs 0, and then fleets without drafters are free; give it a price above 0"
                 " (--cost, [cost] target_per_hour)"
             )
-
-
-def _check_base(base: Scenario) -> None:
-    if base.batch is not None or not base.drafters.count:
-        raise InputError(f"scenario {base.name!r}: a plan begins with a fleet of drafters and targets, without [batch]")
-    if base.workload.arrivals is not None and not isinstance(base.workload.arrivals, Poisson | Gamma):
-        raise InputError(f"scenario {base.name!r}: workload.arrivals: a plan knows poisson and gamma arrivals, or none")
-    if base.drafters.device or base.verifiers.device:
-        raise InputError(f"scenario {base.name!r}: a plan places drafters and targets itself; leave their devices out")
-    if base.drafters.profile or base.verifiers.profile:
-        raise InputError(
-            f"scenario {base.name!r}: a plan knows one profile; leave drafters.profile, verifiers.profile out"
-        )
-    if base.drafters.tiers or base.verifiers.tiers or base.faults:
-        raise InputError(f"scenario {base.name!r}: a plan knows like devices without faults; leave tiers, faults out")

@@ -7,7 +7,7 @@ can carry the load at all; work that arrives between steps waits for half of one
 
 import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 import numpy as np
@@ -176,18 +176,12 @@ class _Load:
             # A draft keeps other sessions from verifying: one server, with arrivals at any time.
             busy = per_s * alone_s
             return alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else math.inf
-        sessions, round_s = 1.0, alone_s
-        for _ in range(MOST_TURNS):
-            # One session waits for itself alone, two alternate, more share steps.
-            groups = min(sessions, 2.0)
-            round_s = groups * self._round_s(sessions / groups) / left
-            newer = 1 + per_s * round_s
-            if newer > MOST_ROWS:
-                return math.inf
-            if abs(newer - sessions) <= STEADY * sessions:
-                break
-            sessions = newer
-        return round_s / self.tokens_per_round
+
+        def round_s(sessions: float) -> float:
+            groups = min(sessions, 2.0)  # one session waits for itself alone, two alternate, more share steps
+            return groups * self._round_s(sessions / groups) / left
+
+        return _settled_s(round_s, lambda time_s: 1 + per_s * time_s) / self.tokens_per_round
 
     def _round_s(self, rows: float) -> float:
         """A draft and a verification of so many rows."""
@@ -210,16 +204,24 @@ def _stay_s(
     busy = per_s * single_s
     if alone:
         return single_s * (1 + busy / (2 * (1 - busy))) if busy < 1 else math.inf
-    rows, step_s = 1.0, single_s
+    step_s = _settled_s(
+        lambda rows: _rows_s(step, tokens, context, rows) / left, lambda time_s: max(1.0, per_s * time_s)
+    )
+    return step_s * (1 + min(busy, 1.0) / 2 * waits)
+
+
+def _settled_s(time_s: Callable[[float], float], rows_of: Callable[[float], float]) -> float:
+    """Return the time of a step with as many rows as come in that time; infinite beyond MOST_ROWS."""
+    rows, found_s = 1.0, 0.0
     for _ in range(MOST_TURNS):
-        step_s = _rows_s(step, tokens, context, rows) / left
-        newer = max(1.0, per_s * step_s)
+        found_s = time_s(rows)
+        newer = rows_of(found_s)
         if newer > MOST_ROWS:
             return math.inf
         if abs(newer - rows) <= STEADY * rows:
             break
         rows = newer
-    return step_s * (1 + min(busy, 1.0) / 2 * waits)
+    return found_s
 
 
 def _rows_s(step: StepTime, tokens: float, context: float, rows: float) -> float:

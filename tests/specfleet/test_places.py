@@ -65,7 +65,7 @@ def test_each_pair_has_the_times_of_its_own_devices() -> None:
     assert len({(pair.target_place, pair.draft_place) for pair in found}) == len(found) == 6
     for pair in found:
         assert f"on {pair.draft_place}," in drafting(pair)
-        (alone,) = pairs(f"{TARGET}@{pair.target_place}", f"{DRAFTER}@{pair.draft_place}", "target=1,drafter=1")
+        (alone,) = pairs(f"{TARGET}@{pair.target_place}", f"{DRAFTER}@{pair.draft_place}")
         assert (alone.base, alone.colocated) == (pair.base, pair.colocated)
 
 
