@@ -2,7 +2,7 @@
 
 - `worlds.py`: one scenario in either world.
 - `sweep/`: keys over values. `compare/`: a run against another, and where the difference comes from.
-- `plan/`, `plan_files.py`: which fleet to build. `demo/`: calibrate, run both worlds, compare, draw.
+- `plan/`: which fleet to build. `demo/`: calibrate, run both worlds, compare, draw.
 - `report/`: one page of results. `reproduce/`: the papers' tables and figures, row by row.
 - `draw.py`: figures from results. `notes.py`: warnings about a scenario. `jobs.py`, `memory.py`: worker processes.
 - `console/`: printing and exit statuses. `watching/`: status of a running fleet.

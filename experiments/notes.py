@@ -28,8 +28,6 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     "workload.lengths = 'chat'"
     """
     kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
-    if world == "sim" or scenario.verifiers.kind == "replayed":  # a real target takes the time that it takes
-        kinds = [_mixed_tiers, *kinds]
     if world != "engine":
         kinds = [_estimated, _falling_rates, _mixed_profiles, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
@@ -113,15 +111,3 @@ def _falling_rates(scenario: Scenario) -> Iterator[str]:
             "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
             f"{as_printed:.2f}. Check: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )
-
-
-def _mixed_tiers(scenario: Scenario) -> Iterator[str]:
-    """Note tiers of targets whose devices differ in one step only."""
-    if profile_of(scenario, "verifiers") is None:
-        return
-    for tier in scenario.verifiers.tiers:
-        if tier.step is not None:
-            yield (
-                f"verifiers.tiers: targets {tier.first} and above have a verify time of their own; prefill and decode "
-                "are those of the targets before them"
-            )

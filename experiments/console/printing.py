@@ -128,27 +128,26 @@ def case_text(case: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in case.items())
 
 
-def print_comparison(title: str, comparison: "Comparison", quantities: Sequence[str] = ()) -> None:
+def print_comparison(title: str, comparison: "Comparison") -> None:
     """Print the runs' differences, then a comparison's rows and its mean absolute errors.
 
-    `quantities`: only these. Where the runs were rerun or played back, the three errors stand side by side.
+    Where the runs were rerun or played back, the three errors stand side by side.
     """
     for line in [*(f"not shared: {line}" for line in comparison.differences), *comparison.notes]:
         print(line)
-    chosen = [row for row in comparison.rows if not quantities or row.quantity in quantities]
+    rows = comparison.rows
     columns = {
-        "quantity": [row.quantity for row in chosen],
-        "case": [case_text(row.case) for row in chosen],
-        "sim": [number(row.sim) for row in chosen],
-        "engine": [number(row.engine) for row in chosen],
-        "error": [f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in chosen],
-        "mechanism": [_error(row.mechanism) for row in chosen],
-        "host": [_host(row) for row in chosen],
+        "quantity": [row.quantity for row in rows],
+        "case": [case_text(row.case) for row in rows],
+        "sim": [number(row.sim) for row in rows],
+        "engine": [number(row.engine) for row in rows],
+        "error": [f"{row.error:+.1%}{_interval_of(row.parameters)}" for row in rows],
+        "mechanism": [_error(row.mechanism) for row in rows],
+        "host": [_host(row) for row in rows],
     }
     filled = {heading: cells for heading, cells in columns.items() if any(cells)}
     print_table(title, list(filled), list(zip(*filled.values(), strict=True)), texts=2)
-    means = {name: value for name, value in comparison.mape.items() if not quantities or name in quantities}
-    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in means.items()))
+    print("mean absolute error: " + ", ".join(f"{name} {value:.1%}" for name, value in comparison.mape.items()))
 
 
 def _error(error: "PredictionError | None") -> str:

@@ -91,10 +91,6 @@ class DemoCell(msgspec.Struct, frozen=True):
         """What names the cell."""
         return self.planned.case
 
-    def steady(self, quantity: str) -> bool | None:
-        """Whether its runs agree well enough on a quantity; None if unknown."""
-        return next((row.steady for row in self.rows if row.quantity == quantity), None)
-
     def measured(self, quantity: str) -> float:
         """The median of a quantity over the engine's runs."""
         return float(np.median([run[quantity].value for run in self.reruns.engine]))

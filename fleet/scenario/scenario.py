@@ -50,7 +50,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Keys:
         first (number): The first one that differs, counted from 1. Rises from tier to tier; the last tier that covers
             a station applies.
-        step: Time of their draft steps, or of their verifications, in place of the scenario's or the profile's.
+        step: Time of their draft steps, or of their verifications, in place of the scenario's or the profile's. Their
+            prefills and plain decoding steps stay those of the others.
         link: Their link to every station of the other side, in place of the scenario's or the profile's `link`. If
             both ends have one, the target's applies.
     """

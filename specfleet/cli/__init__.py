@@ -5,7 +5,7 @@
     run.py        simulate, run, analytic, show: one scenario
     study.py      sweep, compare, reproduce, figure, report: several runs, papers, pictures, one page of results
     plan.py       plan: which fleet to build
-    profile.py    profile estimate, devices, models: estimates for hardware without measurements
+    profile.py    profile estimate: estimates for hardware without measurements
     calibrate.py  calibrate, demo: this host is measured
     imports.py    import, export: records of other engines become scenarios; theirs is forced to a scenario's
     nodes.py      drafter, verifier, router, keys: nodes of a fleet over several hosts, and their keys

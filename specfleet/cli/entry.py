@@ -11,7 +11,7 @@ from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios
 from specfleet.cli.nodes import drafter, keys, router, verifier
 from specfleet.cli.plan import plan
-from specfleet.cli.profile import devices, estimate, models
+from specfleet.cli.profile import estimate
 from specfleet.cli.run import analytic, run, show, simulate
 from specfleet.cli.study import compare, figure, report, reproduce, sweep
 
@@ -30,8 +30,6 @@ for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python
 profile = typer.Typer(help="Estimated step times, for hardware without measurements.", rich_markup_mode=None)
 profile.command()(estimate)
-profile.command()(devices)
-profile.command()(models)
 app.add_typer(profile, name="profile")
 
 

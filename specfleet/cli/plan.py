@@ -82,10 +82,32 @@ def plan(
     else:
         print_plan(found)
     if out is not None:
-        from experiments.plan_files import write_plan
-
         kept = write_plan(found, out)
         remark(f"kept in {out}: {', '.join(path.name for path in kept)}")
+
+
+def write_plan(found: "Plan", folder: Path) -> list[Path]:
+    """Write plan.json, pareto.png and, where a fleet was chosen, its scenario: chosen.toml beside profile.json.
+
+    Returns the files.
+    """
+    import msgspec
+
+    from experiments.draw import draw
+    from fleet.files import write_file
+    from fleet.scenario.writing import scenario_lines
+    from fleet.times.profile import HardwareProfile, write_profile
+
+    kept = [folder / "plan.json", folder / "pareto.png"]
+    write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    draw("plan", found, kept[1])
+    scenario = found.scenario
+    if scenario is not None and isinstance(scenario.profile, HardwareProfile):
+        write_profile(scenario.profile, folder / "profile.json")
+        comments = ["Written by `specfleet plan`.", *found.lines]
+        write_file(folder / "chosen.toml", "\n".join(scenario_lines(scenario, "profile.json", comments)) + "\n")
+        kept += [folder / "profile.json", folder / "chosen.toml"]
+    return kept
 
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:

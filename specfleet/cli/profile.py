@@ -1,4 +1,4 @@
-"""profile estimate, devices, models: estimated step times, and the figures behind them."""
+"""profile estimate: estimated step times, and the figures behind them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,41 +55,3 @@ def print_estimate(profile: "HardwareProfile", as_json: bool) -> None:
     print_table(f"profile {profile.name}, estimated", ("step", "time (k tokens, n context)", "source"), rows, texts=3)
     figures = [(name, label_of(source), source) for name, source in profile.sources.items() if "." in name]
     print_table("made of", ("figure", "label", "source"), figures, texts=3)
-
-
-def devices(as_json: AsJson = False) -> None:
-    """List the devices that ship, each figure with its source."""
-    from fleet.data.shipped import shipped_devices
-    from fleet.hardware.shipped import device_of
-
-    named = {name: device_of(name) for name in shipped_devices()}
-    if as_json:
-        print_json({"devices": named})
-        return
-    rows = [
-        (name, figure, f"{number.value:g}", number.source)
-        for name, device in named.items()
-        for figure, number in device.figures().items()
-    ]
-    print_table("devices", ("device", "figure", "value", "source"), rows, texts=4)
-
-
-def models(as_json: AsJson = False) -> None:
-    """List the models that ship, with their parameters and caches."""
-    from fleet.data.shipped import shipped_models
-    from fleet.hardware.shipped import shape_of
-
-    named = {name: shape_of(name) for name in shipped_models()}
-    if as_json:
-        print_json({"models": named})
-        return
-    rows = [
-        (
-            name,
-            f"{shape.parameters() / 1e9:.2f}",
-            f"{shape.cache_bytes_per_token() / 1024:.0f}",
-            shipped_models()[name]["source"],
-        )
-        for name, shape in named.items()
-    ]
-    print_table("models", ("model", "parameters, 10^9", "cache, KiB/token", "source"), rows, texts=1)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -79,14 +78,3 @@ def test_the_command_writes_what_python_returns(
     assert written == json.loads(msgspec.json.encode(expected))
     assert run_cli(monkeypatch, "profile", "estimate", *named, "--json") == 0
     assert json.loads(capsys.readouterr().out) == written
-
-
-@pytest.mark.parametrize("what", ["devices", "models"])
-def test_what_ships_is_listed_with_its_sources(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
-) -> None:
-    assert run_cli(monkeypatch, "profile", what) == 0
-    assert "stated:" in capsys.readouterr().out
-    assert run_cli(monkeypatch, "profile", what, "--json") == 0
-    listed: dict[str, Any] = json.loads(capsys.readouterr().out)[what]
-    assert {"h100", "rtx-4090"} <= listed.keys() or {"llama-3.1-8b", "qwen3-8b"} <= listed.keys()

@@ -79,11 +79,6 @@ def test_acceptance_that_cannot_be_mistaken_and_replaces_none_has_no_note(tables
     assert notes_of(scenario(**tables)) == ()
 
 
-def test_a_tier_with_its_own_verify_time_is_noted() -> None:
-    (note,) = notes_of(scenario(verifiers={"count": 3, "tiers": [{"first": 2, "step": {"base_s": 0.1}}]}))
-    assert "targets 2 and above have a verify time of their own" in note
-
-
 def test_a_missing_decode_time_is_noted() -> None:
     without = scenario(profile={name: PROFILE[name] for name in ("name", "draft", "verify")})
     assert specfleet.analytic(without).N_max == 0

@@ -11,12 +11,11 @@ from experiments.plan.answer import Plan
 from experiments.plan.places import pairs_of, places_of
 from experiments.plan.question import APART, COLOCATED, PLAIN, PlannedPair, Question
 from experiments.plan.screen import screen
-from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import read_scenario, scenario_of
 from fleet.times.profile import HardwareProfile
-from specfleet.cli.plan import TABLED, tabled
+from specfleet.cli.plan import TABLED, tabled, write_plan
 
 TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
 DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]

@@ -13,12 +13,11 @@ from experiments.plan.answer import Plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
 from experiments.plan.trials import try_out
-from experiments.plan_files import write_plan
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import SharedDevice
 from sim.run import simulate
-from specfleet.cli.plan import print_plan
+from specfleet.cli.plan import print_plan, write_plan
 from tests.helpers.grids import held
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
