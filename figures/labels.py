@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from scipy.optimize import isotonic_regression
 
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#882255")
 LEAST_APART = 0.058  # of two names at the right edge, as a share of the panel's height
@@ -58,11 +59,6 @@ def spread(heights: Sequence[float], least: float) -> list[float]:
     >>> [round(height, 2) for height in spread([0.5, 0.5, 0.9], 0.1)]
     [0.45, 0.55, 0.9]
     """
-    groups: list[tuple[list[float], float]] = []  # wished heights, and the lowest place of the group
-    for height in heights:
-        wished, start = [height], height
-        while groups and groups[-1][1] + len(groups[-1][0]) * least > start:
-            wished = [*groups.pop()[0], *wished]
-            start = float(np.mean(wished)) - least * (len(wished) - 1) / 2
-        groups.append((wished, start))
-    return [start + least * number for wished, start in groups for number in range(len(wished))]
+    steps = least * np.arange(len(heights))
+    rising: list[float] = (isotonic_regression(heights - steps).x + steps).tolist() if len(heights) else []
+    return rising

@@ -17,7 +17,7 @@ from experiments.plan.trials import Trial, try_out
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma, Poisson
+from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.scenario import Scenario
@@ -176,7 +176,6 @@ def _title(base: Scenario, targets: Sequence[Named], drafts: Sequence[Named]) ->
         drafting, verifying = (" or ".join(one.placed.named for one in places) for places in (drafts, targets))
         what = f"{drafting} drafts for {verifying}"
     arrivals = base.workload.arrivals
-    if not isinstance(arrivals, Poisson | Gamma):
+    if not isinstance(arrivals, Poisson):
         return f"{what}; targets that decode all the time"
-    bursts = f" (burstiness {arrivals.burstiness:g})" if isinstance(arrivals, Gamma) else ""
-    return f"{what}; {arrivals.per_s:g} requests/s{bursts}"
+    return f"{what}; {arrivals.per_s:g} requests/s"

@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from experiments.plan.goals import Goal
 from fleet.errors import InputError
-from fleet.scenario.arrivals import Gamma, Poisson
+from fleet.scenario.arrivals import Poisson
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario, Workload
@@ -143,7 +143,7 @@ class Question(msgspec.Struct, frozen=True):
     def arrivals_per_s(self) -> float:
         """Requests that come in a second; 0 where the targets decode all the time."""
         arrivals = self.workload.arrivals
-        return arrivals.per_s if isinstance(arrivals, Poisson | Gamma) else 0.0
+        return arrivals.per_s if isinstance(arrivals, Poisson) else 0.0
 
     def pair(self, shape: FleetShape) -> PlannedPair:
         """The pair of places that a fleet runs at: the first one, where pairs share such fleets."""
@@ -163,9 +163,9 @@ class Question(msgspec.Struct, frozen=True):
         replace = msgspec.structs.replace
         copies, base = self.copies(shape), self.pair(shape).fleet(shape.kind, {})
         workload, targets = base.workload, shape.targets // copies
-        if isinstance(workload.arrivals, Poisson | Gamma):
-            arrivals, requests = share_of(workload.arrivals, 1 / copies), max(ARRIVALS // copies, FEWEST_REQUESTS)
-            workload = replace(workload, arrivals=arrivals, requests=requests)
+        if isinstance(workload.arrivals, Poisson):
+            arrivals = Poisson(1 / copies * workload.arrivals.per_s)
+            workload = replace(workload, arrivals=arrivals, requests=max(ARRIVALS // copies, FEWEST_REQUESTS))
         else:
             workload = replace(workload, requests=max(REQUESTS_PER_TARGET * targets, FEWEST_REQUESTS))
         verifiers = replace(base.verifiers, count=targets)
@@ -174,17 +174,6 @@ class Question(msgspec.Struct, frozen=True):
             return replace(named, drafters=type(base.drafters)(count=0))
         drafters = replace(base.drafters, count=1 if shape.kind == COLOCATED else shape.drafters)
         return with_levers(replace(named, drafters=drafters), shape.levers)
-
-
-def share_of(arrivals: Poisson | Gamma, share: float) -> Poisson | Gamma:
-    """Return the arrivals at a station that gets each request with this probability.
-
-    Of a renewal process that is one, too: its gaps' squared coefficient of variation is 1 + share (c^2 - 1), and what
-    comes to few is nearly Poisson. Of gamma gaps it is one of gamma gaps nearly.
-    """
-    if isinstance(arrivals, Poisson):
-        return Poisson(share * arrivals.per_s)
-    return Gamma(share * arrivals.per_s, 1 / (1 + share * (1 / arrivals.burstiness - 1)))
 
 
 def with_levers(scenario: Scenario, levers: Mapping[str, Any]) -> Scenario:
@@ -200,8 +189,8 @@ def check(question: Question) -> None:
         for refused, why in (
             (base.batch is not None or not drafters.count,
              "a plan begins with a fleet of drafters and targets, without [batch]"),
-            (arrivals is not None and not isinstance(arrivals, Poisson | Gamma),
-             "workload.arrivals: a plan knows poisson and gamma arrivals, or none"),
+            (arrivals is not None and not isinstance(arrivals, Poisson),
+             "workload.arrivals: a plan knows poisson arrivals, or none"),
             (drafters.device or verifiers.device,
              "a plan places drafters and targets itself; leave their devices out"),
             (drafters.profile or verifiers.profile,

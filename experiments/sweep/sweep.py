@@ -129,7 +129,7 @@ def sweep(
     try:
         _run_missing(arguments, results, folder, 1 if world == "engine" else jobs, done)
         if folder:
-            write_file(folder / SCENARIO, _json(planned[0][1]))
+            write_file(folder / SCENARIO, msgspec.json.format(msgspec.json.encode(planned[0][1]), indent=2) + b"\n")
     except OutputError as error:
         error.result = _in_order(results)
         raise
@@ -169,10 +169,6 @@ def kept_cells(folder: Path) -> list[CellResult]:
 
 def _in_order(results: Mapping[int, CellResult]) -> list[CellResult]:
     return [results[place] for place in sorted(results)]
-
-
-def _json(content: msgspec.Struct) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def _keep_table(folder: Path, results: Mapping[int, CellResult]) -> None:

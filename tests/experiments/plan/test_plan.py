@@ -196,7 +196,7 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
         ),
         ({"cost": {"target_per_hour": 0.0, "drafter_per_hour": 1.0}}, {}, "an hour of a target costs 0"),
         ({"profile": ""}, {}, "name a profile"),
-        ({"workload.arrivals": {"process": "trace", "file": "a.csv"}}, {}, "knows poisson and gamma arrivals"),
+        ({"workload.arrivals": {"process": "trace", "file": "a.csv"}}, {}, "knows poisson arrivals"),
         ({}, {"slo": "tpot=1"}, "no time of requests"),
         ({}, {"acceptance": 1.5}, "between 0 and 1"),
         ({}, {"arrivals_per_s": -1.0}, "above 0"),
