@@ -20,7 +20,7 @@ from fleet.scenario.resolved import (
     Room,
 )
 from fleet.scenario.scenario import Scenario, Tier, needs_of
-from fleet.scenario.sides import Hardware, hardware_of
+from fleet.scenario.sides import Hardware, hardware_of, title_of
 from fleet.scenario.workload import longest_of, with_lengths
 from fleet.times.labels import basis_of
 from fleet.times.overhead import Overhead
@@ -42,8 +42,8 @@ def resolve(scenario: Scenario) -> Fleet:
         "targets": verifiers.count,
         "device": drafters.device if drafters.device in hardware.devices else "",
         "route": drafters.route if moves else None,
-        "positions": hardware.positions,
-        "profile": hardware.drafting_title,
+        "positions": min((one.positions for one in hardware.profiles if one.positions), default=0),
+        "profile": title_of(drafters.profile),
         "times": tuple(_drafter_times(scenario, hardware)),
     }
     resolved_verifiers = _alike(ResolvedVerifiers, verifiers) | {
@@ -52,12 +52,12 @@ def resolve(scenario: Scenario) -> Fleet:
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
         "drafters": 1 if moves else max(drafters.count, 1),
-        "profile": hardware.verifying_title,
+        "profile": title_of(verifiers.profile),
         "times": tuple(_verifier_times(scenario, hardware)),
     }
-    of_all = _alike(Fleet, scenario) | _alike(Fleet, hardware)
     return Fleet(
-        **of_all
+        **_alike(Fleet, scenario)
+        | hardware.together()
         | {
             "drafters": ResolvedDrafters(**resolved_drafters),
             "verifiers": ResolvedVerifiers(**resolved_verifiers),

@@ -6,12 +6,11 @@ Mixed hardware names one profile for drafters, one for targets, or one beside `p
 import hashlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from fleet.scenario.scenario import Scenario, SharedDevice
-from fleet.times.effects import Power
 from fleet.times.labels import Basis, basis_of
 from fleet.times.overhead import Overhead, StationOverheads
 from fleet.times.profile import HardwareProfile
@@ -62,31 +61,43 @@ class Hardware(msgspec.Struct, frozen=True):
 
     - `drafting`, `verifying`: profiles of the times of each side.
     - `shared`: profile of links and acceptance, which belong to no side.
-    - `drafting_title`, `verifying_title`: name and basis of a side's own profile; empty if it has none.
     - `devices`: devices with several stations, by name; a single station has its own device.
     - `drafter_overhead`, `target_overhead`: by how stations share their device.
     - `in_process`: whether all stations are in one process, so that messages are function calls.
-    - `profile`, `profile_digest`, `basis`: name, digest and basis of all profiles together.
-    - `power`: of the drafters' devices, if known for both sides. `target_power`: of the targets' devices, if different.
     """
 
     drafting: HardwareProfile | None
     verifying: HardwareProfile | None
     shared: HardwareProfile | None
-    drafting_title: str
-    verifying_title: str
     devices: dict[str, SharedDevice]
     drafter_overhead: Overhead
     target_overhead: Overhead
     in_process: bool
-    profile: str = ""
-    profile_digest: str = ""
-    basis: Basis | Literal[""] = ""
-    vocabulary: int = 0
-    hidden: int = 0
-    positions: int = 0
-    power: Power | None = None
-    target_power: Power | None = None
+
+    @property
+    def profiles(self) -> list[HardwareProfile]:
+        """The profiles of both sides, as far as there are any."""
+        return [profile for profile in (self.drafting, self.verifying) if profile is not None]
+
+    def together(self) -> dict[str, Any]:
+        """Return the keys of a fleet that all its profiles give together: name, digest, basis, sizes, powers."""
+        if not self.profiles:
+            return {"profile": ""}
+        first, last = self.profiles[0], self.profiles[-1]
+        mixed = len(self.profiles) == 2 and first != last
+        digest = first.digest()
+        if mixed:
+            digest = hashlib.sha256((digest + last.digest()).encode()).hexdigest()[:16]
+        has_power = first.power is not None and last.power is not None
+        return {
+            "profile": f"{first.name} drafts for {last.name}" if mixed else first.name,
+            "profile_digest": digest,
+            "basis": min(map(basis_of, self.profiles), key=DOUBTFUL.index),
+            "vocabulary": last.vocabulary,
+            "hidden": last.hidden,
+            "power": first.power if has_power else None,
+            "target_power": last.power if has_power and last.power != first.power else None,
+        }
 
 
 def hardware_of(scenario: Scenario) -> Hardware:
@@ -97,34 +108,14 @@ def hardware_of(scenario: Scenario) -> Hardware:
     devices = {name: device for name, device in scenario.devices.items() if stations[name] > 1}
     of_drafters, of_targets = devices.get(drafters.device), devices.get(verifiers.device)
     together = drafters.device == verifiers.device or not drafters.count
-    hardware = Hardware(
+    return Hardware(
         drafting=drafting,
         verifying=verifying,
         shared=shared_profile(scenario),
-        drafting_title=_title(drafters.profile),
-        verifying_title=_title(verifiers.profile),
         devices=devices,
         drafter_overhead=_overheads(drafting, of_drafters).drafter,
         target_overhead=_overheads(verifying, of_targets).target,
         in_process=of_targets is not None and of_targets.sharing == "one-process" and together,
-    )
-    profiles = [profile for profile in (drafting, verifying) if profile is not None]
-    if not profiles:
-        return hardware
-    first, last = profiles[0], profiles[-1]
-    mixed = len(profiles) == 2 and first != last
-    both = hashlib.sha256("".join(profile.digest() for profile in profiles).encode()).hexdigest()[:16] if mixed else ""
-    has_power = first.power is not None and last.power is not None
-    return msgspec.structs.replace(
-        hardware,
-        profile=f"{first.name} drafts for {last.name}" if mixed else first.name,
-        profile_digest=both or first.digest(),
-        basis=min(map(basis_of, profiles), key=DOUBTFUL.index),
-        vocabulary=last.vocabulary,
-        hidden=last.hidden,
-        positions=min((profile.positions for profile in profiles if profile.positions), default=0),
-        power=first.power if has_power else None,
-        target_power=last.power if has_power and last.power != first.power else None,
     )
 
 
@@ -141,5 +132,6 @@ def _overheads(profile: HardwareProfile | None, device: SharedDevice | None) -> 
             return profile.overhead.own
 
 
-def _title(own: HardwareProfile | str) -> str:
+def title_of(own: HardwareProfile | str) -> str:
+    """Return name and basis of a side's own profile; empty if it has none."""
     return f"{own.name} ({basis_of(own)}; digest {own.digest()})" if isinstance(own, HardwareProfile) else ""
