@@ -1,6 +1,5 @@
 """Dishonest drafters in every topology: no node ends, every text is the truth, and logs replay."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -80,8 +79,7 @@ def of_another(draft: Draft, content: Content) -> Forged:
 
 
 def untrue_loads(draft: Draft, content: Content) -> Forged:
-    loads = ((-1, math.nan), (-1, -math.inf), (1 << 30, math.inf), (0, 0.0))
-    views = [(0.0, View(0, (1 << 60) + number, *load), Content()) for number, load in enumerate(loads)]
+    views = [(0.0, View(0, (1 << 60) + number, load), Content()) for number, load in enumerate((-1, 1 << 30, 0))]
     return [*views, (0.0, draft, content)]
 
 
@@ -98,7 +96,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
     "star": {"verifiers": {"count": 2}},
     "several streams": {"verifiers": {"count": 1}, "workload": {"streams": 3}},
     "router": {"verifiers": {"count": 2}, "drafters": {"count": 2, "route": "round-robin"}},
-    "least work": {"verifiers": {"count": 2}, "drafters": {"count": 2, "route": "least-work"}},
+    "shortest queue": {"verifiers": {"count": 2}, "drafters": {"count": 2, "route": "shortest-queue"}},
     "barrier": {
         "drafters": {"count": 3}, "verifiers": {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 9}},
     },
