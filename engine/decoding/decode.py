@@ -54,7 +54,9 @@ def decode_batch(
     """
     for prompt in prompts:
         check_text(target, prompt, new_tokens)
-    opened = []
+    opened: list[int] = []
+    texts: dict[int, list[int]] = {}
+    accepted_lengths: list[int] = []
     try:
         for tag, prompt in enumerate(prompts):
             room = len(prompt) + new_tokens + drafter.shape.room(depth)
@@ -63,34 +65,25 @@ def decode_batch(
             first = target.prefill(tag)
             drafter.open(tag, [*prompt, first.token], sampling, seed + 1, room)
             drafter.prefill(tag, hidden=first.hidden)
-        return _decode_open(target, drafter, prompts, new_tokens, depth)
+        while True:
+            for tag in list(target.streams):
+                text = target.committed(tag)[len(prompts[tag]) :]
+                if len(text) >= new_tokens:
+                    texts[tag] = text[:new_tokens]
+                    target.release(tag)
+                    drafter.release(tag)
+            if not target.streams:
+                return [texts[tag] for tag in opened], accepted_lengths
+            tags = target.cache.in_order(list(target.streams))
+            levels = [reach(depth, len(target.committed(tag)), positions_of(target, drafter)) for tag in tags]
+            for tag, verdict in zip(tags, target.verify(tags, drafter.draft(tags, levels)), strict=True):
+                hidden = verdict.committed_hidden if drafter.reads_hidden else None
+                drafter.advance(tag, verdict.path, verdict.tokens, hidden)
+                accepted_lengths.append(verdict.accepted)
     finally:
         for tag in opened:
             target.release(tag)
             drafter.release(tag)
-
-
-def _decode_open(
-    target: Target, drafter: Drafter, prompts: Sequence[list[int]], new_tokens: int, depth: int
-) -> tuple[list[list[int]], list[int]]:
-    """Decode all open streams to their end."""
-    texts: dict[int, list[int]] = {}
-    accepted_lengths: list[int] = []
-    while True:
-        for tag in list(target.streams):
-            text = target.committed(tag)[len(prompts[tag]) :]
-            if len(text) >= new_tokens:
-                texts[tag] = text[:new_tokens]
-                target.release(tag)
-                drafter.release(tag)
-        if not target.streams:
-            return [texts[tag] for tag in range(len(prompts))], accepted_lengths
-        tags = target.cache.in_order(list(target.streams))
-        levels = [reach(depth, len(target.committed(tag)), positions_of(target, drafter)) for tag in tags]
-        for tag, verdict in zip(tags, target.verify(tags, drafter.draft(tags, levels)), strict=True):
-            hidden = verdict.committed_hidden if drafter.reads_hidden else None
-            drafter.advance(tag, verdict.path, verdict.tokens, hidden)
-            accepted_lengths.append(verdict.accepted)
 
 
 def check_text(target: Target, prompt: Sequence[int], new_tokens: int) -> None:

@@ -85,14 +85,19 @@ class Drafter:
     def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
         """Compute the cache anew, of all committed tokens but the last, which the draft step feeds.
 
-        `committed`: the committed tokens now, if they are more than the first prefix.
+        - `committed`: the committed tokens now, if they are more than the first prefix.
+        - `hidden` (tokens - 1, states): the target's states, if it reads them.
         """
         stream = self.streams[tag]
         if committed:
             stream.committed = list(committed)
         stream.drafts = None
         self.cache.roll_back(tag, 0)
-        self.model.prefill(self.cache, tag, self._known(stream.committed[:-1]))
+        self._fill(tag, stream.committed, hidden)
+
+    def _fill(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None) -> None:
+        """Fill the empty row of a stream."""
+        self.model.prefill(self.cache, tag, self._known(committed[:-1]))
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, as far as the drafter knows."""

@@ -190,16 +190,12 @@ class EagleDrafter(Drafter):
         super().release(tag)
         self.features.pop(tag, None)
 
-    def prefill(self, tag: int, committed: Sequence[int] = (), hidden: torch.Tensor | None = None) -> None:
-        """Feed the pairs of all committed tokens but the newest; `hidden` (tokens - 1, states): the target's states."""
-        stream = self.streams[tag]
-        if committed:
-            stream.committed = list(committed)
+    def _fill(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None) -> None:
+        """Feed the pairs of all committed tokens but the newest."""
         if hidden is None:
             raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
-        self.cache.roll_back(tag, 0)
         features = self._features_of(hidden)
-        tokens = placed(stream.committed[1:-1], self.device, torch.long)
+        tokens = placed(committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
             self._run([tag], part, features[start : start + len(part)], [len(part)])

@@ -40,11 +40,6 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
     yield from _of_models(fleet)
 
 
-def _drawn(fleet: Fleet) -> bool:
-    """Whether all stations are replayed: then there are no texts, and acceptance is drawn."""
-    return fleet.verifiers.kind == "replayed" and fleet.drafters.kind == "replayed"
-
-
 def _in_one_process(fleet: Fleet) -> Iterator[str]:
     """Keys that do not go with all stations in one thread: it has one stream a target, and no timers."""
     drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
@@ -71,7 +66,7 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
 
 def _of_continuations(fleet: Fleet) -> Iterator[str]:
     """Keys that do not go with recorded texts: one greedy text a prompt, all of one length."""
-    if fleet.verifiers.kind != "replayed" or _drawn(fleet):
+    if fleet.verifiers.kind != "replayed" or fleet.drafters.kind == "replayed":  # without a model acceptance is drawn
         return
     workload = fleet.workload
     keys = {
@@ -99,10 +94,8 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
         return
     if fleet.routed and not fleet.in_turn:
         yield "drafters.overlap = 'ahead': allowed with it: drafters.route = 'affinity', or drafters.kind = 'replayed'"
-    if drafters.kind != "model":
-        keys = {
-            "drafters.overlap": not fleet.in_turn,
-            "drafters.route": fleet.routed and drafters.kind == "eagle",
-        }
-        for key in [key for key, is_set in keys.items() if is_set]:
-            yield f"{key} needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"
+    needs = "needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"
+    if drafters.kind != "model" and not fleet.in_turn:
+        yield f"drafters.overlap {needs}"
+    if drafters.kind == "eagle" and fleet.routed:
+        yield f"drafters.route {needs}"

@@ -4,7 +4,7 @@ import msgspec
 
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
-from fleet.stations.messages import Join, Message, Overdue, Retry, StationEvent
+from fleet.stations.messages import Join, Message, Overdue, Retry
 
 SERVER_PORT = -1  # port of a node's server; its clients have ports from 0
 NO_PEER = b""  # peer of a client, which has only one
@@ -57,18 +57,6 @@ class Rejected(msgspec.Struct, frozen=True, gc=False):
     """A client is denied for good, and why."""
 
     reason: str
-
-
-class Arrival(msgspec.Struct, frozen=True):
-    """An event with its content, the time at which it reached this host, and its size on the wire.
-
-    An arrival of a later time is held until then.
-    """
-
-    event: StationEvent | Ping
-    content: Content
-    time_s: float
-    payload_bytes: int = 0
 
 
 Action = Deliver | Send | Cut | Opened | Lost | Rejected

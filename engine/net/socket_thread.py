@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from engine.net.actions import SERVER_PORT, Action, Arrival, Deliver, Lost, Opened, Rejected
+from engine.net.actions import SERVER_PORT, Action, Deliver, Lost, Opened, Rejected
 from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable, Posted
 from engine.net.content import Content
@@ -54,7 +54,7 @@ class SocketThread(threading.Thread):
         self,
         connections: ConnectionTable,
         sockets: Sockets,
-        deliver: Callable[[Arrival], None],
+        deliver: Callable[[tuple[float, Deliver]], None],
         failed: Callable[[], None],
         say: Callable[[str], None],
         lossy: LossyLinks | None = None,
@@ -161,7 +161,7 @@ class SocketThread(threading.Thread):
             match action:
                 case Deliver():
                     for at_s in self._arrivals_s(action, time_s):
-                        self.deliver(Arrival(action.event, action.content, at_s, action.payload_bytes))
+                        self.deliver((at_s, action))
                 case Opened():
                     self.news.put(None)
                 case Rejected():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import msgspec
 
-from engine.net.actions import Arrival
+from engine.net.actions import Deliver
 from engine.net.client import ClientEnd, max_reconnect_s
 from engine.net.clock import now_s
 from engine.net.connections import ConnectionTable
@@ -164,7 +164,7 @@ class Node(Stations):
         request = next(self.requests[tag], None)
         if request is not None:
             opens_s = max(now_s(), self.worker.zero_s + request.not_before_s)
-            self.worker.inbox.put(Arrival(join_of(self.fleet, tag, request), NOTHING, opens_s))
+            self.worker.inbox.put((opens_s, Deliver(join_of(self.fleet, tag, request))))
             return
         del self.requests[tag]
         if not self.requests:

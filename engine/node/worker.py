@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.net.actions import Arrival
+from engine.net.actions import Deliver
 from engine.net.clock import MAX_MARGIN_S, Waiter, now_s
 from engine.net.content import NOTHING, Content
 from engine.net.handshake import Ping
@@ -68,7 +68,8 @@ class Stop(msgspec.Struct, frozen=True):
     """The last event of an inbox."""
 
 
-Item = Arrival | Stop
+Item = tuple[float, Deliver] | Stop
+"""An event and the time at which it reached this host; it is held until then."""
 Outcomes = tuple[Outcome, ...]
 Timed = Callable[[Callable[[], Outcomes]], tuple[Outcomes, float]]
 """Does a step's work; returns its outcomes and its time in seconds on the device's own clock."""
@@ -104,7 +105,7 @@ class Worker:
         self.timed = timed
         self.lock = lock
         self.zero_s = zero_s
-        self.later: list[tuple[float, int, Arrival]] = []  # a heap of events with a later delivery time
+        self.later: list[tuple[float, int, Deliver]] = []  # a heap of events with a later delivery time
         self.numbers = count()
         self.before: Callable[[Step], None] = lambda _step: None  # called right before a step's work
         self.inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -221,20 +222,23 @@ class Worker:
     def _take_due(self, by_s: float = math.inf) -> None:
         """Apply events with a delivery time that has come."""
         while self.later and self.later[0][0] <= min(by_s, now_s()):
-            self._hand_over(heapq.heappop(self.later)[2])
+            time_s, _, arrival = heapq.heappop(self.later)
+            self._hand_over(arrival, time_s)
 
     def _take(self, item: Item, by_s: float = math.inf) -> None:
         if isinstance(item, Stop):
             self.stopping = True
-        elif isinstance(item.event, Ping):
-            self.post(item.event, item.content)  # so that its round trip takes the path of a real message
-        elif not self.later and self.inbox.empty() and item.time_s <= min(by_s, now_s()):
-            self._hand_over(item)
+            return
+        time_s, arrival = item
+        if isinstance(arrival.event, Ping):
+            self.post(arrival.event, arrival.content)  # so that its round trip takes the path of a real message
+        elif not self.later and self.inbox.empty() and time_s <= min(by_s, now_s()):
+            self._hand_over(arrival, time_s)
         else:  # delayed events of an earlier time come first
-            heapq.heappush(self.later, (item.time_s, next(self.numbers), item))
+            heapq.heappush(self.later, (time_s, next(self.numbers), arrival))
 
-    def _hand_over(self, arrival: Arrival) -> None:
-        self.handle(arrival.event, arrival.content, arrival.time_s, arrival.payload_bytes)
+    def _hand_over(self, arrival: Deliver, time_s: float) -> None:
+        self.handle(arrival.event, arrival.content, time_s, arrival.payload_bytes)
 
 
 def _pause_s(wait: Wait, time_s: float) -> float | None:

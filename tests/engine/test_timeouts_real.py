@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.actions import Arrival, Opened, Send
+from engine.net.actions import Deliver, Opened, Send
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
@@ -116,7 +116,7 @@ def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> No
     recorded = RecordedStation(verifier_station(fleet, 0), "replayed")
     executor = ToyTarget()
     node = Worker(recorded, executor, lambda instruction, _content: posted.append(instruction), zero_s=now_s())
-    node.inbox.put(Arrival(Join(0, 0, 8, 2), NOTHING, now_s()))
+    node.inbox.put((now_s(), Deliver(Join(0, 0, 8, 2))))
     real = node.inbox.get
 
     class Inbox:
@@ -131,7 +131,7 @@ def test_a_resumed_worker_takes_arrivals_before_timeouts(monkeypatch: Any) -> No
                 self.stalled = True
                 time.sleep(timeout + 2 * workers.STILL_S)
                 draft = Draft(0, 0, requests[0].epoch, requests[0].base, 1)
-                self.put(Arrival(draft, Content([0]), now_s()))
+                self.put((now_s(), Deliver(draft, Content([0]))))
                 raise workers.queue.Empty
             if any(isinstance(message, Leave) for message in posted):
                 return Stop()
@@ -162,7 +162,7 @@ def test_a_worker_gives_up_a_silent_drafter_and_probes_it() -> None:
             node.inbox.put(Stop())
 
     node = Worker(recorded, Slow(), post, zero_s=now_s())
-    node.inbox.put(Arrival(Join(0, 0, 8, 400), NOTHING, now_s()))
+    node.inbox.put((now_s(), Deliver(Join(0, 0, 8, 400))))
     node.run()
     requests = [message for message in posted if isinstance(message, DraftRequest)]
     assert sum(isinstance(message, Finished) for message in posted) == 1

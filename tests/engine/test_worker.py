@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("zmq")
 
-from engine.net.actions import Arrival
+from engine.net.actions import Deliver
 from engine.net.clock import now_s
-from engine.net.content import NOTHING, Content
+from engine.net.content import Content
 from engine.node.worker import Stop, Worker
 from fleet.records.recorder import RecordedStation
 from fleet.stations.build import verifier_station
@@ -35,7 +35,7 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
     def post(instruction: object, _content: Content) -> None:
         if isinstance(instruction, DraftRequest):
             draft = Draft(instruction.tag, instruction.request, instruction.epoch, instruction.base, 1)
-            node.inbox.put(Arrival(draft, Content([0]), now_s()))
+            node.inbox.put((now_s(), Deliver(draft, Content([0]))))
         elif isinstance(instruction, Finished) and instruction.request == 1:
             node.inbox.put(Stop())
 
@@ -44,7 +44,7 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
 
         def run(self, step: object) -> object:
             if not is_late and held_back:
-                node.inbox.put(Arrival(held_back.pop(), NOTHING, now_s()))
+                node.inbox.put((now_s(), Deliver(held_back.pop())))
             return super().run(step)
 
     class Interrupted(Worker):
@@ -52,11 +52,11 @@ def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
 
         def _drain(self, by_s: float = math.inf) -> None:
             if is_late and held_back and by_s < math.inf:
-                self.inbox.put(Arrival(held_back.pop(), NOTHING, now_s()))
+                self.inbox.put((now_s(), Deliver(held_back.pop())))
             super()._drain(by_s)
 
     node = Interrupted(EventRecorder(verifier_station(fleet, 0), "replayed"), LateReader(), post, zero_s=now_s())
-    node.inbox.put(Arrival(Join(0, 0, 8, TOKENS), NOTHING, now_s()))
+    node.inbox.put((now_s(), Deliver(Join(0, 0, 8, TOKENS))))
     node.run()
     assert events == sorted(events, key=lambda each: each[0])
     names = [name for _, name in events]
