@@ -67,7 +67,7 @@ def run_body(
     except InputError as error:
         pipe.send(("input error", str(error)))
     except BaseException as error:  # noqa: BLE001  (whatever it is, the launcher must report it)
-        if type(error).__name__ == "OutOfMemoryError":  # of torch
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):  # of torch
             name = multiprocessing.current_process().name
             advice = "use smaller models, another precision, or fewer or shorter rows"
             pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import node_body, plain_body
@@ -18,7 +17,7 @@ from engine.launch.supervisor import Place, Supervisor
 from engine.launch.watched import Watch, watched
 from engine.net.clock import now_s
 from engine.node.batch import batch_node
-from engine.node.capacity import check_room, largest_vocabulary, with_positions
+from engine.node.capacity import largest_vocabulary, with_positions
 from engine.node.colocated import Colocated
 from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node, Site
@@ -81,7 +80,6 @@ def serve(
     if fleet.drafters.count and fleet.drafters.kind == "model":
         check_shared_tokenizer(fleet.drafters.model, fleet.verifiers.model)
     fleet = with_positions(fleet)
-    check_room(fleet, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     gpus = visible_gpus()
     crowded = crowding(fleet)
     if crowded:

@@ -4,7 +4,7 @@
 - `worker.py`: a station in real time. `executors.py`, `batch_executor.py`: steps on models.
 - `batch.py`, `colocated.py`: runs in one process.
 - `build.py`, `packing.py`, `prompts.py`: models, drafts as tensors, prompts.
-- `capacity.py`: what the models and devices of this host allow.
+- `capacity.py`: what the models of this host allow.
 - `pending.py`: drafts that are not verified yet. `write_ahead_log.py`: rows that outlive a killed process.
 - `device_lock.py`, `power.py`: locks of shared devices; power and energy.
 - `observer.py`: reports the new rows of a process, and samples its device.

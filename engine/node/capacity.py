@@ -1,74 +1,21 @@
-"""Limits of the models and devices of this host: positions of models, memory of caches."""
-
-import os
-from pathlib import Path
+"""What the models of this host allow: their positions and vocabularies; and how many streams begin at a drafter."""
 
 import msgspec
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine.decoding.admitted import config_of, known_positions
-from engine.decoding.cache import shape_of
-from engine.decoding.eagle_files import read_head_config
-from engine.decoding.folders import explained, read_config
+from engine.decoding.admitted import known_positions
+from engine.decoding.folders import read_config
 from engine.decoding.llama import is_lean
-from engine.decoding.models import PRECISIONS, folder_of, is_folder_of_model
-from engine.node.build import head_folder
+from engine.decoding.models import folder_of, is_folder_of_model
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
-
-
-def row_bytes_of(fleet: Fleet) -> dict[str, int]:
-    """Return the bytes of a cache's row at the drafter and at the targets, for stations that have one."""
-    target, drafter = config_of(folder_of(fleet.verifiers.model, "target")), _config_of_drafter(fleet)
-    configs = {"targets": target} if drafter is None else {"drafter": drafter, "targets": target}
-    bytes_per_number = PRECISIONS[fleet.precision].itemsize * fleet.room.longest_row
-    return {station: shape_of(config).numbers * bytes_per_number for station, config in configs.items()}
 
 
 def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
     """Return the number of streams at a drafter at the beginning; it may change behind a router."""
     streams = max(fleet.streams, fleet.verifiers.count)
     return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
-
-
-def _config_of_drafter(fleet: Fleet) -> PretrainedConfig | None:
-    """Return the configuration of the drafter's model, or of its head; None for a drafter without a cache."""
-    drafters = fleet.drafters
-    if not drafters.count or drafters.kind == "lookup":
-        return None
-    if drafters.kind != "eagle":
-        return config_of(folder_of(drafters.model, "drafter"))
-    folder = head_folder(fleet)
-    with explained(folder / "config.json", "not the configuration of a draft head"):
-        return LlamaConfig.from_dict(read_head_config(folder) | {"num_hidden_layers": 1})
-
-
-def free_bytes(device: torch.device) -> int:
-    """Bytes of a device that are free for this process."""
-    if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # reserved by torch, unused
-        return int(torch.cuda.mem_get_info(device)[0]) + reserved
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return 1024 * int(lines["MemAvailable"].split()[0])
-    except (OSError, KeyError):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def check_room(fleet: Fleet, device: torch.device) -> None:
-    """Raise InputError if the caches of a batch do not fit. Called before loading: all rows are allocated at once."""
-    if fleet.batch is None:
-        return
-    rows, row_bytes, free = fleet.batch.rule.pool, row_bytes_of(fleet), free_bytes(device)
-    asked = rows * sum(row_bytes.values())
-    if asked > free:
-        each = " and ".join(f"{size} a row, {station}" for station, size in row_bytes.items())
-        raise InputError(
-            f"scenario {fleet.name!r}: {rows} rows of {fleet.room.longest_row} tokens need {asked} "
-            f"bytes of cache ({each}), and {device.type} has {free} free; lower batch.rule.size, or the lengths of "
-            "[workload]"
-        )
 
 
 def with_positions(fleet: Fleet) -> Fleet:
