@@ -89,9 +89,9 @@ def serve(
     texts = _texts(fleet, continuations_folder)
     shared, alone = fleet.devices.get(fleet.verifiers.device), None
     if fleet.batch is not None:
-        alone = Place("", "batch", partial(batch_node, fleet, texts, signals), first=True, ends=True)
+        alone = Place("", "batch", partial(batch_node, fleet, texts, signals), ends=True)
     elif shared is not None and shared.sharing == "one-process":
-        alone = Place("", "co-located", partial(Colocated, fleet, texts), first=True, ends=True)
+        alone = Place("", "co-located", partial(Colocated, fleet, texts), ends=True)
     with watched(fleet, watch) as take:
         launch = Launch(fleet, texts, gpu_of, take, device)
         served = launch.run(launch.waves() if alone is None else [[alone]])
@@ -132,7 +132,7 @@ class Launch:
 
     - `texts`: the prompts of real targets, or the continuations of replayed ones.
     - `gpu_of`: the GPU of each station that has one of its own.
-    - `watch`: is called with the reports of all nodes. `power`: the measured device.
+    - `watch`: is called with the reports of all nodes. `power`: the device that the first process measures.
     - `nodes`: all processes, of all lives.
     """
 
@@ -144,6 +144,7 @@ class Launch:
         self.gpu_of = gpu_of
         self.watch = watch
         self.power = power
+        self.light = not fleet.models and fleet.batch is None  # see `NodeProcess`
         self.folder = Path()  # of the run: locks of devices, and logs of processes that a fault kills
         self.addresses: dict[int, str] = {}  # that targets connect to
         self.places: list[Place] = []
@@ -155,11 +156,11 @@ class Launch:
             self.folder = Path(folder)
             try:
                 for wave in waves:
+                    self.places += wave
                     for place in wave:
                         if any(isinstance(fault, Kill) and fault.node == place.station for fault in self.fleet.faults):
                             place.life = Life(wal=self.folder / f"{place.station}.1.wal")
                         self._start(place)
-                    self.places += wave
                     for place in wave:
                         self._ready(place)
                 zero_s = now_s() + HEAD_START_S
@@ -173,46 +174,42 @@ class Launch:
 
     def waves(self) -> Iterator[list[Place]]:
         """Yield the processes to start together, each time once all earlier ones are ready."""
-        M, drafters, verifiers = self.fleet.drafters.count, self.fleet.drafters, self.fleet.verifiers
-        lock_file = self._lock_file(drafters.device)
-        for numbers in ([0], range(1, M)) if M else ():  # others load their models once the first is ready
-            replayed = drafters.kind == "replayed"
-            yield [
-                Place(
-                    self.fleet.drafter_name(number), *process_of_drafter(self.fleet, number, lock_file),
-                    replayed=replayed, light=replayed, first=number == 0,
-                )
-                for number in numbers
-            ]  # fmt: skip
-        fleet = self.fleet
-        real = verifiers.kind != "replayed"
-        hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
-        every = range(verifiers.count)
-        alone = [target for target in every if real or verifier_name(target) in hit]
+        fleet, drafters, verifiers = self.fleet, self.fleet.drafters, self.fleet.verifiers
+        lock_file, replayed = self._lock_file(drafters.device), drafters.kind == "replayed"
+        places = [
+            Place(fleet.drafter_name(number), *process_of_drafter(fleet, number, lock_file), replayed)
+            for number in range(drafters.count)
+        ]
+        if places:
+            yield places[:1]
+            yield places[1:]  # they load their models once the first is ready
         if fleet.routed:
             make = partial(router_node, fleet, self.addresses, largest_vocabulary(fleet))
-            yield [Place(ROUTER, "router", make, light=not real and drafters.kind == "replayed")]
-        others = [] if real else [target for target in every if target not in alone]
-        yield [self._targets(numbers) for numbers in [*([target] for target in alone), *([others] if others else [])]]
+            yield [Place(ROUTER, "router", make)]
+        hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
+        every = range(verifiers.count)
+        together = [number for number in every if verifiers.kind == "replayed" and verifier_name(number) not in hit]
+        alone = [[number] for number in every if number not in together]
+        yield [self._targets(numbers) for numbers in [*alone, together] if numbers]
 
     def _targets(self, numbers: list[int]) -> Place:
         """Plan a process of targets: of one if it is real."""
         fleet, number = self.fleet, numbers[0]
         station = verifier_name(number) if len(numbers) == 1 else ""
-        first = number == 0 and not fleet.drafters.count
         if fleet.verifiers.kind == "replayed":
             name = "replayed targets" if len(numbers) > 1 else f"replayed target {number + 1}"
             make = partial(ReplayedFleet, fleet, self.addresses, numbers, self.texts)
-            return Place(station, name, make, True, fleet.drafters.kind == "replayed", first, ends=True)
+            return Place(station, name, make, replayed=True, ends=True)
         lock_file = self._lock_file(fleet.verifiers.device)
         real = partial(verifier_node, fleet, number, self.texts, self.addresses, lock_file)
-        return Place(station, f"target {number + 1}", real, first=first, ends=True)
+        return Place(station, f"target {number + 1}", real, ends=True)
 
     def _start(self, place: Place) -> None:
         """Start the process of a place, in its next life."""
-        options: dict[str, Any] = {"light": place.light, "gpu": self.gpu_of.get(place.station, "")}
+        options: dict[str, Any] = {"light": self.light, "gpu": self.gpu_of.get(place.station, "")}
         if place.station != ROUTER:
-            options |= {"watch": self.watch, "power": self.power if place.first and not place.replayed else ""}
+            measures = place is self.places[0] and not place.replayed
+            options |= {"watch": self.watch, "power": self.power if measures else ""}
         place.node = NodeProcess(place.name, node_body, partial(place.make, site=Site(life=place.life)), **options)
         self.nodes.append(place.node)
 

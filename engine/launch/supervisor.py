@@ -24,8 +24,7 @@ class Place:
     """A process of a run, in all its lives.
 
     - `station`: its name in faults; empty if the process has several stations.
-    - `name`: of the process. `make(site)`: makes its node. `light`: see `NodeProcess`.
-    - `replayed`: whether it has no model. `first`: whether it measures the device of its model, if it has one.
+    - `name`: of the process. `make(site)`: makes its node. `replayed`: whether it has no model.
     - `ends`: whether it ends by itself, when its requests are done.
     - `life`, `node`: the last one, and its process. `recovered`: rows and texts of all lives.
     """
@@ -34,8 +33,6 @@ class Place:
     name: str
     make: Callable[..., Any]
     replayed: bool = False
-    light: bool = False
-    first: bool = False
     ends: bool = False
     life: Life = FIRST
     node: NodeProcess = field(init=False)
