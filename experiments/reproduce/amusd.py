@@ -4,6 +4,7 @@ The rules are `policies/overlap.py`. Run times of the authors' program hold more
 what more stands beside each number.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,8 @@ from calibrate.readers.amusd import (
     profile_of,
     read_runs,
 )
-from calibrate.readers.amusd_clocks import (
-    gap_s,
-    greedy_by_monitor_s,
-    launched_before_s,
-    own_steps,
-    token_s,
-)
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
+from calibrate.readers.amusd_clocks import gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
@@ -37,7 +32,7 @@ from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.scenario import Acceptance, Scenario
+from fleet.scenario.scenario import Acceptance
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
@@ -77,18 +72,19 @@ def decode(
     drafters: dict[str, Any] = {"depth": depth} if acceptance is not None else {"count": 0}
     if asynchronous:
         drafters["overlap"] = AHEAD
-    scenario: Scenario = make_scenario(
-        {
-            "name": "amusd",
-            "seed": seed,
-            "profile": profile,
-            "acceptance": acceptance or Geometric(0.0),
-            "drafters": drafters,
-            "workload": {"requests": 1, "prompt_tokens": 1000, "new_tokens": tokens},
-            "measure": {"warm_up_share": 0.0},
-        }
+    return simulate(
+        make_scenario(
+            {
+                "name": "amusd",
+                "seed": seed,
+                "profile": profile,
+                "acceptance": acceptance or Geometric(0.0),
+                "drafters": drafters,
+                "workload": {"requests": 1, "prompt_tokens": 1000, "new_tokens": tokens},
+                "measure": {"warm_up_share": 0.0},
+            }
+        )
     )
-    return simulate(scenario)
 
 
 def total_s(run: Run) -> float:
@@ -106,57 +102,51 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
     return float(brentq(surplus_s, 0.0, 1.0))
 
 
-def amusd_table1(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "a draft takes 10 ms (section IV-A); a verification takes as long as a token of the autoregressive row",
+    "every token is accepted with one probability, the same all through a dataset; start-up is left out",
+)
+def amusd_table1(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table I: acceptance fitted to the synchronous row of each dataset, the asynchronous one predicted from it."""
-    rows: list[PaperRow] = []
     for dataset, (plain_ms, synchronous_ms, asynchronous_ms) in TABLE_1_MS.items():
         case = {"dataset": dataset}
         draft_s, verify_s = DRAFT_MS / 1000, plain_ms / 1000
         beta = beta_of(draft_s, verify_s, synchronous_ms / 1000)
         profile = profile_of("amusd-table1", "table I", draft_s, verify_s, catch_up_s=draft_s)
-        ours_ms = {
-            asynchronous: 1000 * total_s(decode(profile, Geometric(beta), TOKENS, asynchronous)) / TOKENS
+        sd_ms, amusd_ms = (
+            1000 * total_s(decode(profile, Geometric(beta), TOKENS, asynchronous)) / TOKENS
             for asynchronous in (False, True)
-        }
-        rows += [
-            row("token time of greedy, ms", case, "input", plain_ms, plain_ms),
-            row("acceptance", case, "fitted", None, beta),
-            row("token time of sd, ms", case, "fitted", synchronous_ms, ours_ms[False]),
-            row("token time of amusd, ms", case, "predicted", asynchronous_ms, ours_ms[True]),
-            row("speed-up of amusd", case, "identity", plain_ms / asynchronous_ms, plain_ms / ours_ms[True]),
-            row("amusd over sd", case, "identity", synchronous_ms / asynchronous_ms, ours_ms[False] / ours_ms[True]),
-        ]
-    assumed = [
-        *ASSUMED,
-        "a draft takes 10 ms (section IV-A); a verification takes as long as a token of the autoregressive row",
-        "every token is accepted with one probability, the same all through a dataset; start-up is left out",
-    ]
-    return Reproduction("amusd-table1", rows, assumed)
+        )
+        yield row("token time of greedy, ms", case, "input", plain_ms, plain_ms)
+        yield row("acceptance", case, "fitted", None, beta)
+        yield row("token time of sd, ms", case, "fitted", synchronous_ms, sd_ms)
+        yield row("token time of amusd, ms", case, "predicted", asynchronous_ms, amusd_ms)
+        yield row("speed-up of amusd", case, "identity", plain_ms / asynchronous_ms, plain_ms / amusd_ms)
+        yield row("amusd over sd", case, "identity", synchronous_ms / asynchronous_ms, sd_ms / amusd_ms)
 
 
-def amusd_fig4(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "accepted counts the target's own token, as the authors do",
+    "the times of section IV-A are held against the figure; those of table I stand beside them and do not count",
+)
+def amusd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 4: accepted tokens a verification; acceptance from the synchronous number, the asynchronous predicted."""
     beta = float(brentq(lambda beta: committed_closed_form(beta, DEPTH) - ACCEPTED_SYNCHRONOUS, 0.0, 1.0))
-    rows = [row("acceptance", {}, "fitted", None, beta)]
+    yield row("acceptance", {}, "fitted", None, beta)
     verify_by_table_ms = TABLE_1_MS["RefactorChat"][0]
     for name, draft_ms, verify_ms in (("section IV-A", DRAFT_MS, VERIFY_MS), ("table I", DRAFT_MS, verify_by_table_ms)):
         profile = profile_of("amusd-fig4", name, draft_ms / 1000, verify_ms / 1000, catch_up_s=draft_ms / 1000)
         case = {"draft_ms": draft_ms, "verify_ms": verify_ms, "times from": name}
-        for asynchronous, paper, kind in (
-            (False, ACCEPTED_SYNCHRONOUS, "fitted"),
-            (True, ACCEPTED_ASYNCHRONOUS, "predicted"),
+        kind: Kind
+        for strategy, paper, kind in (
+            ("sd", ACCEPTED_SYNCHRONOUS, "fitted"),
+            ("amusd", ACCEPTED_ASYNCHRONOUS, "predicted"),
         ):
-            run = decode(profile, Geometric(beta), TOKENS, asynchronous)
-            accepted = accepted_of(measure(run))
-            name_of = "amusd" if asynchronous else "sd"
+            run = decode(profile, Geometric(beta), TOKENS, strategy == "amusd")
             once = paper if name == "section IV-A" else None  # the figure has one number for each strategy
-            rows.append(row("accepted a verification", case | {"strategy": name_of}, kind, once, accepted))
-    assumed = [
-        *ASSUMED,
-        "accepted counts the target's own token, as the authors do",
-        "the times of section IV-A are held against the figure; those of table I stand beside them and do not count",
-    ]
-    return Reproduction("amusd-fig4", rows, assumed)
+            yield row("accepted a verification", case | {"strategy": strategy}, kind, once, accepted_of(measure(run)))
 
 
 def accepted_of(metrics: dict[str, Metric]) -> float:
@@ -164,62 +154,52 @@ def accepted_of(metrics: dict[str, Metric]) -> float:
     return metrics["mean_acceptance_length"].value
 
 
-def amusd_a100(inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "greedy text does not depend on the strategy: places where the sd run shows agreement or mismatch keep it",
+    "places that the sd run does not show (those of bonus tokens) agree as often as the others",
+    (
+        "the authors' clock of a greedy token stops when its kernels are launched: its total is put together from "
+        "the GPU monitor's clock, whose delay the other two runs give; without GPU samples from the total itself"
+    ),
+    (
+        "(a) knows of the start-up the prefills, as far as the first steps of sd wait for them, and how long "
+        "before sd's clock they were launched, as far as the monitor's clock tells (of what it leaves open, 0.2 to "
+        "1 s for a process's first answer, sample 0); the authors' drafter prefills twice, after the target, and "
+        "each process loads its own kernels"
+    ),
+    "(a) lets a draft that goes to the other process wait as long as a round of sd does between its steps",
+    (
+        "(b) takes a verification that waits for no drafts to be as long as in sd, and reads the start-up off the "
+        "first one, which waits for the drafter's; the target's own, before that clock, takes as long as the "
+        "drafter's first pass"
+    ),
+    f"energy is that of {GPUS} GPUs; powers: idle and verifying from greedy, drafting from sd; start-up is idle",
+)
+def amusd_a100(inputs: Inputs) -> Iterator[PaperRow]:
     """Predict amusd of the authors' run file from its sd run; what else is there is put together from its own parts.
 
     Raises InputError without `--trace FILE`.
     """
     if inputs.trace is None:
         raise InputError("reproduce amusd-a100: give the authors' run file, --trace FILE (JSON)")
-    rows: list[PaperRow] = []
     for index, sample in read_runs(Path(inputs.trace)).items():
-        rows += _sample_rows({"sample": index}, sample)
-    assumed = [
-        *ASSUMED,
-        "greedy text does not depend on the strategy: places where the sd run shows agreement or mismatch keep it",
-        "places that the sd run does not show (those of bonus tokens) agree as often as the others",
-        (
-            "the authors' clock of a greedy token stops when its kernels are launched: its total is put together from "
-            "the GPU monitor's clock, whose delay the other two runs give; without GPU samples from the total itself"
-        ),
-        (
-            "(a) knows of the start-up the prefills, as far as the first steps of sd wait for them, and how long "
-            "before sd's clock they were launched, as far as the monitor's clock tells (of what it leaves open, 0.2 to "
-            "1 s for a process's first answer, sample 0); the authors' drafter prefills twice, after the target, and "
-            "each process loads its own kernels"
-        ),
-        "(a) lets a draft that goes to the other process wait as long as a round of sd does between its steps",
-        (
-            "(b) takes a verification that waits for no drafts to be as long as in sd, and reads the start-up off the "
-            "first one, which waits for the drafter's; the target's own, before that clock, takes as long as the "
-            "drafter's first pass"
-        ),
-        f"energy is that of {GPUS} GPUs; powers: idle and verifying from greedy, drafting from sd; start-up is idle",
-    ]
-    return Reproduction("amusd-a100", rows, assumed)
+        case, sd = {"sample": index}, sample["sd"]
+        agreement = agreement_of(sd)
+        yield row("depth", case, "input", None, depth_of(sd))
+        yield row("agreement of drafter and target", case, "input", None, agreement.unknown)
+        if "greedy" in sample:
+            yield from _greedy_rows(case | {"strategy": "greedy"}, sample)
+        own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
+        run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
+        where, accepted = case | {"strategy": "sd", "from": "its own step times"}, accepted_of(measure(run))
+        yield row("total_s", where, "identity", sd.total_time, total_s(run))
+        yield row("accepted a verification", where, "identity", sd.committed_a_verification, accepted)
+        if "amusd" in sample:
+            yield from _amusd_rows(case | {"strategy": "amusd"}, sample, agreement)
 
 
-def _sample_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:
-    sd = sample["sd"]
-    agreement = agreement_of(sd)
-    rows = [
-        row("depth", case, "input", None, depth_of(sd)),
-        row("agreement of drafter and target", case, "input", None, agreement.unknown),
-    ]
-    if "greedy" in sample:
-        rows += _greedy_rows(case | {"strategy": "greedy"}, sample)
-    own = _starting(profile_of("a100", "sd", sd.draft_s, sd.verify_s, catch_up_s=catch_up_s(sd)), sd.start_up_s)
-    run = decode(own, agreement, sd.tokens_generated, depth=depth_of(sd))
-    where = case | {"strategy": "sd", "from": "its own step times"}
-    accepted = accepted_of(measure(run))
-    rows += [
-        row("total_s", where, "identity", sd.total_time, total_s(run)),
-        row("accepted a verification", where, "identity", sd.committed_a_verification, accepted),
-    ]
-    return [*rows, *_amusd_rows(case | {"strategy": "amusd"}, sample, agreement)] if "amusd" in sample else rows
-
-
-def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:
+def _greedy_rows(case: dict[str, Any], sample: Sample) -> Iterator[PaperRow]:
     """Put the greedy run together from the time of a token on the monitor's clock, or by its own total."""
     greedy, sd = sample["greedy"], sample["sd"]
     by_monitor_s = greedy_by_monitor_s(sample)
@@ -229,16 +209,13 @@ def _greedy_rows(case: dict[str, Any], sample: Sample) -> list[PaperRow]:
     ours_s = total_s(decode(_starting(alone, first_s), None, greedy.tokens_generated))
     launched_s = float(np.sum(greedy.token_times))
     source = "its monitor" if by_monitor_s is not None else "its own total"
-    return [
-        row("total_s", case | {"from": source}, "fitted", greedy.total_time, ours_s),
-        row("sum of its token times, s", case, "identity", greedy.total_time, launched_s),
-    ]
+    yield row("total_s", case | {"from": source}, "fitted", greedy.total_time, ours_s)
+    yield row("sum of its token times, s", case, "identity", greedy.total_time, launched_s)
 
 
-def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> list[PaperRow]:
+def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> Iterator[PaperRow]:
     """Predict the amusd run (a) from the sd run, with what its loop adds; (b) by its own step times, fitted."""
     sd, amusd = sample["sd"], sample["amusd"]
-    rows: list[PaperRow] = []
     power = powers_of(sample)
     launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
@@ -262,14 +239,13 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> l
         metrics = combine([measure(run) for run in runs])
         where = case | {"from": name}
         ours_s = float(np.mean([total_s(run) for run in runs]))
+        yield row("total_s", where, kind, amusd.total_time, ours_s)
         paper = amusd.committed_a_verification
-        rows.append(row("total_s", where, kind, amusd.total_time, ours_s))
-        rows.append(row("accepted a verification", where, kind, paper, accepted_of(metrics)))
+        yield row("accepted a verification", where, kind, paper, accepted_of(metrics))
         if power is not None:
             watts = sum(amusd.power_w(gpu) or 0.0 for gpu in range(GPUS))
             joules = watts * amusd.total_time / amusd.tokens_generated
-            rows.append(row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value))
-    return rows
+            yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
 
 
 def verify_time(verify_s: float, alone_s: float) -> StepTime:

@@ -1,12 +1,13 @@
 """Batch Speculative Decoding Done Right, figure 5 and tables 2 and 3: EqSpec, ExSpec and what realignment costs."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from experiments.reproduce import batch_model as model
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, claim, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.tables import verifications_of
 
@@ -53,17 +54,16 @@ NOT_NEGATIVE = (
 )
 
 
-def batch_table2(_inputs: Inputs) -> Reproduction:
+@assuming(*ASSUMED)
+def batch_table2(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table 2: EqSpec's round is fitted, ExSpec's throughput and overhead are predicted.
 
     The batch size was chosen by the tokens a verification of both rows, so neither's verifications count. Shares of
     verification and drafting follow from that of overhead, and from the times of both.
     """
-    rows: list[PaperRow] = [
-        row("acceptance rate", {}, "fitted", None, model.fitted().beta),
-        row("shortest answer, tokens", {}, "fitted", None, model.fitted().low),
-        row("longest answer, tokens", {}, "fitted", None, model.fitted().high),
-    ]
+    yield row("acceptance rate", {}, "fitted", None, model.fitted().beta)
+    yield row("shortest answer, tokens", {}, "fitted", None, model.fitted().low)
+    yield row("longest answer, tokens", {}, "fitted", None, model.fitted().high)
     for name, rule in (("EqSpec", model.eqspec(model.TABLE_2_BATCH)), ("ExSpec", model.exspec(model.TABLE_2_BATCH))):
         tps, verifications, verify_ms, verify_share, draft_share, overhead_share = model.TABLE_2[name]
         metrics = model.measured(rule, verify_ms=verify_ms)
@@ -73,102 +73,105 @@ def batch_table2(_inputs: Inputs) -> Reproduction:
         case = {"method": name}
         kind: Kind = "fitted" if name == "EqSpec" else "predicted"
         follows: Kind = "fitted" if name == "EqSpec" else "identity"
-        rows += [
-            row("time of a verification, ms", case, "input", verify_ms, verify_ms),
-            row("throughput, tokens/s", case, kind, tps, metrics["throughput"].value),
-            row("verifications", case, "fitted", verifications, float(np.mean(counts))),
-            row("verification, share", case, follows, verify_share, 1 - overhead - metrics["draft_share"].value),
-            row("drafting, share", case, follows, draft_share, metrics["draft_share"].value),
-            row("overhead, share", case, kind, overhead_share, overhead),
-        ]
+        yield row("time of a verification, ms", case, "input", verify_ms, verify_ms)
+        yield row("throughput, tokens/s", case, kind, tps, metrics["throughput"].value)
+        yield row("verifications", case, "fitted", verifications, float(np.mean(counts)))
+        yield row("verification, share", case, follows, verify_share, 1 - overhead - metrics["draft_share"].value)
+        yield row("drafting, share", case, follows, draft_share, metrics["draft_share"].value)
+        yield row("overhead, share", case, kind, overhead_share, overhead)
     slots = model.measured({"policy": "slots", "size": model.TABLE_2_BATCH})
-    rows.append(row("throughput, tokens/s", {"method": "slot-addressed"}, "predicted", None, slots["throughput"].value))
-    return Reproduction("batch-table2", rows, ASSUMED)
+    yield row("throughput, tokens/s", {"method": "slot-addressed"}, "predicted", None, slots["throughput"].value)
 
 
-def batch_fig5a(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "the figure prints no numbers; 3 at B = 8 is the abstract's upper figure over three model pairs",
+    "the slot-addressed rule and the rollback baseline are not in the paper",
+)
+def batch_fig5a(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 5a: throughput over that of the same method at batch size 1; the text names a few values."""
-    rows: list[PaperRow] = []
     sizes = (1, 2, 4, 8, 16, 32)
     rules = {"EqSpec": model.eqspec, "ExSpec": model.exspec, "slot-addressed": lambda B: {"policy": "slots", "size": B},
              "rollback": lambda B: {"policy": "rollback", "size": B}}  # fmt: skip
     for name, rule in rules.items():
         tps = {B: model.measured(rule(B), requests=model.PROMPTS + 8 * B)["throughput"].value for B in sizes}
-        rows += [
-            row(
-                "throughput over batch size 1",
-                {"method": name, "B": B},
-                "unsettled" if (name, B) in model.GAIN else "predicted",
-                model.GAIN.get((name, B)),
-                tps[B] / tps[1],
-                note=MORE_THAN_THREE if (name, B) in model.GAIN else "",
-            )
-            for B in sizes[1:]
-        ]
+        for B in sizes[1:]:
+            paper, case = model.GAIN.get((name, B)), {"method": name, "B": B}
+            kind: Kind = "predicted" if paper is None else "unsettled"
+            note = "" if paper is None else MORE_THAN_THREE
+            yield row("throughput over batch size 1", case, kind, paper, tps[B] / tps[1], note=note)
         if name == "EqSpec":
-            rows.append(claim("scaling is negative beyond 8", {"method": name}, tps[16] < tps[8], NOT_NEGATIVE))
-    notes = [
-        "the figure prints no numbers; 3 at B = 8 is the abstract's upper figure over three model pairs",
-        "the slot-addressed rule and the rollback baseline are not in the paper",
-    ]
-    return Reproduction("batch-fig5a", rows, [*ASSUMED, *notes])
+            yield claim("scaling is negative beyond 8", {"method": name}, tps[16] < tps[8], NOT_NEGATIVE)
 
 
-def batch_fig5b(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "the sources contradict each other: 39.4 % at 8 and 46.7 % at 16, but 38 to 40 % at 32",
+    "overhead is taken to be linear in the rows: one copy of each row's cache",
+)
+def batch_fig5b(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 5b: EqSpec's overhead share by batch size; the paper's own figures differ between places."""
     at_one_ms, a_row_ms = model.overhead_ms()
-    rows = [
-        row("overhead of a round at B = 1, ms", {}, "fitted", None, at_one_ms),
-        row("overhead of each further row, ms", {}, "fitted", None, a_row_ms),
-    ]
+    yield row("overhead of a round at B = 1, ms", {}, "fitted", None, at_one_ms)
+    yield row("overhead of each further row, ms", {}, "fitted", None, a_row_ms)
     first_printed: dict[int, float] = {}
     in_table_2 = {"table 2 (batch size not printed)": {model.TABLE_2_BATCH: model.TABLE_2["EqSpec"][-1]}}
     for source, shares in (model.OVERHEAD | in_table_2).items():
         for B, paper in shares.items():
             case = {"B": B, "source": source}
             if B in first_printed:  # the paper says it twice, and counts once
-                rows.append(row("overhead, share of time, as printed first", case, "identity", first_printed[B], paper))
+                yield row("overhead, share of time, as printed first", case, "identity", first_printed[B], paper)
                 continue
             first_printed[B] = paper
             ours = model.measured(model.eqspec(B))["realign_share"].value
             kind: Kind = "fitted" if B in (1, model.TABLE_2_BATCH) else "unsettled" if B == 32 else "predicted"
             note = FALLS_AT_32 if kind == "unsettled" else ""
-            rows.append(row("overhead, share of time", case, kind, paper, ours, note=note))
-    notes = [
-        "the sources contradict each other: 39.4 % at 8 and 46.7 % at 16, but 38 to 40 % at 32",
-        "overhead is taken to be linear in the rows: one copy of each row's cache",
-    ]
-    return Reproduction("batch-fig5b", rows, [*ASSUMED, *notes])
+            yield row("overhead, share of time", case, kind, paper, ours, note=note)
 
 
-def batch_fig5c(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "only 23.6 % at B = 2 is printed; captions of 8 to 24 tokens (equal: 16, the mean)",
+    (
+        "50 new tokens each, a window of 50 rows, taken in by length, as the script of the authors' program has; "
+        "two of 50 rows nearly always are equally long; the paper prints no window, and rows show others"
+    ),
+    "the paper finds high rates for equal lengths: here rows drift apart by what they accept",
+    "acceptance on Multi30k is not printed: Spec-Bench's; two rows stay a group if they accept equally many",
+)
+def batch_fig5c(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 5c: share of rounds without realignment, for captions of random and of equal length (Multi30k)."""
-    rows: list[PaperRow] = []
     lengths = {"random": {"low": 8, "high": 24}, "equal": {"low": 16, "high": 16}}
     for name, prompt_tokens in lengths.items():
         for B in (1, 2, 4, 8, 16):
             case = {"lengths": name, "B": B}
             ours = model.grouped_share(B, model.GROUPED_WINDOW, prompt_tokens)
-            rows.append(row("grouped rounds, share", case, "predicted", model.GROUPED.get((name, B)), ours))
+            yield row("grouped rounds, share", case, "predicted", model.GROUPED.get((name, B)), ours)
     for window in (3, 6, 12):
         case = {"lengths": "random", "B": 2, "window": window}
         ours = model.grouped_share(2, window, lengths["random"])
-        rows.append(row("grouped rounds, share", case, "predicted", None, ours))
-    notes = [
-        "only 23.6 % at B = 2 is printed; captions of 8 to 24 tokens (equal: 16, the mean)",
-        (
-            "50 new tokens each, a window of 50 rows, taken in by length, as the script of the authors' program has; "
-            "two of 50 rows nearly always are equally long; the paper prints no window, and rows show others"
-        ),
-        "the paper finds high rates for equal lengths: here rows drift apart by what they accept",
-        "acceptance on Multi30k is not printed: Spec-Bench's; two rows stay a group if they accept equally many",
-    ]
-    return Reproduction("batch-fig5c", rows, [*ASSUMED, *notes])
+        yield row("grouped rounds, share", case, "predicted", None, ours)
 
 
-def batch_table3(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED[:2],
+    *ASSUMED[3:],
+    "neither arrivals nor models of table 3 are printed: the system is kept busy, with table 2's times",
+    "a request is a turn of Spec-Bench: prompts as long as its turns, in tokens of 4 characters, in random order",
+    (
+        "prompts are cut at 1024 tokens, the default of the authors' program: rows begun as a group of equally "
+        "long prompts wait until they are among the oldest, which makes the tails; how many prompts are equally "
+        f"long decides for whom, and rows show another limit ({CUT_SHORTER}: 1024 tokens of 3 characters)"
+    ),
+    "answers spread as EqSpec's latencies at batch size 1, where nobody waits; their mean is table 2's",
+    "at batch size 1 the ratio of latencies is that of the throughputs again",
+    "P50 at B = 1 is the time of one answer alone, so latency runs from a request's first draft to its last token",
+    "ExSpec's window is 32 rows, the default of the authors' program; its README runs with 48",
+    "EqSpec replaces finished rows at the next realignment",
+    "an ExSpec verification is slower by its scattered cache, a part for each further row, as table 2 has it at 4",
+)
+def batch_table3(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table 3: what ExSpec gains in throughput and loses in tail latency, as ratios over EqSpec."""
-    rows: list[PaperRow] = []
     alone = 0.0
     for B, (of_eqspec, of_exspec) in model.TABLE_3.items():
         exspec = model.exspec(B, window=max(model.WINDOW, B))
@@ -179,33 +182,16 @@ def batch_table3(_inputs: Inputs) -> Reproduction:
             tail = place > 1
             kind: Kind = "predicted" if B > 1 or place == 0 else "unsettled" if tail else "identity"
             note = NOBODY_WAITS if kind == "unsettled" else ""
-            rows.append(row(f"{quantity}, ExSpec over EqSpec", {"B": B}, kind, paper, ratio, note=note))
+            yield row(f"{quantity}, ExSpec over EqSpec", {"B": B}, kind, paper, ratio, note=note)
         alone = alone or eqspec_ours[0]
         if B > 1:
             paper, ratio = of_eqspec[0] / model.TABLE_3[1][0][0], eqspec_ours[0] / alone
-            rows.append(row("throughput over batch size 1", {"method": "EqSpec", "B": B}, "predicted", paper, ratio))
+            yield row("throughput over batch size 1", {"method": "EqSpec", "B": B}, "predicted", paper, ratio)
             cut = served(exspec, CUT_SHORTER)
             case = {"B": B, "prompts cut at": CUT_SHORTER}
-            rows += [
-                row(f"{quantity}, ExSpec over EqSpec", case, "predicted", None, cut[place] / eqspec_ours[place])
-                for place, quantity in enumerate(SERVED)
-            ]
-    notes = [
-        "neither arrivals nor models of table 3 are printed: the system is kept busy, with table 2's times",
-        "a request is a turn of Spec-Bench: prompts as long as its turns, in tokens of 4 characters, in random order",
-        (
-            "prompts are cut at 1024 tokens, the default of the authors' program: rows begun as a group of equally "
-            "long prompts wait until they are among the oldest, which makes the tails; how many prompts are equally "
-            f"long decides for whom, and rows show another limit ({CUT_SHORTER}: 1024 tokens of 3 characters)"
-        ),
-        "answers spread as EqSpec's latencies at batch size 1, where nobody waits; their mean is table 2's",
-        "at batch size 1 the ratio of latencies is that of the throughputs again",
-        "P50 at B = 1 is the time of one answer alone, so latency runs from a request's first draft to its last token",
-        "ExSpec's window is 32 rows, the default of the authors' program; its README runs with 48",
-        "EqSpec replaces finished rows at the next realignment",
-        "an ExSpec verification is slower by its scattered cache, a part for each further row, as table 2 has it at 4",
-    ]
-    return Reproduction("batch-table3", rows, [*ASSUMED[:2], *ASSUMED[3:], *notes])
+            for place, quantity in enumerate(SERVED):
+                ratio = cut[place] / eqspec_ours[place]
+                yield row(f"{quantity}, ExSpec over EqSpec", case, "predicted", None, ratio)
 
 
 def served(rule: dict[str, Any], most_prompt_tokens: int = model.MOST_PROMPT_TOKENS) -> tuple[float, ...]:

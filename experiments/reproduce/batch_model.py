@@ -158,6 +158,11 @@ def run_batch(
     draft_ms, own_verify_ms, _ = eqspec_times_ms()
     fit = fit or fitted()
     realign, written_row_ms = realign_ms(rule["policy"])
+    scattered_row_ms = 0.0  # of each further row in a verification of ExSpec, with separate caches (end of section 4.3)
+    if not verify_ms and rule["policy"] == "same-length":
+        scattered_row_ms = (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)
+    mixed = {"low": fit.low, "high": fit.high}
+    offline = {"requests": PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": mixed} | workload
     return simulate(
         make_scenario(
             {
@@ -168,21 +173,14 @@ def run_batch(
                     "draft": {"base_s": draft_ms / 1000},
                     "verify": {
                         "base_s": ((verify_ms or own_verify_ms) + written_row_ms) / 1000,
-                        "per_row_s": (written_row_ms + (0.0 if verify_ms else scattered_row_ms(rule["policy"]))) / 1000,
+                        "per_row_s": (written_row_ms + scattered_row_ms) / 1000,
                     },
                     "realign": {"base_s": realign[0] / 1000, "per_row_s": realign[1] / 1000},
                 },
                 "drafters": {"depth": KEPT},
                 "batch": {"rule": rule},
                 "acceptance": {"model": "geometric", "beta": fit.beta},
-                "workload": workload
-                if "lengths" in workload
-                else {
-                    "requests": PROMPTS,
-                    "prompt_tokens": PROMPT_TOKENS,
-                    "new_tokens": {"low": fit.low, "high": fit.high},
-                }
-                | workload,
+                "workload": workload if "lengths" in workload else offline,
                 "measure": {"warm_up_share": 0.0},
             }
         )
@@ -202,25 +200,15 @@ def realign_ms(policy: str) -> tuple[tuple[float, float], float]:
     return ((at_one_ms - a_row_ms) * besides + own_row_ms, own_row_ms), a_row_ms * CALLS_WRITE_BACK / CALLS_EQSPEC[0]
 
 
-def scattered_row_ms(policy: str) -> float:
-    """Return the time of each further row in a verification of ExSpec, with separate caches (end of section 4.3)."""
-    if policy != "same-length":
-        return 0.0
-    return (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)
-
-
 def overhead_of(policy: str, metrics: dict[str, Metric], runs: list[Run]) -> float:
     """Return the share of time that is neither drafting nor verification: realignment, and what is written back."""
     verified = [verifications_of(run.columns()) for run in runs]
-    rows = float(np.mean([len(of_run) / len(np.unique(of_run.step)) for of_run in verified]))
+    rounds = [len(np.unique(of_run.step)) for of_run in verified]
+    rows = float(np.mean([len(of_run) / steps for of_run, steps in zip(verified, rounds, strict=True)]))
     written_ms = realign_ms(policy)[1] * rows
-    round_s = 1 / float(np.mean([rounds_per_s(run) for run in runs]))
+    ended_s = [float(run.table["time_s"].to_numpy()[-1]) for run in runs]
+    round_s = 1 / float(np.mean([steps / time_s for steps, time_s in zip(rounds, ended_s, strict=True)]))
     return metrics["realign_share"].value + written_ms / 1000 / round_s
-
-
-def rounds_per_s(run: Run) -> float:
-    """Return how many verifications a run does in a second."""
-    return len(np.unique(verifications_of(run.columns()).step)) / float(run.table["time_s"].to_numpy()[-1])
 
 
 def measured(rule: dict[str, Any], **more: Any) -> dict[str, Metric]:

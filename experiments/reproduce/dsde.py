@@ -9,6 +9,7 @@ AdaEDL and its own rule take longer on five datasets. Gemma's acceptance follows
 times from the layers of both pairs.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
 from fleet.acceptance.models import committed_closed_form
 from fleet.acceptance.signals import Regional, synthetic
 from fleet.records.metrics.measure import combine, measure
@@ -143,50 +144,46 @@ def static_opt(model: Regional, times: tuple[float, float] | None = None) -> tup
     return best, latencies[best]
 
 
-def fitted_rows(temperature: float, models: dict[str, Regional]) -> list[PaperRow]:
-    """Return what the synthetic process was set to, and what follows from it for table I and II."""
-    rows = []
-    for task, model in models.items():
-        case = {"task": task, "temperature": temperature}
-        of_entropy, of_kld = correlations(model)
-        rows += [
-            row("mean acceptance", case, "fitted", None, model.acceptance),
-            row("correlation of entropy and acceptance", case, "fitted", TABLE_2[temperature][0], of_entropy),
-            row("correlation of mean divergence and acceptance", case, "fitted", TABLE_2[temperature][1], of_kld),
-        ]
-    return rows
-
-
-def dsde_table3(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "table III averages eight datasets; only two of them have printed block efficiencies, and stand for all",
+    "acceptance at temperature 1 is taken to be that of temperature 0; table II's weaker correlations are used",
+)
+def dsde_table3(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table III: latencies over static-opt, mean of the two tasks that have an acceptance in table I."""
-    rows = [row("time of a draft token over that of a verification", {}, "fitted", None, step_ratio())]
+    yield row("time of a draft token over that of a verification", {}, "fitted", None, step_ratio())
     for temperature, (_, static_s, dynamic_s, adaedl_s) in TABLE_3.items():
         models = {task: signals(acceptance, temperature) for task, acceptance in table_1_acceptance().items()}
-        rows += fitted_rows(temperature, models)
+        for task, model in models.items():
+            case = {"task": task, "temperature": temperature}
+            paper_of_entropy, paper_of_kld = TABLE_2[temperature]
+            of_entropy, of_kld = correlations(model)
+            yield row("mean acceptance", case, "fitted", None, model.acceptance)
+            yield row("correlation of entropy and acceptance", case, "fitted", paper_of_entropy, of_entropy)
+            yield row("correlation of mean divergence and acceptance", case, "fitted", paper_of_kld, of_kld)
         best = {task: static_opt(model) for task, model in models.items()}
         for task, model in models.items():
             if temperature == 0.0:
                 for (_, paper), depth in zip(TABLE_1[task], (2, 8), strict=True):
                     ours = run_policy({"policy": "fixed", "depth": depth}, model)["block_efficiency"].value
-                    kind = "fitted" if depth == 2 else "predicted"
-                    rows.append(row("block efficiency", {"task": task, "SL": depth}, kind, paper, ours))
+                    kind: Kind = "fitted" if depth == 2 else "predicted"
+                    yield row("block efficiency", {"task": task, "SL": depth}, kind, paper, ours)
             where = {"task": task, "temperature": temperature}
-            rows.append(row("static-opt length", where, "predicted", None, best[task][0]))
+            yield row("static-opt length", where, "predicted", None, best[task][0])
         static = sum(length for _, length in best.values())
         for name, policy, paper_s in (("dynamic", DYNAMIC, dynamic_s), ("AdaEDL", ADAEDL, adaedl_s)):
             ours = sum(latency(run_policy(policy, model)) for model in models.values())
-            rows.append(row("latency over static-opt", {"method": name, "temperature": temperature}, "predicted",
-                            paper_s / static_s, ours / static))  # fmt: skip
-    notes = [
-        "table III averages eight datasets; only two of them have printed block efficiencies, and stand for all",
-        "acceptance at temperature 1 is taken to be that of temperature 0; table II's weaker correlations are used",
-    ]
-    return Reproduction("dsde-table3", rows, [*ASSUMED, *notes])
+            where = {"method": name, "temperature": temperature}
+            yield row("latency over static-opt", where, "predicted", paper_s / static_s, ours / static)
 
 
-def dsde_fig9(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "CNN/DM's acceptance is not printed: that of dialogue stands for it",
+    "the target verifies rows of any length without padding; drafting goes on to the longest",
+)
+def dsde_fig9(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 9: scaling from batch 1 to 64; the cost of a row from the uncapped number, the capped one predicted."""
-    rows: list[PaperRow] = []
     uncapped = DYNAMIC | {"cap": False}
     for temperature, (paper_uncapped, paper_capped) in FIGURE_9.items():
         model = signals(table_1_acceptance()["dialogue"], temperature)
@@ -200,16 +197,9 @@ def dsde_fig9(_inputs: Inputs) -> Reproduction:
 
         a_row = float(brentq(surplus, 0.005, 0.04, xtol=5e-4))
         case = {"temperature": temperature, "batch": 64}
-        rows += [
-            row("time of a further row's token, in verifications of one row", case, "fitted", None, a_row),
-            row("scaling without the cap", case, "fitted", paper_uncapped, scaling(uncapped, a_row)),
-            row("scaling with the cap", case, "predicted", paper_capped, scaling(DYNAMIC, a_row)),
-        ]
-    notes = [
-        "CNN/DM's acceptance is not printed: that of dialogue stands for it",
-        "the target verifies rows of any length without padding; drafting goes on to the longest",
-    ]
-    return Reproduction("dsde-fig9", rows, [*ASSUMED, *notes])
+        yield row("time of a further row's token, in verifications of one row", case, "fitted", None, a_row)
+        yield row("scaling without the cap", case, "fitted", paper_uncapped, scaling(uncapped, a_row))
+        yield row("scaling with the cap", case, "predicted", paper_capped, scaling(DYNAMIC, a_row))
 
 
 # Table IV: latency of Gemma over that of Llama, in per cent: static-opt, AdaEDL, dynamic.
@@ -273,7 +263,20 @@ def confident_entropy(model: Regional, growth: float, high: float) -> float:
     return float(np.exp(brentq(surplus, least, most, xtol=0.05)))
 
 
-def dsde_table4(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "acceptance of the Gemma pair is not printed: set for each dataset so that static-opt grows as printed",
+    "steps take as long as their layers say: Gemma-2-27B has 46 and 2B 26, Llama 70B 80 and 1B 16",
+    (
+        "the paper's reason for AdaEDL's loss is a drafter that is confident and wrong: its entropy is set by "
+        f"AdaEDL's growth on {CONFIDENT}, the length of answers by that on {LEAST}; the other datasets follow"
+    ),
+    (
+        "what is left of AdaEDL's errors: its growth needs drafts of other lengths on other datasets, ours are "
+        "about as long on all, because one entropy stands for all; neither entropies nor lengths are printed"
+    ),
+)
+def dsde_table4(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table IV: how much each rule loses where drafter and target disagree.
 
     A dataset's acceptance is set by static-opt's growth, the drafter's entropy by AdaEDL's on one dataset, and the
@@ -288,16 +291,14 @@ def dsde_table4(_inputs: Inputs) -> Reproduction:
     models = {dataset: signals(low_acceptance(float(paper[0])), 0.0) for dataset, paper in papers.items()}
     entropy = confident_entropy(models[CONFIDENT], float(papers[CONFIDENT][1]), high_of["AdaEDL"])
     case = {"models": "Gemma"}
-    rows = [
-        row("time of a draft token over that of a verification", case, "input", None, times[1] / times[0]),
-        row("median entropy of the drafter, nats", case, "fitted", None, entropy),
-    ]
+    yield row("time of a draft token over that of a verification", case, "input", None, times[1] / times[0])
+    yield row("median entropy of the drafter, nats", case, "fitted", None, entropy)
     best = {dataset: static_opt(model, times) for dataset, model in models.items()}
-    rows.append(row("static-opt length", {"regime": "low"}, "predicted", LOW_STATIC_OPT,
-                    np.median([length for length, _ in best.values()])))  # fmt: skip
+    middle = float(np.median([length for length, _ in best.values()]))
+    yield row("static-opt length", {"regime": "low"}, "predicted", LOW_STATIC_OPT, middle)
     for dataset, paper in papers.items():
         model = models[dataset]
-        rows.append(row("mean acceptance", {"dataset": dataset}, "fitted", None, model.acceptance))
+        yield row("mean acceptance", {"dataset": dataset}, "fitted", None, model.acceptance)
         growths = {"static-opt": best[dataset][1] / high_static}
         confident = msgspec.structs.replace(model, entropy=entropy)
         drafted: dict[str, float] = {}
@@ -308,23 +309,8 @@ def dsde_table4(_inputs: Inputs) -> Reproduction:
         for place, (name, growth) in enumerate(growths.items()):
             set_by_it = name == "static-opt" or (name == "AdaEDL" and dataset in (CONFIDENT, LEAST))
             kind: Kind = "fitted" if set_by_it else "predicted"
-            rows.append(row("growth of latency", {"method": name, "dataset": dataset}, kind, paper[place], growth))
+            yield row("growth of latency", {"method": name, "dataset": dataset}, kind, paper[place], growth)
         needed = tokens_a_draft(float(paper[1]) * high_of["AdaEDL"], model.acceptance)
         of_adaedl = {"method": "AdaEDL", "dataset": dataset}
-        rows += [
-            row("draft tokens of a round", of_adaedl, "predicted", None, drafted["AdaEDL"]),
-            row("draft tokens of a round that the paper's growth needs", of_adaedl, "identity", None, needed),
-        ]
-    notes = [
-        "acceptance of the Gemma pair is not printed: set for each dataset so that static-opt grows as printed",
-        "steps take as long as their layers say: Gemma-2-27B has 46 and 2B 26, Llama 70B 80 and 1B 16",
-        (
-            "the paper's reason for AdaEDL's loss is a drafter that is confident and wrong: its entropy is set by "
-            f"AdaEDL's growth on {CONFIDENT}, the length of answers by that on {LEAST}; the other datasets follow"
-        ),
-        (
-            "what is left of AdaEDL's errors: its growth needs drafts of other lengths on other datasets, ours are "
-            "about as long on all, because one entropy stands for all; neither entropies nor lengths are printed"
-        ),
-    ]
-    return Reproduction("dsde-table4", rows, [*ASSUMED, *notes])
+        yield row("draft tokens of a round", of_adaedl, "predicted", None, drafted["AdaEDL"])
+        yield row("draft tokens of a round that the paper's growth needs", of_adaedl, "identity", None, needed)

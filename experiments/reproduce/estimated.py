@@ -5,20 +5,20 @@ round; those of both estimate engines that Vidur did not measure; the host's tim
 estimates AMUSD's target and StarSD.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from calibrate.operators import Operators, estimated_s, of_other, read_operators
+from calibrate.operators import estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
 from experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
 from fleet.errors import InputError
-from fleet.hardware.passes import Placed, roofline_of
+from fleet.hardware.passes import roofline_of
 from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.inputs.text import is_file
 from fleet.times.profile import HardwareProfile
@@ -28,49 +28,32 @@ VIDUR = {"a100-80gb": "vidur-a100-llama2-7b-mlp.csv", "h100": "vidur-h100-llama2
 SHOWN_TOKENS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
 
 
-def vidur_files(folder: str | None) -> dict[str, Path]:
-    """Return Vidur's files that are in the folder, by device."""
-    return {device: file for device, name in VIDUR.items() if is_file(file := Path(folder or "") / name) and folder}
-
-
 def vidur(folder: str | None) -> tuple[dict[str, list[PaperRow]], list[str]]:
-    """Return the rows of each file that is there, and what to say of those that are not."""
-    found, rows = vidur_files(folder), dict[str, list[PaperRow]]()
+    """Return the rows of each file that is there; and what to say of those that are not, and of whole files.
+
+    The operators of a layer on a device are estimated with the efficiencies of the other one.
+    """
     if folder is not None and not Path(folder).is_dir():
         raise InputError(f"--data {folder}: no folder; it holds {', '.join(VIDUR.values())}, or some of them")
-    for device, file in found.items():
-        other = next(name for name in VIDUR if name != device)
-        own = rows.setdefault(f"Vidur, operators of Llama-2-7B on {device}", [])
-        for one, ours_s in _crosswise(device, read_operators(file)):
+    where = f"not in {folder}" if folder else "give --data FOLDER"
+    rows, missing, wholes = dict[str, list[PaperRow]](), [], []
+    for (device, name), other in zip(VIDUR.items(), reversed(VIDUR), strict=True):
+        if folder is None or not is_file(file := Path(folder) / name):
+            missing.append(f"no measurements of Vidur for {device} ({name}: {where})")
+            continue
+        own, errors = rows.setdefault(f"Vidur, operators of Llama-2-7B on {device}", []), []
+        efficient = placed_of(f"llama-2-7b@{other}").device
+        for one in read_operators(file):
+            model = placed_of(f"llama-2-7b@{one.parallel}x{device}")
+            model = msgspec.structs.replace(model, device=of_other(model.device, efficient))
+            paper_s, ours_s = sum(one.times_s.values()), sum(estimated_s(model, one.tokens).values())
+            errors.append(abs(ours_s / paper_s - 1))
             if one.tokens in SHOWN_TOKENS:
                 case = {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens}
-                paper_s = sum(one.times_s.values())
                 own.append(row("operators of a layer, ms", case, "estimated", 1000 * paper_s, 1000 * ours_s))
-    where = f"not in {folder}" if folder else "give --data FOLDER"
-    return rows, [
-        f"no measurements of Vidur for {device} ({name}: {where})"
-        for device, name in VIDUR.items()
-        if device not in found
-    ]
-
-
-def _crosswise(device: str, measured: Iterable[Operators]) -> list[tuple[Operators, float]]:
-    """Estimate the operators of a layer on a device, in seconds, with the efficiencies of the other one."""
-    other = placed_of(f"llama-2-7b@{next(name for name in VIDUR if name != device)}").device
-
-    def placed(parallel: int) -> Placed:
-        own = placed_of(f"llama-2-7b@{parallel}x{device}")
-        return msgspec.structs.replace(own, device=of_other(own.device, other))
-
-    return [(one, sum(estimated_s(placed(one.parallel), one.tokens).values())) for one in measured]
-
-
-def whole_grid(device: str, folder: str | None) -> str:
-    """Say how far the estimates are off at every place of a file, of which the table shows some."""
-    pairs = _crosswise(device, read_operators(vidur_files(folder)[device]))
-    errors = np.array([abs(ours_s / sum(one.times_s.values()) - 1) for one, ours_s in pairs])
-    errors_text = f"mean absolute error {errors.mean():.1%}, worst {errors.max():.1%}"
-    return f"all {len(errors)} places of {VIDUR[device]}: {errors_text}"
+        off = f"mean absolute error {np.mean(errors):.1%}, worst {max(errors):.1%}"
+        wholes.append(f"all {len(errors)} places of {name}: {off}")
+    return rows, [*missing, *wholes]
 
 
 AMUSD_RUNS = "amusd-a100-refactorchat-sample.json"
@@ -120,9 +103,8 @@ ASSUMED = [
 
 def estimates(inputs: Inputs) -> Reproduction:
     """Hold estimates against measurements of Vidur, SpecDecode-Bench, AMUSD and StarSD; `--data` has Vidur's files."""
-    of_vidur, missing = vidur(inputs.data)
-    by_source = {
-        **of_vidur,
+    of_vidur, notes = vidur(inputs.data)
+    of_others = {
         "SpecDecode-Bench's constants, Llama-3.1-8B on H100": _constants(),
         "SpecDecode-Bench's figure 3, Qwen3-8B on H100": _throughput("qwen3-8b@h100", QWEN_TOKENS_PER_S),
         "SpecDecode-Bench's figure 3, GLM-4.5-Air on 4 H100": _throughput(
@@ -131,13 +113,13 @@ def estimates(inputs: Inputs) -> Reproduction:
         "AMUSD, Llama-3 on A100": _amusd(inputs.data),
         "StarSD, an EAGLE-2 pair on RTX 4090 and A100": _starsd(),
     }
+    by_source = of_vidur | {source: list(rows) for source, rows in of_others.items()}
     rows = [one for part in by_source.values() for one in part]
-    assumed = [*missing, *(whole_grid(device, inputs.data) for device in vidur_files(inputs.data)), *ASSUMED]
     parts = {source: score_of(part) for source, part in by_source.items()}
-    return Reproduction("estimates", rows, assumed, parts=parts)
+    return Reproduction("estimates", rows, [*notes, *ASSUMED], parts=parts)
 
 
-def _constants() -> list[PaperRow]:
+def _constants() -> Iterator[PaperRow]:
     """Return the rows of the constants that SpecDecode-Bench's simulator fitted to vLLM."""
     target = estimated_profile(placed_of("llama-3.1-8b@h100")).verify
     case: dict[str, Any] = {"device": "h100", "efficiencies of": "h100"}
@@ -149,21 +131,17 @@ def _constants() -> list[PaperRow]:
     fixed_s, fed_s, cached_s = TARGET_S
     token_s, context_s = (ours_s(256) - ours_s(1)) / 255, (ours_s(64, 1000) - ours_s(64)) / 64_000
     drafting = "draft of 3 by EAGLE-3, fixed, ms"
-    rows = [
-        row("verification, fixed, ms", case, "estimated", 1000 * fixed_s, 1000 * ours_s(1)),
-        row("verification, a token fed (1 to 256), us", case, "estimated", 1e6 * fed_s, 1e6 * token_s),
-        row("verification, a token in the cache, ns", case, "estimated", 1e9 * cached_s, 1e9 * context_s),
-        row(drafting, case | {"engine": "eager"}, "fitted", 1000 * EAGLE_S[0], 1000 * _eagle_s("eager")),
-        row(drafting, case | {"engine": "graphs"}, "identity", 1000 * EAGLE_S[0], 1000 * _eagle_s("graphs")),
-    ]
+    yield row("verification, fixed, ms", case, "estimated", 1000 * fixed_s, 1000 * ours_s(1))
+    yield row("verification, a token fed (1 to 256), us", case, "estimated", 1e6 * fed_s, 1e6 * token_s)
+    yield row("verification, a token in the cache, ns", case, "estimated", 1e9 * cached_s, 1e9 * context_s)
+    yield row(drafting, case | {"engine": "eager"}, "fitted", 1000 * EAGLE_S[0], 1000 * _eagle_s("eager"))
+    yield row(drafting, case | {"engine": "graphs"}, "identity", 1000 * EAGLE_S[0], 1000 * _eagle_s("graphs"))
     for batch, fed in ((1, 1), (1, 4), (16, 16), (16, 64), (64, 64), (64, 256)):
-        context = 500
+        context, each = 500, fed // batch
         paper_s = fixed_s + fed * fed_s + batch * context * cached_s
-        each = fed // batch
         batch_s = target.mean_s(each, context, batch, fed - each) - target.base_s
         place = case | {"batch": batch, "tokens": fed, "context": context}
-        rows.append(row("verification by these constants, ms", place, "identity", 1000 * paper_s, 1000 * batch_s))
-    return rows
+        yield row("verification by these constants, ms", place, "identity", 1000 * paper_s, 1000 * batch_s)
 
 
 def _eagle_s(engine: str) -> float:
@@ -171,20 +149,18 @@ def _eagle_s(engine: str) -> float:
     return pair.draft.mean_s(EAGLE_DEPTH) - pair.draft.base_s
 
 
-def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "estimated") -> list[PaperRow]:
+def _throughput(place: str, printed: dict[str, dict[int, int]], kind: Kind = "estimated") -> Iterator[PaperRow]:
     """Return the rows of figure 3: plain decoding of copies of one prompt, the overhead of a step included."""
     one = placed_of(place)
     decode = StepTime(base_s=one.engine.step_s.value, roofline=roofline_of(one, alike=True))
-    rows = []
     for name, by_batch in printed.items():
         for batch, paper in by_batch.items():
             case = {"place": place, "set": name, "batch": batch}
             ours = batch / decode.mean_s(1, CONTEXT.get(name, SHORT_CONTEXT), batch, batch - 1)
-            rows.append(row("plain decoding, tokens/s", case, kind, paper, ours))
-    return rows
+            yield row("plain decoding, tokens/s", case, kind, paper, ours)
 
 
-def _amusd(folder: str | None) -> list[PaperRow]:
+def _amusd(folder: str | None) -> Iterator[PaperRow]:
     """Return the rows of AMUSD's paper, and of its authors' run file where the folder has it."""
     pair = estimated_profile(
         *(placed_of(f"{name}@a100-80gb", engine="eager") for name in ("llama-3.1-8b", "llama-3.2-1b"))
@@ -197,26 +173,24 @@ def _amusd(folder: str | None) -> list[PaperRow]:
 
     draft_ms, decode_ms, verify_ms = ours_ms("draft", 1), ours_ms("decode", 1), ours_ms("verify", amusd.DEPTH + 1)
     in_text = case | {"from": "section IV-A"}
-    rows = [row("draft of a token, ms", in_text, "input", amusd.DRAFT_MS, draft_ms)]
+    yield row("draft of a token, ms", in_text, "input", amusd.DRAFT_MS, draft_ms)
     for name, (plain_ms, *_) in amusd.TABLE_1_MS.items():
-        of_table = case | {"from": f"table I, {name}"}
-        rows.append(row("decoding step, ms", of_table, "estimated", plain_ms, decode_ms))
-    rows.append(row("verification, ms", in_text, "estimated", amusd.VERIFY_MS, verify_ms))
+        yield row("decoding step, ms", case | {"from": f"table I, {name}"}, "estimated", plain_ms, decode_ms)
+    yield row("verification, ms", in_text, "estimated", amusd.VERIFY_MS, verify_ms)
     file = Path(folder or "") / AMUSD_RUNS
     if folder is None or not is_file(file):
-        return rows
+        return
     for number, sample in read_runs(file).items():
         of_run = case | {"from": f"run file, sample {number}"}
         sd = sample["sd"]
-        rows.append(row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, draft_ms))
-        rows.append(row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, verify_ms))
+        yield row("draft of a token, ms", of_run, "identity", 1000 * sd.draft_s, draft_ms)
+        yield row("verification, ms", of_run, "estimated", 1000 * sd.verify_s, verify_ms)
         if "greedy" in sample:
             token_s = float(np.median(sample["greedy"].token_times))
-            rows.append(row("decoding step, ms", of_run, "estimated", 1000 * token_s, decode_ms))
-    return rows
+            yield row("decoding step, ms", of_run, "estimated", 1000 * token_s, decode_ms)
 
 
-def _starsd() -> list[PaperRow]:
+def _starsd() -> Iterator[PaperRow]:
     """Return the rows of StarSD: returns of targets on either device, and its drafter's times."""
     pairs: dict[str, HardwareProfile] = {
         device: estimated_profile(
@@ -232,8 +206,6 @@ def _starsd() -> list[PaperRow]:
         ("t_s, ms", "rtx-4090", starsd.DRAFT_TOKEN_MS[3], draft, 1),
         ("draft inference (table 2, N = 2), ms", "rtx-4090", starsd.DRAFT_MS[2], draft, STARSD_PASSES),
     )
-    case: dict[str, Any] = {"host from": "AMUSD's llama-3.2-1b"}
-    return [
-        row(quantity, case | {"device": device}, "estimated", paper_ms, 1000 * step.mean_s(tokens, 300))
-        for quantity, device, paper_ms, step, tokens in printed
-    ]
+    for quantity, device, paper_ms, step, tokens in printed:
+        case = {"host from": "AMUSD's llama-3.2-1b", "device": device}
+        yield row(quantity, case, "estimated", paper_ms, 1000 * step.mean_s(tokens, 300))

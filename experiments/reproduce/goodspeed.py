@@ -4,13 +4,14 @@ The figures print no numbers but those of the text, and neither times nor accept
 What is assumed instead is below, set once from public knowledge of the models, before any policy ran.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, claim, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
 from fleet.policies.goodspeed import FIRST_GOODPUT
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.metrics.tables import verifications_of
@@ -124,9 +125,12 @@ def requests_for(clients: int) -> int:
     return ITERATIONS * {4: 8, 8: 6}[clients] // SETUPS[clients][1] + 2
 
 
-def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity",
+)
+def goodspeed_fig2(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
-    rows: list[PaperRow] = []
     for budget in SETUPS[8][0]:
         x = goodputs(simulated("GoodSpeed", 8, budget, requests_for(8)), 8)
         estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
@@ -139,15 +143,11 @@ def goodspeed_fig2(_inputs: Inputs) -> Reproduction:
         case = {"clients": 8, "C": budget}
         over = float(means["estimated"].mean() / means["real"].mean())
         error = float(np.abs(means["estimated"] / means["real"] - 1).mean())
-        rows += [
-            row("estimated over real goodput, mean", case, "identity", 1.0, over),
-            claim("most peaks lie in the estimate's band", case, inside.mean() > 0.5),
-            row("share of peaks in the band", case, "predicted", None, float(inside.mean())),
-            row("mean absolute error of the estimate, share", case, "predicted", None, error),
-            row("correlation of the two", case, "predicted", None, float(np.corrcoef(*means.values())[0, 1])),
-        ]
-    note = "the figure prints no numbers; the means agree by the nature of smoothing, so that row is an identity"
-    return Reproduction("goodspeed-fig2", rows, [*ASSUMED, note])
+        yield row("estimated over real goodput, mean", case, "identity", 1.0, over)
+        yield claim("most peaks lie in the estimate's band", case, inside.mean() > 0.5)
+        yield row("share of peaks in the band", case, "predicted", None, float(inside.mean()))
+        yield row("mean absolute error of the estimate, share", case, "predicted", None, error)
+        yield row("correlation of the two", case, "predicted", None, float(np.corrcoef(*means.values())[0, 1]))
 
 
 def times_of(run: Run) -> pd.Series:
@@ -189,20 +189,24 @@ def total_s(parts: pd.Series, fixed_s: float) -> float:
     return float(parts["receive"] + parts["verify"] + parts["send"] + fixed_s * parts["iterations"])
 
 
-def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED,
+    *ASSUMED_TIMES,
+    "the paper does not say for how much work the times are: here, for a committed token",
+    "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
+    "what else an iteration waits for is not printed: set by Random-S's time, the same for all rules and families",
+)
+def goodspeed_fig3(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 3: wall time by part, a committed token, under three rules with 8 clients."""
     budget = SETUPS[8][0][1]
-    families = {
-        family: {
-            rule: pd.DataFrame(
-                [times_of(simulated(rule, 8, budget, requests_for(8), family, seed)) for seed in range(SEEDS)]
-            ).mean()
-            for rule in RULES
-        }
-        for family in TIMES
-    }
+
+    def mean_times(family: str, rule: str) -> pd.Series:
+        runs = [simulated(rule, 8, budget, requests_for(8), family, seed) for seed in range(SEEDS)]
+        return pd.DataFrame(map(times_of, runs)).mean()
+
+    families = {family: {rule: mean_times(family, rule) for rule in RULES} for family in TIMES}
     fixed_s = fixed_part_s(list(families.values()), OVER_FIXED["time over Fixed-S", "Random-S"])
-    rows: list[PaperRow] = [row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)]
+    yield row("fixed part of an iteration, s", {"models": "both"}, "fitted", None, fixed_s)
     of_families: list[dict[tuple[str, str], float]] = []
     for family, parts in families.items():
         case: dict[str, Any] = {"models": family, "C": budget}
@@ -210,32 +214,24 @@ def goodspeed_fig3(_inputs: Inputs) -> Reproduction:
             whole_s = total_s(part, fixed_s)
             receive_s = part["receive"] + fixed_s * part["iterations"]
             where = case | {"rule": rule}
-            rows += [
-                row("receive, share of time", where, "predicted", None, receive_s / whole_s),
-                row("verify, share of time", where, "predicted", None, part["verify"] / whole_s),
-                claim("sending is below 0.1 % of time", where, part["send"] / whole_s < 0.001),
-            ]
+            yield row("receive, share of time", where, "predicted", None, receive_s / whole_s)
+            yield row("verify, share of time", where, "predicted", None, part["verify"] / whole_s)
+            yield claim("sending is below 0.1 % of time", where, part["send"] / whole_s < 0.001)
         fixed = parts["Fixed-S"]
         over = {("time over Fixed-S", rule): total_s(parts[rule], fixed_s) / total_s(fixed, fixed_s)
                 for rule in ("Random-S", "GoodSpeed")}  # fmt: skip
         over["verification over Fixed-S", "GoodSpeed"] = parts["GoodSpeed"]["verify"] / fixed["verify"]
-        rows += [row(name, case | {"rule": rule}, "predicted", None, ours) for (name, rule), ours in over.items()]
+        yield from (row(name, case | {"rule": rule}, "predicted", None, ours) for (name, rule), ours in over.items())
         of_families.append(over)
     for place, paper in OVER_FIXED.items():
         ours = float(np.mean([over[place] for over in of_families]))
         kind: Kind = "fitted" if place[1] == "Random-S" else "predicted"
-        rows.append(row(place[0], {"models": "mean", "C": budget, "rule": place[1]}, kind, paper, ours))
-    notes = [
-        "the paper does not say for how much work the times are: here, for a committed token",
-        "its text says 5 to 25 % more (1.15 here), comparable (1.0) and 5 % less of both families: their mean counts",
-        "what else an iteration waits for is not printed: set by Random-S's time, the same for all rules and families",
-    ]
-    return Reproduction("goodspeed-fig3", rows, [*ASSUMED, *ASSUMED_TIMES, *notes])
+        yield row(place[0], {"models": "mean", "C": budget, "rule": place[1]}, kind, paper, ours)
 
 
-def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
+@assuming(*ASSUMED, f"{SEEDS} seeds a rule; the paper shows one run")
+def goodspeed_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 4: utility of the empirical mean goodput over 600 iterations, 4 and 8 clients."""
-    rows: list[PaperRow] = []
     for clients, (budgets, _) in SETUPS.items():
         for budget in budgets:
             case: dict[str, Any] = {"clients": clients, "C": budget}
@@ -244,13 +240,11 @@ def goodspeed_fig4(_inputs: Inputs) -> Reproduction:
                 runs = [simulated(rule, clients, budget, requests_for(clients), seed=seed) for seed in range(SEEDS)]
                 x = [goodputs(run, clients) for run in runs]
                 at_end[rule] = np.array([utility(of_run.mean(axis=0)) for of_run in x])
-                rows.append(row(f"utility at iteration {ITERATIONS}", case | {"rule": rule}, "predicted", None,
-                                float(at_end[rule].mean())))  # fmt: skip
+                ours = float(at_end[rule].mean())
+                yield row(f"utility at iteration {ITERATIONS}", case | {"rule": rule}, "predicted", None, ours)
             alphas = [float(np.mean(domains)) for domains in domains_of(clients)]
             best = utility(best_goodput(alphas, budget))
-            rows.append(row("U(x*) of the mean acceptance rates", case, "identity", None, best))
+            yield row("U(x*) of the mean acceptance rates", case, "identity", None, best)
             for other in ("Fixed-S", "Random-S"):
                 above = (at_end["GoodSpeed"] > at_end[other]).all()
-                rows.append(claim(f"GoodSpeed is above {other} in every seed", case, above))
-    notes = [*ASSUMED, f"{SEEDS} seeds a rule; the paper shows one run"]
-    return Reproduction("goodspeed-fig4", rows, notes)
+                yield claim(f"GoodSpeed is above {other} in every seed", case, above)

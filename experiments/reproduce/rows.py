@@ -7,7 +7,8 @@ not print: the row's note says which. Only predicted rows count, and each number
 "estimated" ones, where ours is an estimate from shapes and data sheets, fitted on none of that source's numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from statistics import median
 from typing import Any, Literal
 
@@ -106,13 +107,27 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
 
     def frame(self) -> pd.DataFrame:
         """One row a quantity and case: quantity, what names the case, kind, paper, ours, and the relative error."""
-        values = [{name: getattr(row, name) for name in ("kind", "paper", "ours", "error")} for row in self.rows]
-        return pd.DataFrame(
-            [
-                {"quantity": row.quantity, **row.case, **measured}
-                for row, measured in zip(self.rows, values, strict=True)
-            ]
-        )
+        columns = ("kind", "paper", "ours", "error")
+        values = [(row, {name: getattr(row, name) for name in columns}) for row in self.rows]
+        return pd.DataFrame([{"quantity": row.quantity, **row.case, **own} for row, own in values])
+
+
+def assuming(*assumptions: str) -> Callable[[Callable[[Inputs], Iterable[PaperRow]]], Callable[[Inputs], Reproduction]]:
+    """Make a Reproduction of a function that yields its rows and has its name."""
+
+    def reproduction(rows_of: Callable[[Inputs], Iterable[PaperRow]]) -> Callable[[Inputs], Reproduction]:
+        @wraps(rows_of)
+        def made(inputs: Inputs) -> Reproduction:
+            return Reproduction(name_of(rows_of), list(rows_of(inputs)), list(assumptions))
+
+        return made
+
+    return reproduction
+
+
+def name_of(made: Callable[..., Any]) -> str:
+    """Return the name of a reproduction, by its function's."""
+    return made.__name__.replace("_", "-")
 
 
 def row(

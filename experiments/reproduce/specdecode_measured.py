@@ -320,9 +320,9 @@ def _theirs() -> str:
     """Say how far the authors' own simulator is off on the predicted rows."""
     places = [BATCHES.index(batch) for batch in MEASURED_BATCHES]
     errors = [
-        abs(FIGURE_10[name, method][depth][place] / paper - 1)
-        for (name, method, depth), printed in FIGURE_1.items()
-        if name != FITTED_SET
+        abs(FIGURE_10[curve][place] / paper - 1)
+        for curve, printed in FIGURE_1.items()
+        if curve[0] != FITTED_SET
         for place, paper in zip(places, printed, strict=True)
     ]
     return (

@@ -7,14 +7,14 @@ R_q and load are in its input and do not count.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, assuming, row
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -33,12 +33,6 @@ THROUGHPUT_PER_TARGET = (86.6, 100.9, 98.3, 80.94, 69.49, 57.78)
 EAGLE_ROUNDS_PER_S, EAGLE_THROUGHPUT = 26.8, 94.3
 EAGLE_TOKEN_MS = 1.78  # t_s of EAGLE
 DRAFT_TOKEN_MS = {1: 2.24, 2: 1.36, 3: 1.36, 4: 1.42, 5: 1.46, 6: 1.46}  # t_s
-
-# What a wait and a gap are parts of, in seconds: a target's round, and the time between two requests.
-WHOLES = {
-    "wait_s": {N: N / rate for N, rate in zip(N_COLUMNS, ROUNDS_PER_S, strict=True)},
-    "idle_gap_s": {N: 1 / rate for N, rate in zip(N_COLUMNS, ROUNDS_PER_S, strict=True)},
-}
 
 NEW_TOKENS = 6000
 LOCAL = 3  # targets on the drafter's server; those beyond are remote A100s (section 5.2)
@@ -141,19 +135,21 @@ def kind_of(quantity: str, N: int, own_S: Sequence[int], own_Z: Sequence[int]) -
 
 def table_1_rows(
     services_s: Sequence[float], remote_s: float | None, own_S: Sequence[int], own_Z: Sequence[int]
-) -> list[PaperRow]:
+) -> Iterator[PaperRow]:
     """Simulate each column with one local return time, and `remote_s` or the same for remote targets.
 
     `own_S`, `own_Z` as in `kind_of`. Fitted times come first, the paper's own numbers against each other last.
     """
     local_s = local_return_s()
     variation = return_variation(local_s)
-    rows = [row("return_s, local", {"N": "1..3"}, "fitted", None, local_s)]
+    yield row("return_s, local", {"N": "1..3"}, "fitted", None, local_s)
     if remote_s is not None:
-        rows.append(row("return_s, remote", {"N": 6}, "fitted", None, remote_s))
-    rows.append(row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation))
+        yield row("return_s, remote", {"N": 6}, "fitted", None, remote_s)
+    yield row("standard deviation of a return over its mean", {"N": 2}, "fitted", None, variation)
     for column, N in enumerate(N_COLUMNS):
         metrics = measure(simulate(star(N, services_s[column], local_s, remote_s or local_s, variation)))
+        # What a wait and a gap are parts of, in seconds: a target's round, and the time between two requests.
+        wholes_s = {"wait_s": N / ROUNDS_PER_S[column], "idle_gap_s": 1 / ROUNDS_PER_S[column]}
         for quantity, paper in (
             ("rounds_per_s", ROUNDS_PER_S),
             ("rounds_per_s_per_target", ROUNDS_PER_S_PER_TARGET),
@@ -161,21 +157,13 @@ def table_1_rows(
             ("wait_s", WAIT_S),
             ("idle_gap_s", IDLE_GAP_S),
         ):
-            kind = kind_of(quantity, N, own_S, own_Z)
-            whole_s = WHOLES.get(quantity, {}).get(N)
-            rows.append(row(quantity, {"N": N}, kind, paper[column], metrics[quantity].value, part_of=whole_s))
-    return [*rows, *identity_rows()]
-
-
-def identity_rows() -> list[PaperRow]:
-    """The paper's own numbers against each other: O is not N O_i, while R_q is N R_p."""
-    rows = []
-    for column, N in enumerate(N_COLUMNS):
+            kind, ours = kind_of(quantity, N, own_S, own_Z), metrics[quantity].value
+            yield row(quantity, {"N": N}, kind, paper[column], ours, part_of=wholes_s.get(quantity))
+    for column, N in enumerate(N_COLUMNS):  # O is not N O_i, while R_q is N R_p
         case = {"N": N, "source": "the paper's own columns"}
-        rows.append(row("O against N O_i", case, "identity", THROUGHPUT[column], N * THROUGHPUT_PER_TARGET[column]))
+        yield row("O against N O_i", case, "identity", THROUGHPUT[column], N * THROUGHPUT_PER_TARGET[column])
         targets = N * ROUNDS_PER_S_PER_TARGET[column]
-        rows.append(row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], targets))
-    return rows
+        yield row("R_q against N R_p", case, "identity", ROUNDS_PER_S[column], targets)
 
 
 def starsd_table1(_inputs: Inputs) -> Reproduction:
@@ -187,84 +175,70 @@ def starsd_table1(_inputs: Inputs) -> Reproduction:
         *table_1_rows(services_s, remote_return_s(local_s), N_COLUMNS, (1, 2, 3, 6)),
     ]
     remote_ms = ", ".join(f"{1000 * remote_return_s(local_s, column):.0f}" for column in range(LOCAL, 6))
-    notes = [
-        (
-            "the waits at N = 4 and 5 hang on the remote targets, about whose return time the columns do not agree: "
-            f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
-        ),
-    ]
-    return Reproduction("starsd-table1", rows, [*ASSUMED, *notes])
+    note = (
+        "the waits at N = 4 and 5 hang on the remote targets, about whose return time the columns do not agree: "
+        f"{remote_ms} ms by N = 4, 5, 6, if all targets wait equally long"
+    )
+    return Reproduction("starsd-table1", rows, [*ASSUMED, note])
 
 
-def starsd_table1_blind(_inputs: Inputs) -> Reproduction:
+@assuming(
+    *ASSUMED[:2],
+    "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
+    "remote targets are taken to be like local ones",
+)
+def starsd_table1_blind(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table 1 from N <= 3 and the times of a token alone, and remote targets taken to be like local ones."""
     services_s = [blind_service_s(column) for column in range(6)]
-    rows = [
-        *(row("service_s", {"N": N}, "input", services_s[N - 1], services_s[N - 1]) for N in N_COLUMNS[:LOCAL]),
-        *(row("t_s, ms", {"N": N}, "input", DRAFT_TOKEN_MS[N], DRAFT_TOKEN_MS[N]) for N in N_COLUMNS[LOCAL - 1 :]),
-        *table_1_rows(services_s, None, (1, 2, 3), (1, 2, 3)),
-    ]
-    notes = [
-        "S grows beyond N = 3 as the time of a token does, which table 1 prints: 4 % at N = 4, 7 % at 5 and 6",
-        "remote targets are taken to be like local ones",
-    ]
-    return Reproduction("starsd-table1-blind", rows, [*ASSUMED[:2], *notes])
+    yield from (row("service_s", {"N": N}, "input", services_s[N - 1], services_s[N - 1]) for N in N_COLUMNS[:LOCAL])
+    for N in N_COLUMNS[LOCAL - 1 :]:
+        yield row("t_s, ms", {"N": N}, "input", DRAFT_TOKEN_MS[N], DRAFT_TOKEN_MS[N])
+    yield from table_1_rows(services_s, None, (1, 2, 3), (1, 2, 3))
 
 
 # Table 2: draft inference time a round on an RTX 4090, milliseconds.
 DRAFT_MS = {1: 16.06, 2: 8.86, 3: 9.17}
 
 
-def starsd_table2(_inputs: Inputs) -> Reproduction:
+@assuming(
+    "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
+    "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
+)
+def starsd_table2(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table 2 against table 1: the slowdown of t_s after a gap, applied to the draft time of N = 2; no simulation."""
-    rows = [row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])]
+    yield row("draft time, ms", {"N": 2}, "input", DRAFT_MS[2], DRAFT_MS[2])
     for N in (1, 3):
         ours = DRAFT_MS[2] * DRAFT_TOKEN_MS[N] / DRAFT_TOKEN_MS[2]
         case = {"N": N, "gap_ms": round(1000 * IDLE_GAP_S[N - 1], 1)}
-        rows.append(row("draft time, ms", case, "identity", DRAFT_MS[N], ours))
-    assumptions = [
-        "the draft time of N = 2 is input; the ratios of table 1's t_s give the other columns of table 2",
-        "the slowdown at N = 1 is 1.65 in table 1 and 1.81 in table 2: the paper's own spread between two measurements",
-    ]
-    return Reproduction("starsd-table2", rows, assumptions)
+        yield row("draft time, ms", case, "identity", DRAFT_MS[N], ours)
 
 
-def starsd_fig6(_inputs: Inputs) -> Reproduction:
+@assuming(
+    "the paper's figure 6 has no printed values: the shipped curve is flat up to 14 ms, where its text has "
+    "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1; t_s at N = 2 was seen before"
+)
+def starsd_fig6(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 6b and 6c: the paper prints no numbers; its text gives the slow and the steady regime."""
     shipped = read_profile("rtx-4090", Path())
-    rows: list[PaperRow] = []
     for N in (2, 3, 1):
         gap_s = IDLE_GAP_S[N - 1]
         ours = DRAFT_TOKEN_MS[3] * shipped.idle.slowdown(gap_s)
-        kind = "predicted" if N == 2 else "fitted"
         case = {"N": N, "gap_ms": round(1000 * gap_s, 1), "hardware": shipped.name}
-        rows.append(row("t_s, ms", case, kind, DRAFT_TOKEN_MS[N], ours))
-    assumptions = [
-        (
-            "the paper's figure 6 has no printed values: the shipped curve is flat up to 14 ms, where its text has "
-            "inference fast and stable again, and joins table 1's t_s at N = 3 and N = 1; t_s at N = 2 was seen before"
-        )
-    ]
-    return Reproduction("starsd-fig6", rows, assumptions)
+        yield row("t_s, ms", case, "predicted" if N == 2 else "fitted", DRAFT_TOKEN_MS[N], ours)
 
 
-def starsd_fig4(_inputs: Inputs) -> Reproduction:
+@assuming("tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)")
+def starsd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 4: one target, distributed against co-located EAGLE: arithmetic of the paper's own columns.
 
     The paper's cost of distribution is the excess of a round: 1 / 20.90 - 1 / 26.8. With t_s = 1.78 ms (EAGLE) and
     2.24 ms (N = 1) its draft part scales S of N = 1; what is left of the excess is communication.
     """
-    distributed_s, colocated_s = 1 / ROUNDS_PER_S[0], 1 / EAGLE_ROUNDS_PER_S
-    draft_share_s = service_s(0) * (1 - EAGLE_TOKEN_MS / DRAFT_TOKEN_MS[1])
-    communication_s = distributed_s - colocated_s - draft_share_s
     paper = {"hardware": "RTX 4090 (paper)"}
+    excess_s = 1 / ROUNDS_PER_S[0] - 1 / EAGLE_ROUNDS_PER_S
+    draft_share_s = service_s(0) * (1 - EAGLE_TOKEN_MS / DRAFT_TOKEN_MS[1])
     tokens_per_round = EAGLE_THROUGHPUT / EAGLE_ROUNDS_PER_S
-    excess_s = distributed_s - colocated_s
-    rows = [
-        row("round excess of distribution, s", paper, "input", excess_s, excess_s),
-        row("of it slower drafting, s", paper, "fitted", None, draft_share_s),
-        row("of it communication, s", paper, "fitted", None, communication_s),
-        row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0]),
-    ]
-    assumptions = ["tokens a round are those of EAGLE, 94.3 / 26.8: distribution does not change acceptance (C.1)"]
-    return Reproduction("starsd-fig4", rows, assumptions)
+    yield row("round excess of distribution, s", paper, "input", excess_s, excess_s)
+    yield row("of it slower drafting, s", paper, "fitted", None, draft_share_s)
+    yield row("of it communication, s", paper, "fitted", None, excess_s - draft_share_s)
+    yield row("throughput at N = 1, tokens/s", paper, "identity", THROUGHPUT[0], tokens_per_round * ROUNDS_PER_S[0])

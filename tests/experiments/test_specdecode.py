@@ -111,10 +111,7 @@ def test_no_point_of_figure_10_moves_with_what_is_printed(
     recordings: Path, made: dict[str, Reproduction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = made["specdecode-fig10"].rows
-    changed = {
-        curve: {depth: tuple(1.1 * value for value in values) for depth, values in printed.items()}
-        for curve, printed in FIGURE_10.items()
-    }
+    changed = {curve: tuple(1.1 * value for value in values) for curve, values in FIGURE_10.items()}
     monkeypatch.setattr(specdecode_simulated, "FIGURE_10", changed)
     after = reproduced("specdecode-fig10", recordings).rows
     points = [place for place, one in enumerate(before) if one.quantity == "speed-up"]
