@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_link, fit_step, spread_of
-from calibrate.fleets import FleetSetup, drafts_in, steps_in
+from calibrate.fleets import FleetSetup, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
 from fleet.acceptance.models import Recorded
@@ -64,7 +64,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     """
 
     def drafts_of(runs: Sequence[Run]) -> pd.DataFrame:
-        return pd.concat([drafts_in(run, setup) for run in runs], ignore_index=True)
+        return pd.concat([steps_in(run, setup) for run in runs], ignore_index=True)
 
     with_gaps, concurrent = [*measured.loaded, *measured.idling], measured.sharing.get("contended", [])
     fleets = {  # those that show the overheads of a drafter and of a target
@@ -89,7 +89,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
     times = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
     payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
-    warmed = [(tokens, drafts_in(run, setup)) for tokens, run in measured.warmed]
+    warmed = [(tokens, steps_in(run, setup)) for tokens, run in measured.warmed]
     depth = setup.scenario.drafters.depth
     return HardwareProfile(
         **facts,

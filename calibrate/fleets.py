@@ -16,7 +16,6 @@ from fleet.times.durations import grid_place, step_name
 from fleet.times.step_time import Quantiles, StepTime
 
 SETTLING_STEPS = 5  # of each station at the start of a run; they do not count
-SATURATED_TARGETS = 6
 SHARED = "shared"  # name of a shared device
 
 
@@ -49,25 +48,12 @@ def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, w
     ).run
 
 
-def run_saturated(setup: FleetSetup, rounds: int) -> Run:
-    """Keep the drafter busy without a pause: many targets that verify for one to three of its drafts.
-
-    Targets that answered at once would make its drafts 2 or 3 % faster.
-    """
-    return run_rounds(setup, SATURATED_TARGETS, for_drafts(setup, 2), rounds)
-
-
-def run_half_loaded(setup: FleetSetup, targets: int, rounds: int) -> Run:
-    """Load the drafter in part, irregularly: a few targets that verify for two to six of its drafts."""
-    return run_rounds(setup, targets, for_drafts(setup, 4), rounds)
-
-
-def for_drafts(setup: FleetSetup, drafts: float) -> StepTime:
-    """Return the time of a verification that takes as long as so many drafts, give or take a half."""
-    draft_s = setup.times["draft"].mean_s(
-        setup.scenario.drafters.depth, mean_tokens(setup.scenario.workload.prompt_tokens)
-    )
-    return StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
+def run_loaded(setup: FleetSetup, targets: int, drafts: float, rounds: int) -> Run:
+    """Load the drafter with targets that verify for as long as so many of its drafts, give or take a half."""
+    scenario = setup.scenario
+    draft_s = setup.times["draft"].mean_s(scenario.drafters.depth, mean_tokens(scenario.workload.prompt_tokens))
+    verify = StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
+    return run_rounds(setup, targets, verify, rounds)
 
 
 def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds: int) -> Run:
@@ -82,18 +68,8 @@ def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds
     return run_rounds(setup, 1, verify, rounds)
 
 
-def run_after_gap(setup: FleetSetup, gap_s: float, rounds: int, warm_tokens: int) -> Run:
-    """Let the drafter idle for about `gap_s` before each draft, and run warm-up tokens first."""
-    return run_rounds(setup, 1, StepTime(base_s=gap_s), rounds, warm_tokens)
-
-
-def run_sharing(setup: FleetSetup, targets: int, requests: int, sharing: Sharing) -> Run:
-    """Let `targets` real targets and their drafter decode `requests` each, on one device shared by rule `sharing`."""
-    return serve(sharing_fleet(setup.scenario, targets, requests, sharing), setup.folder).run
-
-
 def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:
-    """Return the scenario with all stations on one device."""
+    """Return real targets that decode `requests` each, on one device with their drafter, shared by that rule."""
     return msgspec.structs.replace(
         scenario,
         name=f"{targets} real targets share a device: {sharing}",
@@ -146,12 +122,7 @@ def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     )
 
 
-def drafts_in(run: Run, setup: FleetSetup) -> pd.DataFrame:
-    """Return the drafts of a run that count, as `steps_in` does."""
-    return steps_in(run, setup, "draft")
-
-
-def steps_in(run: Run, setup: FleetSetup, name: str) -> pd.DataFrame:
+def steps_in(run: Run, setup: FleetSetup, name: str = "draft") -> pd.DataFrame:
     """Return the steps of a name that count, as `fitted_steps` has them, with `ratio`: measured over fitted time."""
     steps = fitted_steps(run, setup)
     steps = steps[steps.resolved & (steps.name == name)]

@@ -18,7 +18,7 @@ MIN_DRAFTS = 20  # in a bin that counts
 
 
 def fit_idle(drafts: pd.DataFrame, queued_s: float) -> IdleEffect:
-    """Fit the slowdown of drafts (`drafts_in`) as a rising curve of the idle gap, 1 where there is no gap.
+    """Fit the slowdown of drafts (`steps_in`) as a rising curve of the idle gap, 1 where there is no gap.
 
     A bin's slowdown is its median ratio over that of drafts without a gap. `queued_s`: typical gap
     between queued drafts.

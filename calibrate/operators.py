@@ -93,10 +93,8 @@ def estimated_s(model: Placed, tokens: int) -> dict[str, float]:
 
 def fitted_figures(measured: Sequence[Operators], device: str) -> dict[str, float]:
     """Return the efficiencies at which the mean relative error of all operators is least, by their names."""
-    found: dict[str, float] = {}
-    for operators, figures in ((PRODUCTS, FIGURES[:3]), (KERNELS, FIGURES[3:])):
-        found |= _fitted(measured, device, operators, figures)
-    return found
+    of_products = _fitted(measured, device, PRODUCTS, FIGURES[:3])
+    return of_products | _fitted(measured, device, KERNELS, FIGURES[3:])
 
 
 def _fitted(

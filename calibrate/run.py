@@ -12,29 +12,15 @@ import torch
 from calibrate.acceptance import accepted_lengths
 from calibrate.assemble import Measurements, Points, merged, profile_from
 from calibrate.fits import fit_step
-from calibrate.fleets import (
-    FleetSetup,
-    run_after_gap,
-    run_half_loaded,
-    run_over_gaps,
-    run_plain,
-    run_saturated,
-    run_sharing,
-)
+from calibrate.fleets import FleetSetup, run_loaded, run_over_gaps, run_plain, run_rounds, sharing_fleet
 from calibrate.links import measure_round_trips
-from calibrate.steps import (
-    Series,
-    draft_prefill_series,
-    draft_series,
-    measure,
-    verify_prefill_series,
-    verify_series,
-)
+from calibrate.steps import Series, draft_prefill_series, draft_series, measure, verify_prefill_series, verify_series
 from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.launch.bodies import THREADS
+from engine.launch.serve import serve
 from engine.node.build import load_target, new_drafter, new_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of
@@ -47,11 +33,14 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Sharing, Verifiers, Workload
 from fleet.scenario.workload import with_lengths
 from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
 
 Report = Callable[[str], None]
 
 SHORTEST_GAP_S = 0.001
-WARM_UP_GAP_S = 0.03  # the gap of StarSD's figure 6c
+WARM_UP_GAP = StepTime(base_s=0.03)  # the gap of StarSD's figure 6c
+SATURATING = (6, 2.0)  # targets that never let the drafter pause; answers at once would make drafts 2 or 3 % faster
+PARTLY = 4.0  # drafts that targets verify for where the drafter is loaded in part, irregularly
 
 
 class Effort(msgspec.Struct, frozen=True):
@@ -109,7 +98,7 @@ def calibrate(
     report("warm-up tokens")
     setup = bench.setup()
     bench.measured.warmed = [
-        (tokens, run_after_gap(setup, WARM_UP_GAP_S, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
+        (tokens, run_rounds(setup, 1, WARM_UP_GAP, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
     ]
     report("stations that share a device")
     bench.share("turns", TURN_TARGETS)
@@ -150,8 +139,8 @@ class Bench:
             measured.points[name] = merged(measured.points.get(name, []), points)
         self.report(IN_SERVICE[number])
         setup = self.setup()
-        measured.saturated.append(run_saturated(setup, effort.saturated_rounds))
-        measured.loaded.extend(run_half_loaded(setup, targets, effort.loaded_rounds) for targets in effort.loads)
+        measured.saturated.append(run_loaded(setup, *SATURATING, effort.saturated_rounds))
+        measured.loaded.extend(run_loaded(setup, targets, PARTLY, effort.loaded_rounds) for targets in effort.loads)
         measured.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
         measured.plain.append(run_plain(setup, effort.sharing_requests))
 
@@ -164,8 +153,8 @@ class Bench:
 
     def share(self, sharing: Sharing, targets: int) -> None:
         """Measure real targets and their drafter on one device, shared by that rule."""
-        run = run_sharing(self.setup(), targets, self.effort.sharing_requests, sharing)
-        self.measured.sharing.setdefault(sharing, []).append(run)
+        fleet = sharing_fleet(self.scenario, targets, self.effort.sharing_requests, sharing)
+        self.measured.sharing.setdefault(sharing, []).append(serve(fleet, self.folder).run)
 
     def measure_steps(self) -> Points:
         """Measure all kinds of steps, each over its grid, by the names of a profile."""

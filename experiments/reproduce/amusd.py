@@ -23,7 +23,7 @@ from calibrate.readers.amusd import (
     profile_of,
     read_runs,
 )
-from calibrate.readers.amusd_clocks import gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
+from calibrate.readers.amusd_clocks import OwnSteps, gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
@@ -219,22 +219,21 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
     power = powers_of(sample)
     launch_s = launched_before_s(sample, cold=case["sample"] == 0)  # their program answers all samples in turn
     draft_prefill_s, verify_prefill_s = prefills_of(sd)
-    steps = own_steps(sample)
+    of_sd = OwnSteps(
+        draft_s=sd.draft_s + gap_s(sd),
+        verify_s=sd.verify_s + gap_s(sd),
+        alone_s=token_s(sample, launch_s) + gap_s(sd),
+        before_s=max(launch_s, verify_prefill_s),
+        within_s=max(launch_s, draft_prefill_s) + draft_prefill_s,
+    )
     kind: Kind
-    for name, kind, draft_s, verify_s, alone_s, starts_s in (
-        (
-            "(a) sd alone", "predicted", sd.draft_s + gap_s(sd), sd.verify_s + gap_s(sd),
-            token_s(sample, launch_s) + gap_s(sd),
-            (max(launch_s, draft_prefill_s) + draft_prefill_s, max(launch_s, verify_prefill_s)),
-        ),
-        (
-            "(b) own step times", "fitted", steps.draft_s, steps.verify_s, steps.alone_s,
-            (steps.within_s, steps.before_s),
-        ),
-    ):  # fmt: skip
-        profile = _starting(profile_of("a100", name, draft_s, verify_s, power=power), starts_s[1])
-        profile = msgspec.structs.replace(profile, verify=verify_time(verify_s, min(alone_s, verify_s)))
-        profile = msgspec.structs.replace(profile, draft_prefill=StepTime(base_s=starts_s[0]))
+    for name, kind, steps in (
+        ("(a) sd alone", "predicted", of_sd),
+        ("(b) own step times", "fitted", own_steps(sample)),
+    ):
+        profile = _starting(profile_of("a100", name, steps.draft_s, steps.verify_s, power=power), steps.before_s)
+        verify = verify_time(steps.verify_s, min(steps.alone_s, steps.verify_s))
+        profile = msgspec.structs.replace(profile, verify=verify, draft_prefill=StepTime(base_s=steps.within_s))
         runs = [decode(profile, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
         metrics = combine([measure(run) for run in runs])
         where = case | {"from": name}

@@ -12,7 +12,7 @@ from calibrate.acceptance import describe_acceptance
 from calibrate.assemble import in_service
 from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_step
-from calibrate.fleets import FleetSetup, drafts_in, sharing_fleet
+from calibrate.fleets import FleetSetup, sharing_fleet, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from fleet.records.delayed import DELAYED
 from fleet.scenario.reading import make_scenario
@@ -72,7 +72,7 @@ def idling_drafts(draft: StepTime) -> pd.DataFrame:
         )
         for count in (1, 2, 3, 6)
     ]  # fmt: skip
-    return pd.concat([drafts_in(run, fleets(star())) for run in runs], ignore_index=True)
+    return pd.concat([steps_in(run, fleets(star())) for run in runs], ignore_index=True)
 
 
 def test_the_slowdown_after_idleness_is_found() -> None:
@@ -104,7 +104,7 @@ def test_the_share_that_warm_up_tokens_leave_is_found() -> None:
                 verifiers={"count": 1, "kind": "replayed", "verify": {"base_s": 0.03}},
             )
         )  # fmt: skip
-        warmed.append((tokens, drafts_in(run, fleets(star()))))
+        warmed.append((tokens, steps_in(run, fleets(star()))))
     unknown = msgspec.structs.replace(effect, recoveries=(1.0,))
     assert with_recoveries(unknown, warmed).recoveries == pytest.approx((1.0, 0.6, 0.45, 0.3), abs=0.02)
     assert with_recoveries(NEVER_IDLE, warmed) == NEVER_IDLE
