@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.fits import Point, fit_link, fit_step, spread_of
+from calibrate.fits import Point, fit_bandwidth, fit_step, spread_of
 from calibrate.fleets import FleetSetup, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
@@ -21,7 +21,7 @@ from fleet.records.run import Run
 from fleet.scenario.scenario import Sharing
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import StepTime
+from fleet.times.step_time import LinkTime, StepTime
 
 Points = dict[str, list[Point]]
 """Measured points of each kind of step, by the names of a profile."""
@@ -88,7 +88,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     ):
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
     times = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
-    payloads_bytes, round_trips_s = zip(*measured.round_trips_s, strict=True)
+    pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     warmed = [(tokens, steps_in(run, setup)) for tokens, run in measured.warmed]
     depth = setup.scenario.drafters.depth
     return HardwareProfile(
@@ -99,7 +99,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         draft_prefill=times["draft_prefill"],
         verify_prefill=times["verify_prefill"],
         overhead=Overheads(**overheads),
-        link=link_of(with_gaps, fit_link(payloads_bytes, round_trips_s)),
+        link=link_of(with_gaps, pinged),
         idle=with_recoveries(idle, warmed),
         contention=factors_in(concurrent, msgspec.structs.replace(setup, times=times), idle) if concurrent else (1.0,),
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from fleet.records.delayed import not_delayed
-from fleet.times.step_time import LinkTime, Quantiles, StepTime
+from fleet.times.step_time import Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
 ROUNDS = 6  # of a fit with weights that follow from itself
@@ -97,14 +97,10 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     return StepTime(a, b, c, e, row, row_token, row_context, several, several_token, spread), error
 
 
-def fit_link(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> LinkTime:
-    """Fit latency and bandwidth of one way to round trips of equal payloads both ways."""
+def fit_bandwidth(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> float | None:
+    """Fit latency and bandwidth to round trips of equal payloads both ways; give bytes a second, None if unlimited."""
     one_way_s = np.array([np.median(times) / 2 for times in round_trips_s])
     design = np.stack([np.ones(len(one_way_s)), np.array(payloads_bytes, dtype=float)], axis=1)
     scale = design.max(axis=0)
-    latency_s, per_byte_s = nnls(design / scale / one_way_s[:, None], np.ones(len(one_way_s)))[0] / scale
-    ratios = np.concatenate(
-        [np.array(times) / 2 / middle for times, middle in zip(round_trips_s, one_way_s, strict=True)]
-    )
-    mean_ratio = np.trapezoid(np.quantile(ratios, LEVELS), LEVELS)
-    return LinkTime(float(latency_s * mean_ratio), float(1 / per_byte_s) if per_byte_s > 0 else None, spread_of(ratios))
+    _, per_byte_s = nnls(design / scale / one_way_s[:, None], np.ones(len(one_way_s)))[0] / scale
+    return float(1 / per_byte_s) if per_byte_s > 0 else None

@@ -25,18 +25,17 @@ from calibrate.readers.amusd import (
 )
 from calibrate.readers.amusd_clocks import OwnSteps, gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
+from experiments.reproduce.runs import simulated
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
 from fleet.errors import InputError
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Acceptance
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
-from sim.run import simulate
 
 # Table I: mean token time in ms, autoregressive, speculative, AMUSD. Section IV-A: a draft takes about 10 ms a token.
 TABLE_1_MS = {
@@ -72,18 +71,13 @@ def decode(
     drafters: dict[str, Any] = {"depth": depth} if acceptance is not None else {"count": 0}
     if asynchronous:
         drafters["overlap"] = AHEAD
-    return simulate(
-        make_scenario(
-            {
-                "name": "amusd",
-                "seed": seed,
-                "profile": profile,
-                "acceptance": acceptance or Geometric(0.0),
-                "drafters": drafters,
-                "workload": {"requests": 1, "prompt_tokens": 1000, "new_tokens": tokens},
-                "measure": {"warm_up_share": 0.0},
-            }
-        )
+    return simulated(
+        name="amusd",
+        seed=seed,
+        profile=profile,
+        acceptance=acceptance or Geometric(0.0),
+        drafters=drafters,
+        workload={"requests": 1, "prompt_tokens": 1000, "new_tokens": tokens},
     )
 
 

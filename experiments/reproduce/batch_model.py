@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
 
+from experiments.reproduce.runs import simulated
 from fleet.acceptance.models import committed_closed_form
 from fleet.files import write_file
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.tables import verifications_of
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
 
 SPEC_BENCH_TURNS = 560
 QUANTILES = (4, 10, 12, 14, 17, 21, 24, 29, 34, 41, 47, 54, 63, 80, 177, 543, 736, 764, 802, 889, 1712)
@@ -163,27 +162,20 @@ def run_batch(
         scattered_row_ms = (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)
     mixed = {"low": fit.low, "high": fit.high}
     offline = {"requests": PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": mixed} | workload
-    return simulate(
-        make_scenario(
-            {
-                "name": "batch",
-                "seed": seed,
-                "profile": {
-                    "name": "batch-a100",
-                    "draft": {"base_s": draft_ms / 1000},
-                    "verify": {
-                        "base_s": ((verify_ms or own_verify_ms) + written_row_ms) / 1000,
-                        "per_row_s": (written_row_ms + scattered_row_ms) / 1000,
-                    },
-                    "realign": {"base_s": realign[0] / 1000, "per_row_s": realign[1] / 1000},
-                },
-                "drafters": {"depth": KEPT},
-                "batch": {"rule": rule},
-                "acceptance": {"model": "geometric", "beta": fit.beta},
-                "workload": workload if "lengths" in workload else offline,
-                "measure": {"warm_up_share": 0.0},
-            }
-        )
+    verify_s, further_row_s = (verify_ms or own_verify_ms) / 1000, (written_row_ms + scattered_row_ms) / 1000
+    return simulated(
+        name="batch",
+        seed=seed,
+        profile={
+            "name": "batch-a100",
+            "draft": {"base_s": draft_ms / 1000},
+            "verify": {"base_s": verify_s + written_row_ms / 1000, "per_row_s": further_row_s},
+            "realign": {"base_s": realign[0] / 1000, "per_row_s": realign[1] / 1000},
+        },
+        drafters={"depth": KEPT},
+        batch={"rule": rule},
+        acceptance={"model": "geometric", "beta": fit.beta},
+        workload=workload if "lengths" in workload else offline,
     )
 
 

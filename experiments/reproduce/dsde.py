@@ -19,12 +19,11 @@ import numpy as np
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
+from experiments.reproduce.runs import simulated
 from fleet.acceptance.models import committed_closed_form
 from fleet.acceptance.signals import Regional, synthetic
 from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
 
 # Table I: latency in s and block efficiency at SL 2 and 8.
 TABLE_1 = {"code": ((21.56, 2.67), (15.92, 5.87)), "dialogue": ((22.24, 2.54), (19.27, 4.81))}
@@ -110,25 +109,19 @@ def run_policy(
     `times`: of a verification and of a draft step, where they are not Llama's.
     """
     verify, draft = times or (1.0, step_ratio())
-    runs = []
-    for seed in range(SEEDS):
-        scenario = make_scenario(
-            {
-                "name": "dsde",
-                "seed": seed,
-                "profile": {
-                    "name": "dsde",
-                    "draft": {"per_token_s": draft},
-                    "verify": {"base_s": verify, "per_row_token_s": a_row},
-                },
-                "batch": {"rule": {"policy": "slots", "size": batch}, "allocate": allocate, "padded": False},
-                "acceptance": model,
-                "workload": {"requests": requests, "streams": batch, "prompt_tokens": 100, "new_tokens": NEW_TOKENS},
-                "measure": {"warm_up_share": 0.0},
-            }
+    steps = {"draft": {"per_token_s": draft}, "verify": {"base_s": verify, "per_row_token_s": a_row}}
+    runs = [
+        simulated(
+            name="dsde",
+            seed=seed,
+            profile={"name": "dsde", **steps},
+            batch={"rule": {"policy": "slots", "size": batch}, "allocate": allocate, "padded": False},
+            acceptance=model,
+            workload={"requests": requests, "streams": batch, "prompt_tokens": 100, "new_tokens": NEW_TOKENS},
         )
-        runs.append(measure(simulate(scenario)))
-    return combine(runs)
+        for seed in range(SEEDS)
+    ]
+    return combine([measure(run) for run in runs])
 
 
 def latency(metrics: dict[str, Metric]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from calibrate.operators import estimated_s, of_other, read_operators
 from calibrate.readers.amusd import read_runs
 from experiments.reproduce import amusd, starsd
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, off_by, row, score_of
 from experiments.reproduce.specdecode_simulated import EAGLE_S, TARGET_S
 from fleet.errors import InputError
 from fleet.hardware.passes import roofline_of
@@ -47,12 +47,11 @@ def vidur(folder: str | None) -> tuple[dict[str, list[PaperRow]], list[str]]:
             model = placed_of(f"llama-2-7b@{one.parallel}x{device}")
             model = msgspec.structs.replace(model, device=of_other(model.device, efficient))
             paper_s, ours_s = sum(one.times_s.values()), sum(estimated_s(model, one.tokens).values())
-            errors.append(abs(ours_s / paper_s - 1))
+            errors.append(ours_s / paper_s - 1)
             if one.tokens in SHOWN_TOKENS:
                 case = {"device": device, "efficiencies of": other, "workers": one.parallel, "tokens": one.tokens}
                 own.append(row("operators of a layer, ms", case, "estimated", 1000 * paper_s, 1000 * ours_s))
-        off = f"mean absolute error {np.mean(errors):.1%}, worst {max(errors):.1%}"
-        wholes.append(f"all {len(errors)} places of {name}: {off}")
+        wholes.append(f"all {len(errors)} places of {name}: {off_by(errors)}")
     return rows, [*missing, *wholes]
 
 

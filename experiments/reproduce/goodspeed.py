@@ -12,12 +12,11 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
+from experiments.reproduce.runs import simulated
 from fleet.policies.goodspeed import FIRST_GOODPUT
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, smoothed, utility
 from fleet.records.metrics.tables import verifications_of
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
-from sim.run import simulate
 
 BETA, ETA = 0.5, 0.1  # beta is that of section IV-B3; eta is not printed
 ITERATIONS = 600
@@ -68,42 +67,32 @@ ASSUMED_TIMES = [
 ]
 
 
-def simulated(rule: str, clients: int, budget: int, requests: int, family: str = "Qwen3", seed: int = 0) -> Run:
+def run_rule(rule: str, clients: int, budget: int, requests: int, family: str = "Qwen3", seed: int = 0) -> Run:
     """Simulate the testbed under a rule; every client decodes `requests` prompts."""
-    small_s, large_s = TIMES[family][0]
-    verify_s, token_s = TIMES[family][1]
-    return simulate(
-        make_scenario(
-            {
-                "name": "goodspeed",
-                "seed": seed,
-                "profile": {
-                    "name": f"goodspeed-{family}",
-                    "draft": {"per_token_s": small_s},
-                    "draft_prefill": {"base_s": 0.03},
-                    "verify": {"base_s": verify_s, "per_token_s": token_s, "per_row_token_s": token_s},
-                    "verify_prefill": {"base_s": 0.04},
-                    "vocabulary": VOCABULARY[family],
-                    "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": BANDWIDTH},
-                },
-                "drafters": {
-                    "count": clients,
-                    "tiers": [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else [],
-                },
-                "verifiers": {"count": 1, "group": "barrier", "allocate": RULES[rule] | {"budget": budget}},
-                "acceptance": {
-                    "model": "ratios",
-                    "switch": 0.3,
-                    "clients": [list(domains) for domains in domains_of(clients)],
-                },
-                "workload": {
-                    "requests": clients * requests,
-                    "temperature": 1.0,
-                    "prompt_tokens": 100,
-                    "new_tokens": SETUPS[clients][1],
-                },
-            }
-        )
+    (small_s, large_s), (verify_s, token_s) = TIMES[family]
+    larger = [{"first": clients // 2 + 1, "step": {"per_token_s": large_s}}] if clients == 8 else []
+    domains = [list(each) for each in domains_of(clients)]
+    return simulated(
+        name="goodspeed",
+        seed=seed,
+        profile={
+            "name": f"goodspeed-{family}",
+            "draft": {"per_token_s": small_s},
+            "draft_prefill": {"base_s": 0.03},
+            "verify": {"base_s": verify_s, "per_token_s": token_s, "per_row_token_s": token_s},
+            "verify_prefill": {"base_s": 0.04},
+            "vocabulary": VOCABULARY[family],
+            "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": BANDWIDTH},
+        },
+        drafters={"count": clients, "tiers": larger},
+        verifiers={"count": 1, "group": "barrier", "allocate": RULES[rule] | {"budget": budget}},
+        acceptance={"model": "ratios", "switch": 0.3, "clients": domains},
+        workload={
+            "requests": clients * requests,
+            "temperature": 1.0,
+            "prompt_tokens": 100,
+            "new_tokens": SETUPS[clients][1],
+        },
     )
 
 
@@ -132,7 +121,7 @@ def requests_for(clients: int) -> int:
 def goodspeed_fig2(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
     for budget in SETUPS[8][0]:
-        x = goodputs(simulated("GoodSpeed", 8, budget, requests_for(8)), 8)
+        x = goodputs(run_rule("GoodSpeed", 8, budget, requests_for(8)), 8)
         estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
@@ -201,7 +190,7 @@ def goodspeed_fig3(_inputs: Inputs) -> Iterator[PaperRow]:
     budget = SETUPS[8][0][1]
 
     def mean_times(family: str, rule: str) -> pd.Series:
-        runs = [simulated(rule, 8, budget, requests_for(8), family, seed) for seed in range(SEEDS)]
+        runs = [run_rule(rule, 8, budget, requests_for(8), family, seed) for seed in range(SEEDS)]
         return pd.DataFrame(map(times_of, runs)).mean()
 
     families = {family: {rule: mean_times(family, rule) for rule in RULES} for family in TIMES}
@@ -237,7 +226,7 @@ def goodspeed_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
             case: dict[str, Any] = {"clients": clients, "C": budget}
             at_end: dict[str, np.ndarray] = {}
             for rule in RULES:
-                runs = [simulated(rule, clients, budget, requests_for(clients), seed=seed) for seed in range(SEEDS)]
+                runs = [run_rule(rule, clients, budget, requests_for(clients), seed=seed) for seed in range(SEEDS)]
                 x = [goodputs(run, clients) for run in runs]
                 at_end[rule] = np.array([utility(of_run.mean(axis=0)) for of_run in x])
                 ours = float(at_end[rule].mean())

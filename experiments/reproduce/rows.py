@@ -181,6 +181,12 @@ def score_of(rows: Sequence[PaperRow]) -> Score:
     )
 
 
+def off_by(errors: Iterable[float | None], digits: int = 1) -> str:
+    """Say how far off rows are, in the mean and at worst; those without an error do not count."""
+    sizes = [abs(error) for error in errors if error is not None]
+    return f"mean absolute error {sum(sizes) / len(sizes):.{digits}%}, worst {max(sizes):.{digits}%}"
+
+
 def kinds_of(rows: Sequence[PaperRow]) -> dict[str, int]:
     """Count the rows that hold a number of the paper's against ours, by kind, in the order of `Kind`; no claims."""
     scored = [row.kind for row in rows if row.error is not None and not row.is_claim]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import t as student
 
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row, score_of
 from experiments.reproduce.specdecode_simulated import BATCHES, FIGURE_10, MATCHING, METHODS, RecordedTexts, recordings
 from fleet.errors import InputError
 from fleet.hardware.passes import roofline_of
@@ -276,7 +276,8 @@ def specdecode_fig1(inputs: Inputs) -> Reproduction:
             within += [low <= paper <= high] if paper is not None else []
     parts = {method: score_of([one for one in rows if one.case["drafter"] == method]) for method in METHODS}
     constants = _constants(fitted, engine)
-    notes = [*ASSUMED, _fit_error(rows), f"{sum(within)} of {len(within)} predicted numbers lie in their interval"]
+    off = off_by(one.error for one in rows if one.kind == "fitted")
+    notes = [*ASSUMED, f"fitted rows: {off}", f"{sum(within)} of {len(within)} predicted numbers lie in their interval"]
     return Reproduction("specdecode-fig1", [*constants, *rows], [*notes, _theirs()], parts=parts)
 
 
@@ -309,11 +310,6 @@ def _constants(fitted: Fitted, engine: Arms) -> list[PaperRow]:
         rows.append(row("host, a step, ms", of_shares, "input", None, 1000 * host.base_s))
         rows.append(row("host, a further row, us", of_shares, "input", None, 1e6 * host.per_row_s))
     return rows
-
-
-def _fit_error(rows: list[PaperRow]) -> str:
-    errors = [abs(one.error) for one in rows if one.kind == "fitted" and one.error is not None]
-    return f"fitted rows: mean absolute error {np.mean(errors):.1%}, worst {max(errors):.1%}"
 
 
 def _theirs() -> str:

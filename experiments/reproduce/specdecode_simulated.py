@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.readers.specdecode_bench import Method, read_specdecode_bench
-from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, row
+from experiments.reproduce.rows import Inputs, PaperRow, Reproduction, off_by, row
 from fleet.acceptance.places import Text
 from fleet.errors import InputError
 from fleet.inputs.text import is_file
@@ -152,7 +152,8 @@ def specdecode_fig10(inputs: Inputs) -> Reproduction:
             ("combined", [one for one in rows if one.case["drafter"] == "combined"]),
         )
     ]
-    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), _error(rows)])
+    off = f"all {len(rows)} points: {off_by((one.error for one in rows), digits=2)}"
+    return Reproduction("specdecode-fig10", [*rows, *counted], [*ASSUMED, _differing(rows), off])
 
 
 def _as_they_read(recorded: RecordedTexts) -> RecordedTexts:
@@ -228,11 +229,6 @@ def _lookup(walks: Walks, drafted: NDArray[np.float64], sharing: NDArray[np.floa
 
 def _equal(rows: list[PaperRow]) -> int:
     return sum(one.ours is not None and round(one.ours, 2) == one.paper for one in rows)
-
-
-def _error(rows: list[PaperRow]) -> str:
-    errors = [abs(one.error) for one in rows if one.error is not None]
-    return f"all {len(errors)} points: mean absolute error {np.mean(errors):.2%}, worst {max(errors):.2%}"
 
 
 def _differing(rows: list[PaperRow]) -> str:

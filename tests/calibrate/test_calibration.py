@@ -15,7 +15,6 @@ from calibrate.fits import Point, fit_step
 from calibrate.fleets import FleetSetup, sharing_fleet, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from fleet.records.delayed import DELAYED
-from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
 from fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -46,15 +45,8 @@ def fleets(scenario: Scenario) -> FleetSetup:
 
 def test_factors_of_contention_are_found() -> None:
     profile = profile_with(contention=[1.0, 1.2, 1.9], link={"latency_s": 0.0001}, idle=IDLE)
-    acceptance = {"model": "geometric", "beta": 0.7}
-    runs = []
-    for targets in (1, 2, 3):
-        fleet = sharing_fleet(star(), targets, 12, "contended")
-        tables = {
-            "name": fleet.name, "devices": fleet.devices, "drafters": fleet.drafters, "verifiers": fleet.verifiers,
-            "workload": fleet.workload,
-        }  # fmt: skip
-        runs.append(simulate(make_scenario({"profile": profile, "acceptance": acceptance} | tables)))
+    known = star(profile=profile, acceptance={"model": "geometric", "beta": 0.7})
+    runs = [simulate(sharing_fleet(known, targets, 12, "contended")) for targets in (1, 2, 3)]
     assert factors_in(runs, fleets(star()), IDLE) == pytest.approx((1.0, 1.2, 1.9), rel=1e-6)
 
 

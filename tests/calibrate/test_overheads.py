@@ -13,7 +13,6 @@ from calibrate.fleets import sharing_fleet
 from calibrate.overheads import MIN_DELAYS, delay_of, delays_of, link_of, overhead_of
 from fleet.records.overheads import StationDelays
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Sharing
 from fleet.times.overhead import Delay
 from fleet.times.step_time import LinkTime, Quantiles
@@ -53,6 +52,13 @@ def assert_found(found: Delay, mean_s: float, values: int) -> None:
     assert stats.ks_2samp(drawn, expected).pvalue > 1 - CONFIDENCE
 
 
+def assert_all_found(runs: list[Run], station: str) -> None:
+    delays = delays_of(runs, drafters=station == "drafter")
+    found = overhead_of(delays)
+    for name, mean_s in MEANS_S[station].items():
+        assert_found(getattr(found, name), mean_s, len(getattr(delays, f"{name}_s")))
+
+
 def own_fleets() -> list[Run]:
     """Fleets that keep their drafter busy, or not; and a target that decodes by itself."""
     truth = profile(own=planted(MEANS_S))
@@ -66,29 +72,16 @@ def own_fleets() -> list[Run]:
 
 @pytest.mark.parametrize("station", ["drafter", "target"])
 def test_overheads_of_own_devices_are_found(station: str) -> None:
-    delays = delays_of(own_fleets(), drafters=station == "drafter")
-    found = overhead_of(delays)
-    for name, mean_s in MEANS_S[station].items():
-        assert_found(getattr(found, name), mean_s, len(getattr(delays, f"{name}_s")))
+    assert_all_found(own_fleets(), station)
 
 
 @pytest.mark.parametrize(("sharing", "key"), [("turns", "time_sliced"), ("one-process", "in_process")])
 def test_overheads_of_shared_devices_are_found(sharing: Sharing, key: str) -> None:
     """One target finds the device free, two wait for it."""
-    runs = []
-    for targets in (1, 2):
-        fleet = sharing_fleet(star(), targets, 20, sharing)
-        tables = {
-            "name": fleet.name, "devices": fleet.devices, "drafters": fleet.drafters, "verifiers": fleet.verifiers,
-            "workload": fleet.workload,
-        }  # fmt: skip
-        own = {"profile": profile(**{key: planted(MEANS_S)}), "acceptance": {"model": "geometric", "beta": 0.7}}
-        runs.append(simulate(make_scenario(own | {"seed": 3 + targets} | tables)))
+    known = {"profile": profile(**{key: planted(MEANS_S)}), "acceptance": {"model": "geometric", "beta": 0.7}}
+    runs = [simulate(sharing_fleet(star(**known, seed=3 + targets), targets, 20, sharing)) for targets in (1, 2)]
     for station in ("drafter", "target"):
-        delays = delays_of(runs, drafters=station == "drafter")
-        found = overhead_of(delays)
-        for name, mean_s in MEANS_S[station].items():
-            assert_found(getattr(found, name), mean_s, len(getattr(delays, f"{name}_s")))
+        assert_all_found(runs, station)
 
 
 def test_the_link_is_found_beside_overheads() -> None:

@@ -90,18 +90,7 @@ def test_short_drafts_of_unknown_length_leave_a_note(folder: Path, name: str) ->
     assert READ[name](folder, [[(4, 4), (4, 1)]]).notes == ()
 
 
-# As printed by their engines.
-
-
-def test_the_documented_example_of_vllm(tmp_path: Path) -> None:
-    stats = {
-        "mean_acceptance_length": 1.2326, "draft_acceptance_rate": 0.0775, "acceptance_histogram": [39, 1, 0, 3],
-        "num_spec_steps": 43, "num_accepted_draft_tokens": 10, "num_draft_tokens": 129, "num_spec_tokens": 3,
-    }  # fmt: skip
-    for name, content in (("bare", stats), ("answer", {"metrics": {"speculative_decoding": stats}})):
-        recording = read_vllm([write(tmp_path / name, json.dumps(content, indent=2))])
-        assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (43, 10, 3, 1.2326)
-        assert recording.lengths == ()
+# As printed by their engines; vLLM's response is the example of `import_record`.
 
 
 def test_the_documented_example_of_sglang(tmp_path: Path) -> None:

@@ -72,12 +72,6 @@ def test_the_papers_throughput_is_not_N_times_a_targets(table1: Reproduction) ->
 
 
 @pytest.mark.slow
-def test_the_blind_version_uses_only_token_times_beyond_three() -> None:
-    used = [row for row in reproduced("starsd-table1-blind").rows if row.kind == "input"]
-    assert {row.quantity for row in used if row.case["N"] > 3} == {"t_s, ms"}
-
-
-@pytest.mark.slow
 def test_without_returns_that_vary_two_targets_would_hardly_wait() -> None:
     local_s = starsd.local_return_s()
     waits_s = [
