@@ -1,6 +1,6 @@
 """Figures from results: what `specfleet figure` draws, from files or from what Python holds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,14 +12,12 @@ from experiments.plan.answer import Plan
 from experiments.sweep.figure import sweep_figure
 from experiments.sweep.sweep import with_missing
 from experiments.sweep.table import keys_of, read_sweep
-from figures import draft_time, pareto, throughput, timeline
+from figures import pareto, throughput, timeline
 from figures.style import add_caption, format_of, write
 from fleet.errors import InputError
 from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
 from fleet.times.labels import warning_of
-from fleet.times.measured import measurements
-from fleet.times.profile import HardwareProfile, read_profile
 
 COUNT = "verifiers.count"
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
@@ -96,30 +94,6 @@ def throughput_of(table: pd.DataFrame) -> Drawn:
     return throughput.draw(pd.DataFrame(rows), named), caption
 
 
-def draft_time_of(profile: HardwareProfile) -> Drawn:
-    """Draw the draft times after idle gaps and after warm-up tokens that a calibration measured."""
-    rows = measurements(profile)
-    return draft_time.draw(_frame(rows.idle), _frame(rows.warm_up)), (
-        "Time of a draft in service, after the drafter was idle, and with throw-away tokens drafted in between. "
-        + where_measured(profile)
-    )
-
-
-def where_measured(profile: HardwareProfile) -> str:
-    """A sentence for captions: host and profile."""
-    facts = profile.provenance
-    host = facts.get("gpu") or facts.get("processor", "this host")
-    return f"Measured on {host} ({facts.get('cores')} cores), profile {profile.digest()}."
-
-
-def _frame(rows: Sequence[msgspec.Struct]) -> pd.DataFrame:
-    return pd.DataFrame(map(msgspec.structs.asdict, rows))
-
-
-def _read_profile(path: Path) -> HardwareProfile:
-    return read_profile(path.name, path.parent)
-
-
 def plan_of(plan: Plan) -> Drawn:
     """Draw the fleets of a plan: what a user gets against what a unit of cost gives."""
     rows = pd.DataFrame(map(msgspec.structs.asdict, plan.rows))
@@ -157,6 +131,5 @@ FIGURES = {
     "throughput": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
     "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
-    "draft-time": FigureKind("a calibrated profile", HardwareProfile, _read_profile, draft_time_of),
     "plan": FigureKind("a plan", Plan, read_plan, plan_of),
 }

@@ -22,7 +22,6 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.resolve import resolve
-from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
@@ -263,15 +262,15 @@ def three_errors(
 
 def figure(
     name: str,
-    results: "Result | Sweep | HardwareProfile | str | Path",
+    results: "Result | Sweep | str | Path",
     out: str | Path | None = None,
     metric: str = "",
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
-    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "draft-time" from a
-    calibrated profile, "plan" from a plan (JSON). "sweep" shows `metric`, throughput by default, along the first varied
-    key, a line for each value of the second. Raises InputError for anything else.
+    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan
+    (JSON). "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the
+    second. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

@@ -27,7 +27,6 @@ from experiments.demo.cells import (
 )
 from experiments.demo.findings import contradictions_in, details, findings
 from experiments.demo.pictures import draw_demo
-from experiments.draw import where_measured
 from experiments.report.page import html_of
 from experiments.report.pages import demo_page
 from figures.style import save
@@ -100,8 +99,10 @@ def write_results(
 ) -> None:
     """Write the table of errors, the figures and the page."""
     write_file(folder / TABLE, msgspec.json.format(msgspec.json.encode(result.comparison), indent=2) + b"\n")
-    drawn = draw_demo(cells, where_measured(profile))
-    for name, (figure, caption) in drawn.items():
+    known = profile.provenance
+    host = known.get("gpu") or known.get("processor", "this host")
+    measured_at = f"Measured on {host} ({known.get('cores')} cores), profile {profile.digest()}."
+    for name, (figure, caption) in draw_demo(cells, measured_at).items():
         save(figure, folder / f"{name}.png", caption)
     page = demo_page(result.lines[1:], result.comparison, list(draw_demo(cells, "").values()), profile, facts)
     write_file(folder / PAGE, html_of(page))

@@ -208,13 +208,13 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, draft-time or plan."),
+        typer.Argument(metavar="NAME", help="throughput, sweep, timeline or plan."),
     ],
     results: Annotated[
         Path,
         typer.Argument(
             metavar="RESULTS",
-            help="A sweep's folder, a run (Parquet), a calibrated profile, or a plan (JSON).",
+            help="A sweep's folder, a run (Parquet), or a plan (JSON).",
         ),
     ],
     out: Annotated[

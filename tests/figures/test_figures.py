@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.draw import draw
 from experiments.sweep.sweep import sweep
-from figures import draft_time, throughput, timeline
+from figures import throughput, timeline
 from figures.style import save
 from fleet.errors import InputError
 from fleet.records.run import write_run
@@ -37,15 +37,9 @@ def timeline_figure() -> Figure:
     return timeline.draw({"a star": RUN.frame()})
 
 
-def draft_time_figure() -> Figure:
-    idle = pd.DataFrame({"gap_s": [0, 0.01], "mean_s": [0.01, 0.012], "p10_s": [0.009, 0.01], "p90_s": [0.011, 0.02]})
-    return draft_time.draw(idle, idle.rename(columns={"gap_s": "warm_tokens"}))
-
-
 DRAWN = {
     "throughput": (throughput_figure, ["targets N", "system throughput, tokens/s", "throughput of a target, tokens/s"]),
     "timeline": (timeline_figure, ["time, ms"]),
-    "draft time": (draft_time_figure, ["idle gap before the draft, ms", "draft time S(d), ms"]),
 }
 
 
@@ -122,11 +116,6 @@ def test_figures_come_from_files(tmp_path: Path) -> None:
     draw("throughput", tmp_path / "swept", tmp_path / "throughput.png")
     assert (tmp_path / "timeline.png").stat().st_size > 5000
     assert (tmp_path / "throughput.png").stat().st_size > 5000
-
-
-def test_a_profile_without_measurements_is_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"rtx-4090.*no measurements of 'idle'; calibrate one"):
-        draw("draft-time", Path("rtx-4090"), tmp_path / "x.png")
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.times.profile import write_profile
 from sim.run import simulate
 from tests.helpers import engines
-from tests.inputs.scenarios import PROFILE, scenario
+from tests.inputs.scenarios import scenario
 
 
 def write_run_files(folder: Path) -> None:
@@ -56,15 +56,6 @@ def write_sweep(folder: Path) -> None:
     sweep(folder / "scenario.toml", {"verifiers.count": [1, 2]}, out=folder / "swept", seeds=1, jobs=1)
     (cell,) = (folder / "swept" / "cells").glob("*1.json")
     assert cell.name == "verifiers.count=1.json"
-
-
-def write_calibrated(folder: Path) -> None:
-    """Write a profile with what calibration measured, as its figure draws it."""
-    spread = {"mean_s": 0.01, "p10_s": 0.009, "p90_s": 0.012}
-    idle = [{"gap_s": gap_s, **spread} for gap_s in (0.001, 0.01)]
-    warm_up = [{"warm_tokens": tokens, **spread} for tokens in (0, 1)]
-    content = PROFILE | {"measured": {"idle": idle, "warm_up": warm_up}}
-    (folder / "profile.json").write_text(json.dumps(content))
 
 
 def write_estimate(folder: Path) -> None:

@@ -10,7 +10,6 @@ from experiments.reproduce.specdecode_simulated import FILE
 from tests.inputs.good_files import (
     write_acceptance,
     write_amusd,
-    write_calibrated,
     write_estimate,
     write_estimated,
     write_place_files,
@@ -58,9 +57,6 @@ KINDS: dict[str, Kind] = {
         (("analytic", "scenario.toml", "--json"),),
     ),
     "profile": Kind(scenario("star", profile="profile.json"), ("profile.json",), "json", (SIMULATE,)),
-    "calibrated profile": Kind(
-        write_calibrated, ("profile.json",), "json", (("figure", "draft-time", "profile.json", "-o", "x.png"),)
-    ),
     "estimate": Kind(
         write_estimate, ("config.json",), "json", (("profile", "estimate", "--target", "config.json@h100", "--json"),)
     ),
