@@ -20,12 +20,8 @@ from sim.predict import star_inputs
 class Reached(msgspec.Struct, frozen=True):
     """A goal, and what the chosen fleet makes of it.
 
-    Keys:
-        text: The goal.
-        metric: The metric that it limits.
-        limit (the metric's): Where it is met.
-        range: The metric of the fleet.
-        state: "met" or "missed" where the whole range is, "at its edge" where the range holds the limit.
+    - `range`: the goal's metric of the fleet.
+    - `state`: "met" or "missed" where the whole range is, "at its edge" where the range holds the limit.
     """
 
     text: str
@@ -38,18 +34,12 @@ class Reached(msgspec.Struct, frozen=True):
 class PlannedFleet(FleetShape, frozen=True, kw_only=True):
     """A fleet of the table.
 
-    Keys:
-        fleet: The fleet in words.
-        method: Source of its numbers: "simulated" or "equations", which are approximate.
-        seeds (seeds): How many simulations they are the mean of.
-        tokens_per_s (tokens/s): All that it decodes.
-        tokens_per_s_per_user (tokens/s): What one request gets: 1 / TPOT.
-        tpot_p99_s (s): The 99th percentile of the time for a token; none where equations alone know it.
-        cost_per_hour (the prices' unit): What an hour of it costs.
-        cost_per_million (the prices' unit): What a million tokens cost.
-        miss (share): By how much it misses the goal that it misses most, negative where it meets all; none without
-            goals.
-        standing: "chosen", "level" with it, "costs more", "misses a goal", or "cheaper, may miss a goal".
+    - `fleet`: in words.
+    - `method`: source of its numbers: "simulated", the mean over `seeds`, or "equations", which are approximate.
+    - `tokens_per_s_per_user`: what one request gets: 1 / TPOT.
+    - `tpot_p99_s`: none where equations alone know it.
+    - `miss`: share by which it misses the goal that it misses most, negative where it meets all; none without goals.
+    - `standing`: "chosen", "level" with it, "costs more", "misses a goal", or "cheaper, may miss a goal".
     """
 
     fleet: str
@@ -67,13 +57,10 @@ class PlannedFleet(FleetShape, frozen=True, kw_only=True):
 class RuleOfThumb(msgspec.Struct, frozen=True):
     """What the paper's rule of thumb says, for one drafter at the chosen depth, beside the planner's N.
 
-    Keys:
-        S_s: `S(d)`.
-        Z_s: `Z(d)`.
-        N_full (targets): The fewest targets that keep the drafter fully loaded, equation (12).
-        N_max (targets): The most that are each as fast as without it; 0 if none is.
-        knee (targets): 1 + Z / S, where the asymptotes of R_q meet.
-        planned (targets): Targets of each drafter in the plan.
+    - `N_full`: the fewest targets that keep the drafter fully loaded, equation (12).
+    - `N_max`: the most that are each as fast as without it; 0 if none is.
+    - `knee`: 1 + Z / S, where the asymptotes of R_q meet.
+    - `planned`: targets of each drafter in the plan.
     """
 
     S_s: float
@@ -85,13 +72,9 @@ class RuleOfThumb(msgspec.Struct, frozen=True):
 
 
 class Approximation(msgspec.Struct, frozen=True):
-    """By how much the equations missed the simulations of the same fleets, as shares.
+    """By how much the equations missed the simulations of so many fleets, as shares.
 
-    Keys:
-        metric: What is compared: tokens_per_s, or of arrivals tpot_s.
-        fleets (fleets): How many were simulated.
-        mean (share): Their mean error.
-        worst (share): The worst one.
+    - `metric`: what is compared: tokens_per_s, or of arrivals tpot_s.
     """
 
     metric: str
@@ -103,22 +86,17 @@ class Approximation(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The answer to a question.
 
-    Keys:
-        question: The question, in a line.
-        chosen: The fleet; None where none of those simulated meets the goals.
-        scenario: The fleet as a scenario, ready to run; of targets that have nothing to do with each other, one.
-        metrics: Its metrics, each with the range that chance and step times leave.
-        goals: What it makes of the goals.
-        lines: The answer in five lines.
-        rows: All fleets that were simulated, the best first.
-        level: Fleets within chance of the chosen one, or less than a hundredth dearer.
-        rule: The rule of thumb beside it; None without drafters.
-        unit: What costs are in.
-        basis: What the step times rest on.
-        step_error (share): By how much a role's step times are taken to be off, at 95 %.
-        screened (fleets): How many fleets the equations looked at.
-        simulations (runs): How many simulations were run.
-        approximation: What the equations missed those fleets by that were simulated; None where none was.
+    - `question`, `lines`: the question in a line, and the answer in five.
+    - `chosen`: the fleet; None where none of those simulated meets the goals.
+    - `scenario`: the fleet as a scenario, ready to run; of targets that have nothing to do with each other, one.
+    - `metrics`: of the fleet, each with the range that chance and step times leave.
+    - `rows`: all fleets, those that were simulated first, the best of them first.
+    - `level`: fleets within chance of the chosen one, or less than a hundredth dearer.
+    - `rule`: the rule of thumb beside it; None without drafters.
+    - `unit`, `basis`: what costs are in, and what the step times rest on.
+    - `step_error`: share by which a role's step times are taken to be off, at 95 %.
+    - `screened`, `simulations`: how many fleets the equations looked at, and how many simulations were run.
+    - `approximation`: what the equations missed simulated fleets by; None where none was.
     """
 
     question: str

@@ -30,13 +30,9 @@ Doubts = Mapping[tuple[str, float], Trial]
 
 
 class Range(msgspec.Struct, frozen=True):
-    """A value and where it may lie, chance and step times considered.
+    """A mean over the seeds and its 95 % interval, chance and step times considered.
 
-    Keys:
-        value (the metric's): The mean over the seeds.
-        low (the metric's): Lower end of the 95 % interval.
-        high (the metric's): Upper end of it.
-        chance (share): Half of the interval that the simulation's chance alone gives.
+    - `chance`: half of the interval that the simulation's chance alone gives, as a share.
     """
 
     value: float

@@ -18,14 +18,7 @@ ATTAINMENT = "slo_attainment"  # of the goals in the scenario's `[slo]`
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """A limit of a metric.
-
-    Keys:
-        text: The goal as the user wrote it.
-        metric: The metric that it limits.
-        limit (the metric's): Where it is met.
-        sense: Whether the metric is to be at most, or at least, the limit.
-    """
+    """A limit of a metric, in the metric's unit; `text`: as the user wrote it."""
 
     text: str
     metric: str

@@ -32,14 +32,10 @@ ARRIVALS = 240
 class FleetShape(msgspec.Struct, frozen=True):
     """A fleet that could be built: how many devices in which roles, and what else varies.
 
-    Keys:
-        kind: Drafters on devices of their own, drafters beside targets on theirs, or none.
-        drafters (drafters): `M`; 0 without speculation, and where each target drafts for itself.
-        targets (targets): `N`.
-        levers: Values of the other varied keys, by dotted key; the depth is one.
-        target_place: Where the targets run; only where a question has several pairs of places.
-        draft_place: Where the drafters run, in the same way; of drafters beside targets, which model it is, where
-            pairs differ in that.
+    - `drafters`: 0 without speculation, and where each target drafts for itself.
+    - `levers`: values of the other varied keys, by dotted key; the depth is one.
+    - `target_place`: only where a question has several pairs of places.
+    - `draft_place`: in the same way; of drafters beside targets, which model it is, where pairs differ in that.
     """
 
     kind: Kind
@@ -73,15 +69,11 @@ def _named(before: str, place: Place) -> str:
 
 
 class PlannedPair(msgspec.Struct, frozen=True):
-    """A candidate: where targets and drafters run, with the times and the prices there.
+    """A candidate: where targets and drafters run, with the times and the prices there; the only one has no places.
 
-    Keys:
-        base: A fleet with drafters apart. Counts and depth vary; load, link, acceptance and times come from it.
-        colocated: The same with both models on a target's device, one target; None where the times there are unknown.
-        prices: What devices cost.
-        target_place: Where the targets run; left out where there is one pair.
-        draft_place: Where the drafters run, in the same way.
-        beside: Which model drafts beside a target; left out where that is the same for all pairs.
+    - `base`: a fleet with drafters apart. Counts and depth vary; load, link, acceptance and times come from it.
+    - `colocated`: the same with both models on a target's device, one target; None where the times there are unknown.
+    - `beside`: which model drafts beside a target; left out where that is the same for all pairs.
     """
 
     base: Scenario
@@ -111,14 +103,9 @@ class PlannedPair(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """What a plan is to answer.
 
-    Keys:
-        pairs: The candidates, one or more; load, link and acceptance are the same for all.
-        drafters (drafters): The numbers `M` to try.
-        targets (targets): The numbers `N` to try.
-        vary: Further keys, and values of each to try; the depth is one.
-        goals: What is to be reached.
-        title: The question in a line.
-        apart: Whether only fleets with drafters apart are to be chosen; the others stand beside them.
+    - `pairs`: the candidates, one or more; load, link and acceptance are the same for all.
+    - `drafters`, `targets`: the numbers to try. `vary`: further keys, and values of each to try; the depth is one.
+    - `apart`: whether only fleets with drafters apart are to be chosen; the others stand beside them.
     """
 
     pairs: tuple[PlannedPair, ...]

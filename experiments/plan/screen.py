@@ -33,11 +33,8 @@ Speeds = Iterator[tuple[int, int, float, float]]
 class Screened(msgspec.Struct, frozen=True):
     """What the equations say of a fleet.
 
-    Keys:
-        shape: The fleet.
-        tokens_per_s (tokens/s): All that it decodes; of arrivals, what they ask for.
-        tpot_s (s/token): Time for a token of one request, on average; infinite where the load cannot be carried.
-        cost_per_hour (the prices' unit): What an hour of it costs.
+    - `tokens_per_s`: all that it decodes; of arrivals, what they ask for.
+    - `tpot_s`: time for a token of one request, on average; infinite where the load cannot be carried.
     """
 
     shape: FleetShape

@@ -37,13 +37,10 @@ SAME_COST = 1e-9
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What one simulation says.
+    """What one simulation says; trials of other fleets have the same seeds.
 
-    Keys:
-        shape: The fleet.
-        seed (number): The seed, shared with the trials of other fleets.
-        values: Metrics by name, of the whole fleet.
-        overload: The verdict where it was offered more than it can carry; empty else.
+    - `values`: metrics by name, of the whole fleet.
+    - `overload`: the verdict where it was offered more than it can carry; empty else.
     """
 
     shape: FleetShape
