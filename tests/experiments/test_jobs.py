@@ -21,10 +21,15 @@ if __name__ == "__main__":
 """
 
 
+def said(program: str) -> tuple[int, str, str]:
+    """Status and outputs of a program."""
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env={}, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_remaining_processes_print_nothing_after_the_last_line() -> None:
-    program = [sys.executable, "-c", LOST]
-    ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the last line\n", "")
+    assert said(LOST) == (0, "the last line\n", "")
 
 
 GROWN = """
@@ -45,9 +50,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_process_that_has_grown_is_replaced_without_a_word() -> None:
     pytest.importorskip("psutil")  # joblib checks memory only with it
-    program = [sys.executable, "-c", GROWN]
-    ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{list(range(8))}\n", "")
+    assert said(GROWN) == (0, f"{list(range(8))}\n", "")
 
 
 TORN = """
@@ -69,10 +72,7 @@ if __name__ == "__main__":
 
 
 def test_processes_print_nothing_if_a_signal_interrupts_their_start() -> None:
-    program = [sys.executable, "-c", TORN]
-    ended = subprocess.run(program, check=False, capture_output=True, text=True, env={}, timeout=60)
-    line = "specfleet: ended by SIGTERM; nothing was written\n"
-    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", line)
+    assert said(TORN) == (143, "", "specfleet: ended by SIGTERM; nothing was written\n")
 
 
 KILLED = """

@@ -20,7 +20,6 @@ from fleet.scenario.changes import pairs_of
 from fleet.scenario.reading import read_scenario
 from fleet.times.profile import HardwareProfile, write_profile
 from fleet.times.step_time import StepTime
-from sim.predict import predict
 from tests.helpers.stars import star
 
 SCENARIO = """
@@ -130,16 +129,6 @@ def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
         results = sweep(cells, tmp_path, seeds=1)
         assert [result.cell["drafters.admit"] for result in results] == policies
     assert set(pd.read_csv(tmp_path / "sweep.csv")["drafters.admit"]) == set(map(str, policies))
-
-
-def test_the_equations_stand_beside_every_cell_of_a_star(file: Path, tmp_path: Path) -> None:
-    swept(file, ["verifiers.count=2,3"], tmp_path / "out", seeds=1)
-    table = pd.read_csv(tmp_path / "out" / "sweep.csv").query("world == 'analytic'")
-    for N in (2, 3):
-        of_cell = table[table["verifiers.count"] == N].set_index("quantity").value
-        prediction = predict(read_scenario(file, [f"verifiers.count={N}"]))
-        assert of_cell["throughput"] == pytest.approx(prediction.throughput.with_bonus)
-        assert of_cell["N_full"] == prediction.N_full
 
 
 def test_the_equations_are_left_out_where_they_do_not_apply(file: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
-from specfleet.cli.entry import main
+from tests.helpers.cli import run_cli
 from tests.helpers.stars import star
 
 DELAYS = {"queued": {"mean_s": 0.08}, "woken": {"mean_s": 0.1}, "after": {"mean_s": 0.03}}
@@ -157,11 +157,6 @@ def test_a_run_without_playback_is_compared() -> None:
         specfleet.compare(specfleet.Result(one), odd, reruns=[odd])
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["specfleet", *arguments])
-    return main()
-
-
 def test_the_command_compares_a_measured_run_with_its_reruns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,10 +164,10 @@ def test_the_command_compares_a_measured_run_with_its_reruns(
     for number, file in enumerate(files):
         specfleet.Result(measured(scenario(), seed=number)).save(file)
     words = ["compare", files[0], "--rerun", files[1], "--rerun", files[2], "--tolerance", "1"]
-    assert command(monkeypatch, *words, "--json") == 0
+    assert run_cli(monkeypatch, *words, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     row = next(row for row in printed["rows"] if row["quantity"] == "tpot_p90_s")
     assert len(row["runs"]) == 3
     assert row["mechanism"]["low"] <= row["mechanism"]["value"] <= row["mechanism"]["high"]
-    assert command(monkeypatch, *words) == 0
+    assert run_cli(monkeypatch, *words) == 0
     assert "mechanism" in capsys.readouterr().out

@@ -15,29 +15,27 @@ from tests.mutation.baseline import take
 from tests.mutation.sample import every_mutation, sample
 from tests.mutation.trial import Trial, attempt, settle_in
 
+LIMIT_S = 240.0  # for a mutant
+JOBS = 2
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--count", type=int, default=100, help="mutants")
     parser.add_argument("--seed", type=int, default=0, help="of the sample; a smaller one is the beginning of a larger")
-    parser.add_argument("--first", type=int, default=0, help="leave out so many of the sample's first mutants")
-    parser.add_argument("--file", default="", help="only mutants of files whose path holds this")
-    parser.add_argument("--limit", type=float, default=240, help="seconds a mutant")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="specfleet-mutation-") as folder:
         tree = Path(folder) / "tree"
         copy_tree(tree)
         os.chdir(tree)
         os.environ["PYTHONPATH"] = str(tree)
-        mutations = [each for each in every_mutation(Path(folder)) if options.file in str(each.module_path)]
-        drawn = sample(mutations, options.count, options.seed)[options.first :]
+        drawn = sample(every_mutation(Path(folder)), options.count, options.seed)
         baseline = take(Path(folder), sorted({str(mutation.module_path) for mutation in drawn}))
         print(f"{len(baseline.seconds)} quick tests pass unmutated, {sum(baseline.seconds.values()):.0f} s", flush=True)
         for test in baseline.failed:
             print(f"left out, for it fails or is skipped unmutated: {test}")
-        with ProcessPoolExecutor(options.jobs, get_context("spawn"), settle_in, (str(tree),)) as pool:
-            asked = [pool.submit(attempt, each, baseline.tests_of(each), options.limit) for each in drawn]
+        with ProcessPoolExecutor(JOBS, get_context("spawn"), settle_in, (str(tree),)) as pool:
+            asked = [pool.submit(attempt, each, baseline.tests_of(each), LIMIT_S) for each in drawn]
             trials = []
             for answered in as_completed(asked):
                 trials.append(answered.result())

@@ -87,27 +87,6 @@ def test_named_devices_stay_and_remote_accelerators_need_none() -> None:
     assert fitting(replayed, measured()).verifiers.verify == StepTime(base_s=0.01)
 
 
-def test_only_an_added_host_is_commented_as_time_sliced(tmp_path: Path) -> None:
-    """Devices of the user's are as the user says, whatever their names."""
-    said = "one step at a time"
-    added = tmp_path / "added.toml"
-    assert write_fitting(pair(measured()), measured(), "mine.json", added)
-    assert added.read_text().count(said) == 1
-    here: dict[str, Any] = {"device": "host"}
-    for number, (device, sharing, places) in enumerate(
-        [
-            ("box", "contended", {"drafters": {"device": "box"}}),
-            ("host", "contended", {"drafters": here, "verifiers": here}),
-            ("host", "one-process", {"drafters": here, "verifiers": here}),
-            ("host", "turns", {"verifiers": here | {"count": 2}}),
-        ]
-    ):
-        path, own = tmp_path / f"{number}.toml", make_scenario({"devices": {device: {"sharing": sharing}}} | places)
-        assert write_fitting(own, measured(), "mine.json", path)
-        assert f"[devices.{device}]" in path.read_text()
-        assert said not in path.read_text()
-
-
 def test_stated_times_of_real_targets_give_way_to_measured_ones() -> None:
     stated = make_scenario({"link": {"latency_s": 0.1}, "verifiers": {"verify": {"base_s": 1.0}}})
     fits = fitting(stated, measured())
