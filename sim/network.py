@@ -74,7 +74,7 @@ class Network:
         self.playback = playback or NOTHING_PLAYED
         self.fallible = bool(fleet.faults or fleet.verifiers.patience.patience_s or fleet.drafters.lease_s)
         self.devices = {name: _shared_device(name, device, self.playback) for name, device in fleet.devices.items()}
-        self.ways_s = deques_of(self.playback.ways_s) if self.playback.plays("links") else {}
+        self.ways_s = deques_of(self.playback.ways_s) if "links" in self.playback.parts else {}
         self.log: Log = []
         self.requests = {tag: iter(requests) for tag, requests in streams_of(fleet).items()}
         self.open: dict[int, Request] = {}  # incomplete requests, by tag
@@ -85,7 +85,7 @@ class Network:
         self.drafter_tokens: dict[int, int] = {}  # committed tokens at the drafter, by tag
         self.size_of = sizes_of(fleet)
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
-        played = self.playback.plays("acceptance")
+        played = "acceptance" in self.playback.parts
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
         self.servers = self._star(targets, links, drafters) if fleet.batch is None else [self._batch(targets)]
 
@@ -174,9 +174,9 @@ class Network:
         """Build a server with drawn or played-back steps and overhead. `drafter`: its number if it is one."""
         recorded = RecordedStation(station, "simulated", self.log)
         delays = drawn_delays(overhead, self.jitters.spawn(1)[0])
-        if self.playback.plays("overhead"):
+        if "overhead" in self.playback.parts:
             delays = played_delays(self.playback, station.name)
-        if self.playback.plays("steps"):
+        if "steps" in self.playback.parts:
             duration_s = played_durations(self.playback, station.name, service.duration_s, idle)
             service = service._replace(duration_s=duration_s)
         post = partial(self._post, drafter)
@@ -227,7 +227,7 @@ class Network:
         request = next(self.requests[tag], None)
         if request is not None:
             self.scheduled += 1
-            late_s = self.playback.joins_s.get((tag, request.number), 0.0) if self.playback.plays("overhead") else 0.0
+            late_s = self.playback.joins_s.get((tag, request.number), 0.0) if "overhead" in self.playback.parts else 0.0
             arrival = self.env.timeout(max(0.0, request.not_before_s - self.env.now) + max(0.0, late_s))
             arrival.callbacks.append(partial(self._join, tag, request))
 
@@ -244,5 +244,5 @@ class Network:
 def _shared_device(name: str, device: ResolvedDevice, playback: Playback) -> Device:
     """Build a shared device. Played-back times already include the cost of sharing."""
     if device.sharing == "contended":
-        return ContendedDevice((1.0,) if playback.plays("steps") else device.contention)
+        return ContendedDevice((1.0,) if "steps" in playback.parts else device.contention)
     return TimeSlicedDevice(playback.turns.get(name, []) if playback.whole else [])

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from fleet.acceptance.models import Geometric
 from fleet.acceptance.signals import Regional, SignalFile, recorded, synthetic
 from fleet.acceptance.token import Token
 from fleet.policies.outcome import Outcome
@@ -55,12 +56,6 @@ class Ratios(msgspec.Struct, frozen=True, tag="ratios", tag_field="model", forbi
     switch: Probability = 0.0
 
 
-class Coin(msgspec.Struct, frozen=True):
-    """Every token is accepted with the same probability: the geometric model by token."""
-
-    beta: float
-
-
 TokenModel = Agreement | Ratios | Regional | SignalFile
 
 
@@ -71,7 +66,7 @@ class TokenSampler:
     random numbers, so runs under different rules differ by the rules alone.
     """
 
-    def __init__(self, model: TokenModel | Coin, rng: np.random.Generator) -> None:
+    def __init__(self, model: TokenModel | Geometric, rng: np.random.Generator) -> None:
         self.model = model
         self.root = int(rng.integers(1 << 62))
         self.sessions: dict[int, int] = {}
@@ -111,7 +106,7 @@ class TokenSampler:
 
     def _tokens(self, tag: int, rng: np.random.Generator) -> Iterator[Token]:
         match self.model:
-            case Coin(beta):
+            case Geometric(beta):
                 return repeat(Token(beta))
             case Agreement():
                 return _agreeing(self.model, rng)

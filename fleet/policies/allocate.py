@@ -40,12 +40,12 @@ class LengthAllocation(msgspec.Struct, frozen=True):
         raise NotImplementedError
 
     def start(self) -> Any:
-        """Return the state of a new session."""
-        raise NotImplementedError
+        """Return the state of a new session: none for rules that do not learn."""
+        return None
 
     def learn(self, state: Any, drafted: int, outcome: Outcome) -> Any:
         """Return the state after a verification of `drafted` tokens."""
-        raise NotImplementedError
+        return state
 
     def lengths(self, states: Sequence[Any], rng: np.random.Generator) -> list[int]:
         """Return one length for each state."""
@@ -56,17 +56,7 @@ class LengthAllocation(msgspec.Struct, frozen=True):
         return False
 
 
-class Memoryless(LengthAllocation, frozen=True):
-    """An allocation without learning."""
-
-    def start(self) -> None:
-        """Return the state of a new session: None."""
-
-    def learn(self, state: None, drafted: int, outcome: Outcome) -> None:
-        """Return the state after a verification: None."""
-
-
-class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
+class Fixed(LengthAllocation, frozen=True, tag="fixed", tag_field="policy", forbid_unknown_fields=True):
     """The same depth d for every round, as in StarSD.
 
     Keys:
@@ -85,7 +75,7 @@ class Fixed(Memoryless, frozen=True, tag="fixed", tag_field="policy", forbid_unk
         return [self.depth] * len(states)
 
 
-class _Shares(Memoryless, frozen=True):
+class _Shares(LengthAllocation, frozen=True):
     """Rules that share a budget.
 
     Keys:

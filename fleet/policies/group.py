@@ -1,24 +1,18 @@
 """Grouping: which waiting work shares a step."""
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-
-class GroupView(Protocol):
-    """Attributes of waiting work that a group rule reads; arrivals are listed oldest first."""
-
-    @property
-    def kind(self) -> str:
-        """Kind of work: prefill, draft, verify, decode."""
+from fleet.policies.order import Waiting
 
 
 class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
     """One session at a time, as in StarSD; the station's order says which."""
 
-    def pick(self, waiting: Sequence[GroupView], sessions: int) -> list[int]:
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Return the indices of the work that shares the next step."""
         return [0] if waiting else []
 
@@ -32,7 +26,7 @@ class AllWaiting(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", f
 
     most: Annotated[int, Meta(ge=1, le=1 << 30)] = 1 << 30
 
-    def pick(self, waiting: Sequence[GroupView], sessions: int) -> list[int]:
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Return the indices of the work that shares the next step: all of the oldest work's kind."""
         return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
 
@@ -43,7 +37,7 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", fo
     The prefill of a new request runs first and does not wait, nor does plain decoding.
     """
 
-    def pick(self, waiting: Sequence[GroupView], sessions: int) -> list[int]:
+    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
         """Return the indices of the work that shares the next step; none while one of `sessions` speculating ones is
         missing.
         """
@@ -60,6 +54,6 @@ DraftGroup = One | AllWaiting  # drafts do not wait
 Group = DraftGroup | Barrier
 
 
-def alike(waiting: Sequence[GroupView], kind: str) -> list[int]:
+def alike(waiting: Sequence[Waiting], kind: str) -> list[int]:
     """Return the indices of the work of that kind."""
     return [index for index, work in enumerate(waiting) if work.kind == kind]

@@ -7,8 +7,12 @@ import msgspec
 from msgspec import Meta
 
 
-class OrderView(Protocol):
-    """Attributes of a waiting request that an order reads; arrivals are listed oldest first."""
+class Waiting(Protocol):
+    """Attributes of waiting work that a rule reads; arrivals are listed oldest first."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of work: prefill, draft, verify, decode."""
 
     @property
     def priority(self) -> int:
@@ -22,7 +26,7 @@ class OrderView(Protocol):
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
     """First in, first out: the order of StarSD's global request buffer (appendix E.2)."""
 
-    def pick(self, waiting: Sequence[OrderView]) -> int:
+    def pick(self, waiting: Sequence[Waiting]) -> int:
         """Return the index of the request to serve next."""
         return 0
 
@@ -30,7 +34,7 @@ class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_u
 class Priority(msgspec.Struct, frozen=True, tag="priority", tag_field="policy", forbid_unknown_fields=True):
     """The most urgent first; first in, first out among equals."""
 
-    def pick(self, waiting: Sequence[OrderView]) -> int:
+    def pick(self, waiting: Sequence[Waiting]) -> int:
         """Return the index of the request to serve next."""
         return max(range(len(waiting)), key=lambda index: (waiting[index].priority, -index))
 
@@ -57,7 +61,7 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
         """Weight of a target."""
         return self.weights[min(target, len(self.weights) - 1)]
 
-    def pick(self, waiting: Sequence[OrderView]) -> int:
+    def pick(self, waiting: Sequence[Waiting]) -> int:
         """Return the index of the request to serve next."""
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 

@@ -60,6 +60,10 @@ class _Rule(msgspec.Struct, frozen=True):
         """Whether sessions enter by prompt length, not by arrival."""
         return False
 
+    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
+        """Choose the rows of the next round: all."""
+        return NextRows(tuple(row.tag for row in pool))
+
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: all."""
         return list(accepted)
@@ -72,10 +76,6 @@ class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_
     """
 
     aligns: ClassVar[bool] = False
-
-    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
-        """Choose the rows of the next round: all."""
-        return NextRows(tuple(row.tag for row in pool))
 
 
 class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
@@ -105,10 +105,6 @@ class Rollback(_Rule, frozen=True, tag="rollback", tag_field="policy", forbid_un
     def together(self) -> bool:
         """Whether a batch ends as a whole: yes, since a new row would have another length."""
         return True
-
-    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
-        """Choose the rows of the next round: all."""
-        return NextRows(tuple(row.tag for row in pool))
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: the minimum of all."""

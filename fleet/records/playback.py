@@ -78,10 +78,6 @@ class Playback(msgspec.Struct, frozen=True):
     joins_s: dict[tuple[int, int], float]
     turns: dict[str, list[str]]
 
-    def plays(self, part: Part) -> bool:
-        """Return whether a part is played back."""
-        return part in self.parts
-
     @property
     def whole(self) -> bool:
         """Whether all parts are played back."""
@@ -111,8 +107,12 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     """Read a run's log; InputError if it does not match its scenario, or its times come from several clocks."""
     fleet = run.header.fleet
     log = _Log(fleet)
-    watched = {name: log.watched(station) for name, station in stations(fleet).items()}
-    contradictions = replay_stations(run, watched, lambda name: log.watched(stations(fleet)[name]))
+
+    def watched(station: Station) -> Any:
+        return _Watched(station, log)
+
+    fresh = {name: watched(station) for name, station in stations(fleet).items()}
+    contradictions = replay_stations(run, fresh, lambda name: watched(stations(fleet)[name]))
     if contradictions:
         raise InputError(f"the run to play back is not one of its scenario: {contradictions[0]}")
     return log.playback(run.digest(), tuple(parts))
@@ -132,10 +132,6 @@ class _Log:
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
         # Ends (0) and starts (1) of steps: time, which, since when it could, station, whether it followed an own step.
         self.moments: list[tuple[float, int, float, str, bool]] = []
-
-    def watched(self, station: Station) -> Any:
-        """Return the station wrapped so that its events and plans are noted here."""
-        return _Watched(station, self)
 
     def playback(self, run_digest: str, parts: tuple[Part, ...]) -> Playback:
         """Return the playback of those parts."""

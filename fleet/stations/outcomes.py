@@ -8,7 +8,7 @@ import msgspec
 from fleet.acceptance.models import Geometric, Sampler, check_depth
 from fleet.acceptance.places import ByPlace, PlaceSampler
 from fleet.acceptance.sources import sources_of
-from fleet.acceptance.tokens import Coin, TokenModel, TokenSampler
+from fleet.acceptance.tokens import TokenModel, TokenSampler
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -39,10 +39,8 @@ class Outcomes:
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | PlaceSampler | None = None
         self.drafts: list[int] = []  # of the batch's running draft step
-        if isinstance(model, TokenModel):
+        if isinstance(model, TokenModel) or (by_token and isinstance(model, Geometric)):
             self.tokens = TokenSampler(model, rng)
-        elif by_token and isinstance(model, Geometric):
-            self.tokens = TokenSampler(Coin(model.beta), rng)
         elif by_token:
             raise InputError(
                 f"scenario {fleet.name!r}: its rules need to know single tokens; acceptance.model = "

@@ -8,8 +8,6 @@ import msgspec
 
 import fleet
 
-NEVER_READ = {"Rule", "Memoryless", "_Rule"}
-
 
 def structs() -> Iterator[type[msgspec.Struct]]:
     for module in pkgutil.walk_packages(fleet.__path__, "fleet."):
