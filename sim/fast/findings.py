@@ -1,10 +1,10 @@
 """The tables of metrics, from the step log of the compiled loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.records.columns import Column, Integers, Table, Words
+from fleet.records.columns import Integers, Table, Words
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.tables import with_differences
 from fleet.scenario.resolved import Fleet
@@ -29,7 +29,6 @@ from sim.fast.kernel import (
     VERIFIED,
     VERIFY,
     WAS_ACCEPTED,
-    Array,
     StepLog,
 )
 from sim.fast.table import KINDS, station_names
@@ -107,23 +106,22 @@ def _requests(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
 
 
 def _rounds(tags: Integers, log: StepLog) -> Table:
-    """Return the rounds. Columns are computed at first use."""
     times, numbers, ends = log.draft_times, log.drafts, log.commit_times
     following = numbers[NEXT_DRAFT]
-    made: dict[str, Callable[[], Column]] = {
-        "tag": lambda: tags[numbers[OF_REQUEST]],
-        "drafted_s": lambda: times[ENDED_S],
-        "service_s": lambda: times[LASTED_S],
-        "draft_tokens": lambda: numbers[OF_TOKENS],
-        "asked_s": lambda: times[REQUESTED_S],
-        "begun_s": lambda: times[GROUP_BEGUN_S],
-        "idle_gap_s": lambda: times[GAP_S],
-        "arrived_s": lambda: times[ARRIVED_S],
-        "verified_s": lambda: ends[ENDED_S][numbers[VERIFIED]],
-        "verify_s": lambda: ends[LASTED_S][numbers[VERIFIED]],
-        "returned_s": lambda: np.where(following >= 0, times[REQUESTED_S][following], np.nan),
-    }
-    return with_differences(Table(len(following), list(made), lambda name: made[name]()))
+    rounds = Table.of(
+        tag=tags[numbers[OF_REQUEST]],
+        drafted_s=times[ENDED_S],
+        service_s=times[LASTED_S],
+        draft_tokens=numbers[OF_TOKENS],
+        asked_s=times[REQUESTED_S],
+        begun_s=times[GROUP_BEGUN_S],
+        idle_gap_s=times[GAP_S],
+        arrived_s=times[ARRIVED_S],
+        verified_s=ends[ENDED_S][numbers[VERIFIED]],
+        verify_s=ends[LASTED_S][numbers[VERIFIED]],
+        returned_s=np.where(following >= 0, times[REQUESTED_S][following], np.nan),
+    )
+    return with_differences(rounds)
 
 
 def _verified(log: StepLog) -> Table:
@@ -137,23 +135,15 @@ def _verified(log: StepLog) -> Table:
 
 def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
     """Return the steps of drafters: drafts and prefills, in the order of their ends."""
-    (of, places), times, count = log.prefilled, log.prefills, log.drafts.shape[1]
-
-    def merged(of_drafts: Array, of_prefills: Array) -> Array:
-        return np.insert(of_drafts, places, of_prefills)
-
-    def words(of_drafts: Words, of_prefills: Words) -> Words:
-        return Words(merged(of_drafts.codes, of_prefills.codes), of_drafts.words)
-
-    stations = _words(drafters, station_names(fleet))
-    drafts, prefills = (_words(np.full(rows, kind), KINDS) for rows, kind in ((count, DRAFTING), (len(of), PREFILL)))
-    made: dict[str, Callable[[], Column]] = {
-        "station": lambda: words(stations[log.drafts[OF_REQUEST]], stations[of]),
-        "kind": lambda: words(drafts, prefills),
-        "begun_s": lambda: merged(log.draft_times[BEGUN_S], times[BEGUN_S]),
-        "ended_s": lambda: merged(log.draft_times[ENDED_S], times[ENDED_S]),
-    }
-    return Table(count + len(of), list(made), lambda name: made[name]())
+    of, places = log.prefilled
+    requests = np.insert(log.drafts[OF_REQUEST], places, of)
+    kinds = np.insert(np.full(log.drafts.shape[1], DRAFTING), places, PREFILL)
+    return Table.of(
+        station=_words(drafters, station_names(fleet))[requests],
+        kind=_words(kinds, KINDS),
+        begun_s=np.insert(log.draft_times[BEGUN_S], places, log.prefills[BEGUN_S]),
+        ended_s=np.insert(log.draft_times[ENDED_S], places, log.prefills[ENDED_S]),
+    )
 
 
 def _other_steps(fleet: Fleet, targets: Integers, log: StepLog) -> Table:
