@@ -25,7 +25,7 @@ from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.kernel import Array, Idleness, Means, Numbers, Wires
+from sim.fast.kernel import Array, Means, Numbers, Wires
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
@@ -40,7 +40,6 @@ class StarArrays(NamedTuple):
     stations: Array
     wires: Wires
     means: Means
-    idleness: Idleness
     numbers: Numbers
     heap: Array
     clocks: Array
@@ -68,7 +67,6 @@ def star_of(fleet: Fleet) -> StarArrays:
         stations=stations,
         wires=wires,
         means=_means(fleet, flat),
-        idleness=_idleness(fleet),
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
         heap=records(AN_EVENT, len(streams) + 2 * len(stations) + len(wires.messages)),
         clocks=records(A_CLOCK, 1),
@@ -214,8 +212,9 @@ def _wires(
 
 
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
-    """Return mean times by base, and sizes by tokens."""
+    """Return mean times by base, and sizes by tokens; all drafters have the same idle slowdown."""
     drafters = fleet.drafters
+    idle = drafters.times[0].idle if drafters.times else NEVER_IDLE
     bases = range(
         min(request.prompt_tokens for request in requests),
         max(request.prompt_tokens + request.new_tokens for request in requests) + 1,
@@ -234,11 +233,6 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
         draft_bytes=_whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(max(tokens) + 1)]),
         request_bytes=_whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(max(tokens) + 2)]),
         catch_up_s=drafters.times[0].catch_up_s if drafters.times else 0.0,
+        gaps_s=_real(idle.gaps_s),
+        slowdowns=_real(idle.slowdowns),
     )
-
-
-def _idleness(fleet: Fleet) -> Idleness:
-    """Return the slowdown after idle gaps, which is the same for all drafters."""
-    times = fleet.drafters.times[0] if fleet.drafters.times else None
-    idle = times.idle if times else NEVER_IDLE
-    return Idleness(gaps_s=_real(idle.gaps_s), slowdowns=_real(idle.slowdowns))

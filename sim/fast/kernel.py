@@ -61,6 +61,8 @@ class Means(NamedTuple):
     draft_bytes: Array  # by tokens
     request_bytes: Array  # by newly committed tokens
     catch_up_s: float
+    gaps_s: Array  # idle gaps, and the slowdowns of drafts after them
+    slowdowns: Array
 
 
 class Wires(NamedTuple):
@@ -69,13 +71,6 @@ class Wires(NamedTuple):
     ways: Array
     links: Array
     messages: Array
-
-
-class Idleness(NamedTuple):
-    """Slowdowns of drafts after idle gaps."""
-
-    gaps_s: Array
-    slowdowns: Array
 
 
 class StepLog(NamedTuple):
@@ -285,7 +280,7 @@ def log_commit(
 
 @compiled
 def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
-    requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, idleness: Idleness, numbers: Numbers,
+    requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, numbers: Numbers,
     heap: Array, clocks: Array, times: Array, rows: Array, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until rows or random numbers are missing. Return the reason and its subject.
@@ -359,7 +354,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                     tokens = one.drafted
             duration_s = mean_s * draw(numbers, source)
             if kind == DRAFTING:
-                duration_s *= interpolated(station.idle_gap_s, idleness.gaps_s, idleness.slowdowns)
+                duration_s *= interpolated(station.idle_gap_s, means.gaps_s, means.slowdowns)
                 if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # its last draft was accepted
                     duration_s += means.catch_up_s
             station.ending_s = station.after_s * draw(numbers, station.after_ratios)

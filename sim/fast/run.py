@@ -58,7 +58,7 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
     """Run the loop until it needs rows or is over. Draw the random numbers that it needs."""
     while True:
         arguments = (
-            star.requests, star.streams, star.stations, star.wires, star.means, star.idleness, star.numbers, star.heap,
+            star.requests, star.streams, star.stations, star.wires, star.means, star.numbers, star.heap,
             star.clocks, times, rows, log,
         )  # fmt: skip
         need, subject = ready(run_star, *arguments)(*arguments)
