@@ -83,12 +83,10 @@ def _shares(window: Window, parts: Sequence[Table], fleet: Fleet) -> dict[str, f
             there = np.where(drafting, fleet.drafters.device == device, fleet.verifiers.device == device)
             own &= ~there
             stretches.append((begun_s[there], ended_s[there]))
-        station, lasted_s = (
-            (steps.station[own], (ended_s - begun_s)[own]) if together else (steps.station, ended_s - begun_s)
-        )
+        station, lasted_s = steps.station[own], (ended_s - begun_s)[own]
         busy = np.bincount(station.codes, lasted_s, minlength=len(station.words)) / window.length_s
-        for code in np.flatnonzero(np.bincount(station.codes, minlength=len(station.words))):
-            alone[station.words[code]] = alone.get(station.words[code], 0.0) + float(busy[code])
+        for name in station.present():
+            alone[name] = alone.get(name, 0.0) + float(busy[station.words.index(name)])
     shares = {
         f"device {device}": _together_s(*map(np.concatenate, zip(*stretches, strict=True))) / window.length_s
         for device, stretches in together.items()
