@@ -14,7 +14,6 @@ from engine.replayed.answers import Continuation
 from fleet.acceptance.fits import (
     fit_beta_geometric,
     fit_geometric,
-    likelihood_ratio_test,
     mean_interval,
     total_variation,
 )
@@ -47,7 +46,7 @@ def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[s
     - `sessions[i]` (tokens): accepted lengths of the rounds of prompt i, at `depth`.
     """
     lengths = np.concatenate([np.array(session) for session in sessions])
-    one, many = fit_geometric(lengths, depth).model, fit_beta_geometric(lengths, depth).model
+    one, many = fit_geometric(lengths, depth), fit_beta_geometric(lengths, depth)
     mean = mean_interval(sessions)
     return {
         "rounds": len(lengths),
@@ -56,5 +55,4 @@ def describe_acceptance(sessions: Sequence[Sequence[int]], depth: int) -> dict[s
         "high": mean.high,
         "geometric": msgspec.to_builtins(one) | {"total_variation": total_variation(one, lengths, depth)},
         "beta_geometric": msgspec.to_builtins(many) | {"total_variation": total_variation(many, lengths, depth)},
-        "likelihood_ratio_p_value": likelihood_ratio_test(lengths, depth),
     }

@@ -1,4 +1,4 @@
-"""Maximum-likelihood fits of acceptance models to measured lengths, and tests of the fit.
+"""Maximum-likelihood fits of acceptance models to measured lengths, and how far they are from them.
 
 In round r the target accepts `lengths[r]` of `depths[r]` draft tokens. Both have shape (rounds,); a scalar depth
 holds for all rounds. A round is a row of Bernoulli trials that ends with the first failure or with the draft. A
@@ -8,11 +8,9 @@ length equal to its depth is censored: agreement might have continued.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, stats
-from scipy.special import xlogy
 
 from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, pmf
 from fleet.errors import InputError
@@ -23,14 +21,6 @@ Floats = NDArray[np.float64]
 LEAST_SPREAD = 1e-9  # variance of beta over its maximum; below this share a single beta describes the data
 
 
-class ModelFit(msgspec.Struct, frozen=True):
-    """A fitted model, the natural logarithm of its likelihood, and the number of rounds behind it."""
-
-    model: Geometric | BetaGeometric
-    log_likelihood: float
-    rounds: int
-
-
 class MeanLength(NamedTuple):
     """Mean accepted draft tokens a round, with its 95 % confidence interval."""
 
@@ -39,18 +29,17 @@ class MeanLength(NamedTuple):
     high: float
 
 
-def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
+def fit_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric:
     """Fit one beta: accepted tokens over verified tokens, the first mismatch included.
 
     Raises InputError where lengths and depths do not match, or contain no draft token.
     """
     wins, losses = _trials(lengths, depths)
     won, lost = int(wins.sum()), int(losses.sum())
-    beta = won / (won + lost)
-    return ModelFit(Geometric(beta), float(xlogy(won, beta) + xlogy(lost, 1 - beta)), len(wins))
+    return Geometric(won / (won + lost))
 
 
-def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
+def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> Geometric | BetaGeometric:
     """Fit Beta(a, b), from which each round draws its beta.
 
     If lengths spread no more than one beta explains, the likelihood grows towards a + b = infinity; the function then
@@ -58,8 +47,7 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
     at 1e-9. Raises as `fit_geometric` does.
     """
     one_beta = fit_geometric(lengths, depths)
-    assert isinstance(one_beta.model, Geometric)
-    mean = one_beta.model.beta
+    mean = one_beta.beta
     if mean in {0.0, 1.0}:
         return one_beta
     wins, losses = _trials(lengths, depths)
@@ -85,22 +73,7 @@ def fit_beta_geometric(lengths: ArrayLike, depths: ArrayLike) -> ModelFit:
     if spread < LEAST_SPREAD:
         return one_beta
     total = (1 - spread) / spread
-    model = BetaGeometric(mean * total, (1 - mean) * total)
-    return ModelFit(model, -float(best.fun) * trials, one_beta.rounds)
-
-
-def likelihood_ratio_test(lengths: ArrayLike, depths: ArrayLike) -> float:
-    """Return the p-value of a test whether beta varies between rounds against one beta for all.
-
-    One beta is on the boundary of the beta-geometric family, since its spread is 0. With many rounds the statistic is
-    then 0 in half of the cases, and chi-square with one degree of freedom in the other half (Self and Liang 1987).
-    The p-value is therefore half of chi-square's tail, or 1 at a statistic of 0. Rounds of depth 1 contain no
-    information about the spread; the statistic is 0. Raises as `fit_geometric` does.
-    """
-    one_beta = fit_geometric(lengths, depths)
-    many_betas = fit_beta_geometric(lengths, depths)
-    statistic = max(0.0, 2 * (many_betas.log_likelihood - one_beta.log_likelihood))
-    return float(stats.chi2.sf(statistic, 1) / 2) if statistic else 1.0
+    return BetaGeometric(mean * total, (1 - mean) * total)
 
 
 def total_variation(model: AcceptanceModel, lengths: ArrayLike, depth: int) -> float:
