@@ -26,8 +26,8 @@ from engine.node.capacity import largest_vocabulary, with_positions
 from engine.node.node import Site, Stations
 from engine.node.observer import observed
 from engine.node.prompts import prompts_of
+from engine.node.real import verifier_node
 from engine.node.router import router_node
-from engine.node.verifier import verifier_node
 from engine.node.write_ahead_log import Life
 from engine.replayed.continuations import continuations_of
 from engine.replayed.targets import ReplayedFleet

@@ -19,12 +19,11 @@ from engine.net.clock import now_s
 from engine.node.batch import batch_node
 from engine.node.capacity import largest_vocabulary, with_positions
 from engine.node.colocated import Colocated
-from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node, Site
 from engine.node.observer import Report
 from engine.node.prompts import prompts_of
+from engine.node.real import drafter_node, verifier_node
 from engine.node.router import router_node
-from engine.node.verifier import verifier_node
 from engine.node.write_ahead_log import Life, Served
 from engine.replayed.continuations import continuations_of
 from engine.replayed.drafter import replayed_drafter_node

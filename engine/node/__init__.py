@@ -1,6 +1,6 @@
 """A node: one station with its worker, its executor, its models and its devices.
 
-- `node.py`: a station with its connections. `drafter.py`, `verifier.py`, `router.py`: its kinds.
+- `node.py`: a station with its connections. `real.py`, `router.py`: its kinds.
 - `worker.py`: a station in real time. `executors.py`, `batch_executor.py`: steps on models.
 - `batch.py`, `colocated.py`: runs in one process.
 - `build.py`, `packing.py`, `prompts.py`: models, drafts as tensors, prompts.

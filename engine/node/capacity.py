@@ -1,4 +1,4 @@
-"""What the models of this host allow: their positions and vocabularies; and how many streams begin at a drafter."""
+"""What the models of this host allow: their positions and vocabularies."""
 
 import msgspec
 import torch
@@ -10,12 +10,6 @@ from engine.decoding.llama import is_lean
 from engine.decoding.models import folder_of, is_folder_of_model
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
-
-
-def rows_at_drafter(fleet: Fleet, drafter: int) -> int:
-    """Return the number of streams at a drafter at the beginning; it may change behind a router."""
-    streams = max(fleet.streams, fleet.verifiers.count)
-    return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
 
 
 def with_positions(fleet: Fleet) -> Fleet:

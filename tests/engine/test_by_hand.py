@@ -14,11 +14,10 @@ from engine.net.actions import SERVER_PORT
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.server import ServerEnd
-from engine.node.drafter import drafter_node
 from engine.node.node import LOOPBACK, Node
 from engine.node.prompts import prompts_of
+from engine.node.real import drafter_node, verifier_node
 from engine.node.router import router_node
-from engine.node.verifier import verifier_node
 from engine.replayed.drafter import replayed_drafter_node
 from engine.replayed.targets import ReplayedFleet
 from fleet.errors import InputError

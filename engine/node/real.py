@@ -1,20 +1,43 @@
-"""A real target's node: one process with the target model, its user's requests, and clients to its drafters."""
+"""Nodes of real stations, with their models loaded: a drafter for every target that connects, and a target.
+
+A target has its users' requests, and clients to its drafters (StarSD, algorithm 1).
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
-from engine.node.build import load_target, new_streams, new_target
+from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.device_lock import device_lock
-from engine.node.executors import VerifyExecutor
-from engine.node.node import HERE, Node, Site, clients_of_drafters
+from engine.node.executors import DraftExecutor, VerifyExecutor
+from engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node
 from engine.node.pending import PendingDrafts, repeats
 from engine.node.write_ahead_log import open_log, unfinished
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import verifier_station
+
+
+def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, site: Site = HERE) -> Node:
+    """Return the node of drafter `number` (from 0), with its model loaded.
+
+    `lock_file`: of a device that it shares by time slices.
+    """
+    drafter = new_drafter(fleet, room=(_rows_at_drafter(fleet, number), fleet.room.longest_row))
+    executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
+    drafter.warm_up(8)  # the first steps of a process are slow
+    inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)
+    on_device = partial(timed, device=drafter.device)
+    return drafting_node(fleet, number, executor, "real", site, *inputs, on_device, device_lock(lock_file))
+
+
+def _rows_at_drafter(fleet: Fleet, drafter: int) -> int:
+    """Return the number of streams at a drafter at the beginning; it may change behind a router."""
+    streams = max(fleet.streams, fleet.verifiers.count)
+    return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
 
 
 def verifier_node(
