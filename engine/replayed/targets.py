@@ -6,7 +6,6 @@ text.
 """
 
 import heapq
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,7 +19,7 @@ from engine.net.socket_thread import TICK_S, wait_for_welcomes
 from engine.node.node import HERE, Site, Stations, clients_of_drafters
 from engine.node.pending import PendingDrafts, repeats
 from engine.node.worker import READ_S, STILL_S
-from engine.node.write_ahead_log import FIRST, Life, note_finished, open_log, unfinished
+from engine.node.write_ahead_log import note_finished, open_log, unfinished
 from engine.replayed.answers import Continuation, Continued, Drawn, ReplayedOutcomes
 from fleet.acceptance.sources import sources_of
 from fleet.errors import InputError
@@ -33,7 +32,6 @@ from fleet.stations.messages import (
     Finished,
     Ignored,
     Instruction,
-    Join,
     Leave,
     Message,
     Released,
@@ -48,60 +46,40 @@ from fleet.times.step import Step
 
 
 class ReplayedTarget:
-    """Target number `target`, its station and its users.
+    """Target number `target` of a process, its station and its users.
 
-    - `post(message, content, time_s)`: sends a message to its drafter.
-    - `join(join, time_s)`: delivers the next request of a user at that time, by the engine's clock.
-    - `zero_s`: time zero of the run. `life`: of its process.
+    - `zero_s`: time zero of the run.
     - `running`, `due_s`: its running step, and when that ends.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        target: int,
-        answers: Callable[[Station], ReplayedOutcomes],
-        post: Callable[[Message, Content, float], None],
-        join: Callable[[Join, float], None],
-        zero_s: float,
-        log: Log,
-        life: Life = FIRST,
-    ) -> None:
-        self.fleet = fleet
-        self.target = target
-        self.post = post
-        self.join = join
+    def __init__(self, home: "ReplayedFleet", target: int, zero_s: float) -> None:
+        fleet = home.fleet
+        self.home = home
         self.zero_s = zero_s
-        self.life = life
-        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", log, life.written)
+        self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", home.log, home.life.written)
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
-        self.requests = {tag: iter(requests) for tag, requests in unfinished(own, life).items()}
-        self.answers = answers(self.recorded.station)
+        self.requests = {tag: iter(requests) for tag, requests in unfinished(own, home.life).items()}
+        self.answers = home.answers(self.recorded.station)
         self.pending = PendingDrafts(repeats(fleet))
         self.taken: list[Content] = []  # the drafts that the running step verifies
         self.running: Step | None = None
         self.started_s = self.due_s = 0.0
 
-    @property
-    def finished(self) -> bool:
-        """Whether all requests of its users are decoded."""
-        return not self.requests
-
     def begin(self) -> None:
         """Send the first unfinished request of each user."""
-        if self.life.number:
-            self.deliver(Restarted(self.life.number), NOTHING, now_s())
+        if self.home.life.number:
+            self.deliver(Restarted(self.home.life.number), NOTHING, now_s())
         for tag in list(self.requests):
             self._next_request(tag)
 
-    def alarm_s(self) -> float:
-        """Return the next timeout of the station, by the engine's clock; infinite while a step runs."""
-        return math.inf if self.running is not None else self.recorded.station.alarm_s() + self.zero_s
+    def next_s(self) -> float:
+        """Return the end of its running step, else the next timeout of its station, by the engine's clock."""
+        return self.due_s if self.running is not None else self.recorded.station.alarm_s() + self.zero_s
 
     def ring(self, time_s: float) -> None:
         """Deliver the timeouts of the station that are due."""
@@ -114,7 +92,8 @@ class ReplayedTarget:
         if request is None:
             del self.requests[tag]
         else:
-            self.join(join_of(self.fleet, tag, request), max(now_s(), self.zero_s + request.not_before_s))
+            opens_s = max(now_s(), self.zero_s + request.not_before_s)
+            self.home.deliver_later(Deliver(join_of(self.home.fleet, tag, request)), opens_s)
 
     def deliver(self, event: StationEvent, content: Content, time_s: float, payload_bytes: int = 0) -> None:
         """Deliver an event to the station, carry out its instructions, and start what it plans."""
@@ -141,9 +120,9 @@ class ReplayedTarget:
     def _post(self, instruction: Instruction, time_s: float) -> None:
         match instruction:
             case DraftRequest():
-                self.post(instruction, self.content_of(instruction), time_s)
+                self.home.post(instruction, self.content_of(instruction), time_s)
             case Leave():
-                self.post(instruction, NOTHING, time_s)
+                self.home.post(instruction, NOTHING, time_s)
             case Finished():
                 note_finished(self.recorded.log, instruction.request)
                 self._next_request(instruction.tag)
@@ -189,7 +168,6 @@ class ReplayedFleet(Stations):
         self.inbox: deque[tuple[Deliver, float]] = deque()
         self.later: list[tuple[float, int, Deliver]] = []  # a heap of events by their time
         self.order = count()
-        self.watched = fleet.verifiers.patience.patience_s > 0
         self.due_s = 0.0
         self.margin = Margin()
         self.stopping = False
@@ -208,18 +186,13 @@ class ReplayedFleet(Stations):
 
     def serve(self, zero_s: float) -> Log:
         """Decode all requests of all targets."""
-        self.targets = {
-            number: ReplayedTarget(
-                self.fleet, number, self.answers, self._post, self._join, zero_s, self.log, self.life
-            )
-            for number in self.numbers
-        }
+        self.targets = {number: ReplayedTarget(self, number, zero_s) for number in self.numbers}
         try:
             while zero_s > now_s():
                 self._turn(zero_s - now_s())
             for target in self.targets.values():
                 target.begin()
-            while not (self.stopping or all(target.finished for target in self.targets.values())):
+            while not self.stopping and any(target.requests for target in self.targets.values()):
                 self._finish_due()
                 self._wait()
             self._carry_out(self.connections.close(now_s()), now_s())
@@ -231,7 +204,8 @@ class ReplayedFleet(Stations):
         """Return the stations, which share a log."""
         return [target.recorded for target in list(self.targets.values())]
 
-    def _post(self, message: Message, content: Content, left_s: float) -> None:
+    def post(self, message: Message, content: Content, left_s: float) -> None:
+        """Send a message of a target that left its station at `left_s`."""
         time_s = now_s()
         self._carry_out(self.connections.post(message, content, time_s, left_s), time_s)
 
@@ -275,23 +249,20 @@ class ReplayedFleet(Stations):
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):
                 continue
             if action.after_s:
-                self._later(action, time_s + action.after_s)
+                self.deliver_later(action, time_s + action.after_s)
             else:  # not at once: a target may be posting now
                 self.inbox.append((action, time_s))
 
-    def _join(self, join: Join, time_s: float) -> None:
-        self._later(Deliver(join), time_s)
-
-    def _later(self, action: Deliver, time_s: float) -> None:
+    def deliver_later(self, action: Deliver, time_s: float) -> None:
+        """Deliver an event to its target at that time, by the engine's clock."""
         heapq.heappush(self.later, (time_s, next(self.order), action))
 
     def _wait(self) -> None:
         """Receive frames until shortly before the next event or tick."""
-        dues_s = [target.due_s for target in self.targets.values() if target.running is not None]
-        dues_s += [target.alarm_s() for target in self.targets.values() if self.watched]
-        due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]], default=None)
+        dues_s = [target.next_s() for target in self.targets.values()]
+        due_s = min(dues_s + [time_s for time_s, _, _ in self.later[:1]])
         before_s = now_s()
-        wait_s = TICK_S if due_s is None else min(due_s - before_s - self.margin.s, TICK_S)
+        wait_s = min(due_s - before_s - self.margin.s, TICK_S)
         if not self._turn(wait_s) and wait_s > 0:
             late_s = now_s() - before_s - wait_s
             self.margin.slept(late_s)
