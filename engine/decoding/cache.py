@@ -49,6 +49,7 @@ class RowCache(Cache):
     storage: torch.Tensor
     views: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
     uniform = False  # whether rows must be fed equally many tokens
+    erases = False  # whether closed rows become zeros: masked values must be finite, and some rows hold others
 
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(layers=[])

@@ -173,6 +173,7 @@ class EagleDrafter(Drafter):
         if cache is None:
             cache = SlotCache(shape_of(head.config), target.dtype, target.device)
         super().__init__(target, shape, rule, cache)
+        self.cache.erases = True
         self.head = head
         self.layers = [replace(layer_of(head.decoder_layer), first_norm=None)]  # the head norms the inputs of its layer
         self.rotary = Rotary(*torch.empty(2, 0))
@@ -205,6 +206,8 @@ class EagleDrafter(Drafter):
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Commit a path of the last draft; `hidden` (accepted + 1, states): of the root and the accepted nodes."""
         super().advance(tag, path, tokens)
+        if tag not in self.features:  # its prefill reads all states
+            return
         assert hidden is not None
         self.features[tag] = torch.cat([self.features[tag], self._features_of(hidden)])[-CHUNK:]
 

@@ -14,7 +14,7 @@ LEAST = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least prob
 
 
 def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -> list[list[Token]]:
-    """Return the signals of each row's chain, from the target's logits (B, n + 1, V) at the root and every node.
+    """Return the signals of each row's draft, from the target's logits (B, n + 1, V) at the root and every node.
 
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
     entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. All are finite: a
@@ -25,8 +25,9 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
     if not n:
         return [[] for _ in drafts.counts]
     if drafts.logits is None:
-        q = None if drafts.q is None else normalised(drafts.q.double())
-        numbers = ratios(drafts, distributions(logits[:, :n].double(), rows), q)[:, :, None].tolist()
+        row, above = torch.arange(len(logits), device=logits.device)[:, None], drafts.tree.parents
+        q = None if drafts.q is None else normalised(drafts.q.double())[row, above.clamp(max=drafts.q.shape[1] - 1)]
+        numbers = ratios(drafts, distributions(logits[row, above].double(), rows), q)[:, :, None].tolist()
         return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]
     V = max(logits.shape[-1], drafts.logits.shape[-1])
     of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))

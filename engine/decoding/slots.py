@@ -45,9 +45,12 @@ class SlotCache(RowCache):
         self.rows[tag] = row
         self.lengths[tag] = self.written[tag] = 0
 
+    @torch.inference_mode()
     def close(self, tag: int) -> None:
         """End a row."""
         hole = self.rows.pop(tag)
+        if self.erases:
+            self.storage[:, :, hole].zero_()
         self.tags[hole] = None
         self.holes.append(hole)
         del self.lengths[tag], self.written[tag]
@@ -60,6 +63,8 @@ class SlotCache(RowCache):
             if last is not None:  # else it is the hole
                 end = self.written[last]
                 self.storage[:, :, hole, :end] = self.storage[:, :, len(self.tags), :end]
+                if self.erases:
+                    self.storage[:, :, len(self.tags)].zero_()
                 self.tags[hole] = last
                 self.rows[last] = hole
         self.holes.clear()

@@ -4,7 +4,7 @@ An executor takes the content of each accepted message, runs the steps that its 
 of the messages that its station sends. It takes no decisions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -16,6 +16,7 @@ from engine.node.build import AnyDrafter, Streams
 from engine.node.packing import contents_of, drafts_of
 from engine.node.pending import PendingDrafts
 from engine.node.worker import Executor
+from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
@@ -25,13 +26,17 @@ class DraftExecutor(Executor):
     """Runs a drafter station's steps on a draft model.
 
     `ahead`: whether it continues while its targets verify. Then it treats its own tokens as committed, and returns to
-    the target's text at the next request.
+    the target's text at the next request. `say`: takes a line on hidden states that lead to no numbers; without it they
+    are an InputError.
     """
 
-    def __init__(self, drafter: AnyDrafter, streams: Streams, ahead: bool = False) -> None:
+    def __init__(
+        self, drafter: AnyDrafter, streams: Streams, ahead: bool = False, say: Callable[[str], None] | None = None
+    ) -> None:
         self.drafter = drafter
         self.streams = streams
         self.ahead = ahead
+        self.say = say
         self.drafts: dict[int, Content] = {}  # the last ones
         self.prefix_hidden: dict[int, torch.Tensor | None] = {}  # of prefixes that are not prefilled yet
 
@@ -51,7 +56,10 @@ class DraftExecutor(Executor):
             else:
                 path = self._path(event, content)
                 tokens = [self.drafts[event.tag].tokens[node - 1] for node in path] + list(content.tokens)
-                self.drafter.advance(event.tag, path, tokens, self._hidden(content))
+                hidden, before = self._hidden(content), self.prefix_hidden.get(event.tag)
+                if hidden is not None and before is not None:
+                    self.prefix_hidden[event.tag] = torch.cat([before, hidden])
+                self.drafter.advance(event.tag, path, tokens, hidden)
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Warm up, prefill or draft."""
@@ -61,7 +69,13 @@ class DraftExecutor(Executor):
             self.drafts.update(zip(tags, contents_of(drafts), strict=True))
             for tag in tags:
                 content, length = self.drafts[tag], len(self.drafter.committed(tag))
-                check_draft(content.tokens, content.nodes, drafts.drafter, tag, length)
+                try:
+                    check_draft(content.tokens, content.nodes, drafts.drafter, tag, length)
+                except InputError as error:
+                    if self.say is None or not self.drafter.reads_hidden:
+                        raise
+                    self.drafts[tag] = NOTHING  # the states of one target end no drafts for others
+                    self.say(str(error))
                 if self.ahead:
                     self.drafter.advance(tag, [1], list(content.tokens))
         for member in step.members:

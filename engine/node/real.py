@@ -9,10 +9,12 @@ from pathlib import Path
 
 from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
+from engine.net.clock import now_s
+from engine.net.rates import RateLimitedLog
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor, VerifyExecutor
-from engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node
+from engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from engine.node.pending import PendingDrafts, repeats
 from engine.node.write_ahead_log import open_log, unfinished
 from fleet.records.recorder import RecordedStation
@@ -27,7 +29,9 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     `lock_file`: of a device that it shares by time slices.
     """
     drafter = new_drafter(fleet, room=(_rows_at_drafter(fleet, number), fleet.room.longest_row))
-    executor = DraftExecutor(drafter, new_streams(fleet), ahead=not fleet.in_turn)
+    log = RateLimitedLog(site.say, now_s())
+    say = None if site.say is say_nothing else lambda line: log.log(line, now_s())
+    executor = DraftExecutor(drafter, new_streams(fleet), not fleet.in_turn, say)
     drafter.warm_up(8)  # the first steps of a process are slow
     inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)
     on_device = partial(timed, device=drafter.device)
