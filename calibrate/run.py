@@ -4,7 +4,6 @@ import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
@@ -183,21 +182,19 @@ class Bench:
         ]
 
     def profile(self) -> HardwareProfile:
-        """Return the profile that all measurements so far give."""
-        return profile_from(self.measured, self.setup(), **self.facts())
-
-    def facts(self) -> dict[str, Any]:
-        """Return the profile's name, the models' sizes, and where it comes from."""
+        """Return the profile that all measurements so far give, with its name, the models' sizes, and its source."""
         facts = host_facts()
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         of_prompts = {"prompts_count": str(self.effort.prompts)}  # the first ones of the file
-        return {
-            "name": f"calibrated-{facts['machine']}",
-            "vocabulary": self.target.model.vocabulary,
-            "hidden": self.drafter.state_numbers,
-            "positions": self.fleet.drafters.positions,
-            "provenance": facts | {"written": written} | provenance_of(self.scenario) | of_prompts,
-        }
+        return profile_from(
+            self.measured,
+            self.setup(),
+            name=f"calibrated-{facts['machine']}",
+            vocabulary=self.target.model.vocabulary,
+            hidden=self.drafter.state_numbers,
+            positions=self.fleet.drafters.positions,
+            provenance=facts | {"written": written} | provenance_of(self.scenario) | of_prompts,
+        )
 
 
 def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -> Bench:

@@ -61,14 +61,13 @@ def step_ratio() -> float:
     return float(np.mean(ratios))
 
 
-def acceptance_of(block_efficiency: float, length: int) -> float:
-    """Return the mean acceptance behind a block efficiency, (1 - beta^(SL + 1)) / (1 - beta)."""
-    return float(brentq(lambda beta: committed_closed_form(beta, length) - block_efficiency, 0.01, 0.999))
-
-
 def table_1_acceptance() -> dict[str, float]:
-    """Return the mean acceptance of each task of table I, from its block efficiency at SL 2."""
-    return {task: acceptance_of(rows[0][1], 2) for task, rows in TABLE_1.items()}
+    """Return the mean acceptance of each task of table I, from (1 - beta^3) / (1 - beta) at SL 2."""
+
+    def behind(block_efficiency: float) -> float:
+        return float(brentq(lambda beta: committed_closed_form(beta, 2) - block_efficiency, 0.01, 0.999))
+
+    return {task: behind(rows[0][1]) for task, rows in TABLE_1.items()}
 
 
 def correlations(model: Regional, tokens: int = 60_000, window: int = 10) -> tuple[float, float]:

@@ -1,6 +1,5 @@
 """Readers of acceptance by place: SpecDecode-Bench's recordings, and AMUSD's run files as recordings."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from fleet.errors import InputError
 from tests.helpers import engines
 from tests.helpers.marks import slow
 from tests.helpers.places import repeatable, texts_of, tokens_and_steps
+from tests.sim.test_amusd import trace
 
 METHODS: tuple[Method, ...] = ("eagle", "ngram")
 
@@ -115,39 +115,21 @@ def test_real_texts_give_their_known_means_at_every_depth(dataset: str, method: 
     assert run.metrics["mean_acceptance_length"].value == pytest.approx(expected, abs=5e-4)
 
 
-def amusd_runs(**sd: Any) -> list[dict[str, Any]]:
-    """Runs of the authors' form: depth 5, drafts of 10 ms, verifications of 30 ms, decoding of 20 ms."""
-    runs = {
-        "greedy": {"token_times": [0.1] + [0.02] * 59, "total_time": 0.1 + 0.02 * 59, "tokens_generated": 60},
-        "sd": {
-            "draft_times": [0.1] + [0.01] * 95,
-            "verify_times": [0.05] + [0.03] * 17,
-            "accepted_tokens": [6, 3, 6, 1, 6, 2] * 3,
-            "total_time": 1.8,
-            "tokens_generated": 60,
-        }
-        | sd,
-    }
-    return [{"sample_index": 0, "strategy": name, "metrics": metrics} for name, metrics in runs.items()]
-
-
 def test_amusds_sd_run_gives_agreement_and_step_times(tmp_path: Path) -> None:
-    (tmp_path / "runs.json").write_text(json.dumps(amusd_runs(time_per_token=0.03)))
-    recording = read_amusd([tmp_path / "runs.json"])
-    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (18, 54, 5, 4.0)
+    recording = read_amusd([trace(tmp_path)])
+    assert (recording.rounds, recording.accepted, recording.depth, recording.stated) == (200, 760, 5, 4.8)
     assert isinstance(recording.acceptance, Agreement)
-    assert recording.acceptance.sessions == ("11111?11011111?011111?10" * 3,)
+    assert recording.acceptance.sessions == ("11111?11111?11011111?011111?11111?11111?1011111?" * 20,)
     profile = recording.profile
     assert profile is not None
     assert (profile.draft.per_token_s, profile.verify.base_s) == pytest.approx((0.01, 0.03))
-    assert profile.decode.base_s == pytest.approx(0.02)
+    assert profile.decode.base_s == pytest.approx((21.0 - 0.04) / 959)
     made = specfleet.import_record("amusd", tmp_path / "runs.json", tmp_path / "amusd.toml")
     run = specfleet.simulate(made.scenario, workload={"requests": 2, "new_tokens": 60})
     assert run.metrics["mean_acceptance_length"].value > 2
 
 
 def test_a_time_a_token_that_contradicts_the_total_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "runs.json").write_text(json.dumps(amusd_runs(time_per_token=0.04)))
-    says = r"runs.json: entry 1 \(sd\): time_per_token = 0.04 contradicts total_time / tokens_generated = 0.03"
+    says = r"runs.json: entry 1 \(sd\): time_per_token = 0.04 contradicts total_time / tokens_generated = 0.01"
     with pytest.raises(InputError, match=says):
-        read_amusd([tmp_path / "runs.json"])
+        read_amusd([trace(tmp_path, sd={"time_per_token": 0.04})])
