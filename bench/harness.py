@@ -25,15 +25,7 @@ Row = dict[str, Any]
 
 
 class Aim(msgspec.Struct, frozen=True):
-    """An upper bound for a measured value.
-
-    Keys:
-        name: What is bounded, with its unit.
-        value: The measured value.
-        most: The bound.
-        low: Lower end of the value's 95 % interval, if it has one.
-        high: Upper end of that interval.
-    """
+    """An upper bound, `most`, for a measured value, which may have a 95 % interval; the name holds the unit."""
 
     name: str
     value: float
@@ -86,13 +78,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
 def run(works: Mapping[str, Callable[[], T]], repetitions: int = 1, cold: int = 0) -> dict[str, list[T]]:
     """Do every work once before any a second time, so that a slow moment of the host falls on all of them.
 
-    Args:
-        works: What to do, by name.
-        repetitions: Runs of each work that count.
-        cold: Runs of each work before, which do not count.
-
-    Returns:
-        What came of each, by its name.
+    The first `cold` runs of each do not count. Returns what came of each, by its name.
     """
     results: dict[str, list[T]] = {name: [] for name in works}
     for number in range(-cold, repetitions):
@@ -112,10 +98,7 @@ def first_rows(works: Mapping[str, Callable[[], Row]]) -> list[Row]:
 def compared(rows: Mapping[str, Sequence[Row]], unit: str, base: str) -> list[Row]:
     """Return a row for each contestant: mean rate, mean ratio to `base` taken run by run, means of other columns.
 
-    Args:
-        rows: What each contestant's runs gave, in the order of the runs; `run` returns it.
-        unit: The column that is compared, a rate.
-        base: The contestant that the others' rates are divided by.
+    `rows`: what each one's runs gave, in their order, as from `run`. `unit`: the column that is compared, a rate.
     """
     table = []
     for name, own in rows.items():

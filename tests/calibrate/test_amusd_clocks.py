@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.readers.amusd import AmusdRun, agreement_of, read_runs
+from calibrate.readers.amusd import read_runs
 from calibrate.readers.amusd_clocks import first_pass_s, launched_before_s, own_steps
 from experiments.reproduce import REPRODUCTIONS, amusd
 from experiments.reproduce.rows import Inputs, PaperRow
@@ -88,14 +88,6 @@ def test_the_steps_of_a_known_machine_are_found(tmp_path: Path) -> None:
     assert steps.draft_s == pytest.approx(machine.launch[1] + machine.draft_wait + machine.call, rel=0.02)
     assert steps.verify_s == pytest.approx(machine.launch[0] + machine.verify_wait, rel=0.05)
     assert steps.alone_s == pytest.approx(machine.launch[0] + machine.token_wait, rel=0.05)
-
-
-def test_unobserved_places_agree_as_often_as_observed_ones() -> None:
-    """Half the depth and more: of the places after two agreements, three of four agree here; of all, fewer."""
-    rounds = [6, 1, 1, 4, 6, 1]
-    sd = AmusdRun(total_time=10.0, tokens_generated=19, draft_times=[0.01] * 31, verify_times=[0.03] * 6,
-                  accepted_tokens=rounds)  # fmt: skip
-    assert agreement_of(sd).unknown == pytest.approx(7 / 8)
 
 
 ODD: dict[str, Any] = {

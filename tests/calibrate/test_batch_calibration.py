@@ -4,12 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from calibrate.fits import fit_batch_step
+from fleet.acceptance.signals import read_signals
+from fleet.records.run import read_run
+from fleet.times.profile import read_profile
 from fleet.times.step_time import StepTime
+from specfleet.cli.entry import app
 
 TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.0001)
 
@@ -47,17 +52,8 @@ def test_interrupted_steps_count_only_in_the_mean() -> None:
 
 
 @pytest.mark.slow
-def test_commands_calibrate_run_and_predict_a_batch(
-    tmp_path: Path,
-) -> None:
+def test_commands_calibrate_run_and_predict_a_batch(tmp_path: Path) -> None:
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
-    from typer.testing import CliRunner
-
-    from fleet.acceptance.signals import read_signals
-    from fleet.records.run import read_run
-    from fleet.times.profile import read_profile
-    from specfleet.cli.entry import app
-
     (tmp_path / "small.toml").write_text(
         '[batch]\nrule = {policy = "slots", size = 2}\npadded = false\n[drafters]\ndepth = 3\n'
         "[workload]\nrequests = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
@@ -85,11 +81,6 @@ def test_commands_calibrate_run_and_predict_a_batch(
 
 
 def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    from typer.testing import CliRunner
-
-    from specfleet.cli.entry import app
-
     (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
     assert result.exit_code != 0

@@ -19,7 +19,7 @@ from experiments.reproduce import (
     goodspeed,
     starsd,
 )
-from experiments.reproduce.rows import JUDGED, Inputs, PaperRow
+from experiments.reproduce.rows import JUDGED, Inputs
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import forget_signals, reproduced, smaller
 
@@ -165,18 +165,12 @@ def test_a_predicted_number_does_not_move_with_the_papers(name: str, monkeypatch
             assert after[place].ours == before[place].ours, f"{before[place]} moves with {printed.table}"
         fitted = [place for place in moved if before[place].kind == "fitted"]
         assert any(after[place].ours != before[place].ours for place in fitted) == printed.fits
-        growths = [growth(before[place], after[place]) for place in predicted]
+        # The factor of the paper's number of a row: of the number that it is, or that it is made of.
+        growths = [round(after[place].paper / before[place].paper, 9) for place in predicted]  # type: ignore[operator]
         assert len(set(growths)) == len(growths), f"a number of {printed.table} counts twice"
         compared += predicted
     counted = [place for place, row in enumerate(before) if row.kind in JUDGED and row.error is not None]
     assert {place for place in counted if not before[place].is_claim} <= set(compared)
-
-
-def growth(before: PaperRow, after: PaperRow) -> float:
-    """By what the paper's number of a row grew: the factor of the number that it is, or that it is made of."""
-    assert before.paper
-    assert after.paper
-    return round(after.paper / before.paper, 9)
 
 
 @pytest.mark.slow
