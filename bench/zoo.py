@@ -29,8 +29,7 @@ from engine.decoding.feed import Nodes
 from engine.decoding.models import CausalLM
 from engine.decoding.trees import tree_of
 from engine.decoding.verify import Target
-from engine.node.batch import drive
-from engine.node.batch_executor import BatchExecutor
+from engine.node.batch import BatchExecutor, drive
 from engine.node.build import new_streams, new_target
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, tree

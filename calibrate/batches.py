@@ -18,8 +18,7 @@ from calibrate.overheads import delays_of, overhead_of
 from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import host_facts
 from engine.launch.bodies import THREADS
-from engine.node.batch import drive, executor_of
-from engine.node.batch_executor import BatchExecutor
+from engine.node.batch import BatchExecutor, drive, executor_of
 from engine.node.build import load_target
 from engine.node.capacity import with_positions
 from engine.node.prompts import prompts_of

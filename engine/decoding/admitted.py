@@ -11,6 +11,7 @@ from transformers import PretrainedConfig
 
 from engine.decoding.folders import read_config
 from fleet.errors import InputError
+from fleet.inputs.text import read_json
 
 NAMES = """
 afmoe apertus arcee aria_text beam bert bert-generation biogpt bitnet cohere cohere2 cohere2_moe ctrl cwm dbrx
@@ -32,6 +33,14 @@ ROPE_BY_LENGTH = {"dynamic", "longrope"}  # frequencies that depend on it, beyon
 
 def config_of(folder: Path) -> PretrainedConfig:
     """Read the configuration of a model in a local folder; InputError if the engine does not run its type."""
+    content = read_json(folder / "config.json")
+    if isinstance(content, dict):
+        names = [str(content.get("model_type") or ""), str(content.get("architectures") or "")]
+        if any("mtp" in name.lower() or "nextn" in name.lower() for name in names):
+            raise InputError(
+                f"{folder}: {' '.join(names)} is a head for multi-token prediction (MTP), with which the engine does "
+                "not draft; give a causal language model, or an EAGLE head with drafters.kind = 'eagle'"
+            )
     config = read_config(folder)
     check(config)
     return config

@@ -1,21 +1,163 @@
-"""Run a scenario with `[batch]`: one process, one station, drafter and target on the same device."""
+"""Scenarios with `[batch]`: one process, one station, drafter and target on the same device.
 
-from collections.abc import Sequence
+The station decides which requests join and share a round, when rows are realigned, and how long each draft is; the
+executor runs that on both models. Rules that align their rows keep both caches padded (`aligned.py`); the others
+address slots.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
+from engine.decoding.grow import Drafts
 from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import timed
+from engine.decoding.verify import Target, Verdict
 from engine.net.clock import now_s
-from engine.node.batch_executor import BatchExecutor
-from engine.node.build import load_target, new_drafter, new_streams, new_target
+from engine.net.content import Content
+from engine.node.build import AnyDrafter, Streams, load_target, new_drafter, new_streams, new_target
+from engine.node.executors import with_means
 from engine.node.node import HERE, Node, Site
+from engine.node.worker import Executor
+from fleet.acceptance.token import Token
+from fleet.policies.outcome import Outcome
+from fleet.policies.ragged import BatchRule
 from fleet.records.recorder import Log, RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.batch import BatchStation
 from fleet.stations.build import batch_station
+from fleet.stations.messages import Join, StationEvent
+from fleet.times.step import Step
+
+Watch = Callable[[int, float], bool]
+"""Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
+
+
+class BatchExecutor(Executor):
+    """Runs a batch station's steps on both models; keeps outputs and signals by request.
+
+    - `watch`: the length rule's test after every drafted token; None for rules without such a test.
+    - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
+    """
+
+    def __init__(
+        self,
+        drafter: AnyDrafter,
+        target: Target,
+        streams: Streams,
+        rule: BatchRule,
+        watch: Watch | None = None,
+        signals: bool = False,
+    ) -> None:
+        self.drafter, self.target, self.streams, self.rule = drafter, target, streams, rule
+        self.watch, self.signals = watch, signals
+        self.on_step: Callable[[Step], None] = lambda _step: None  # called before every step: calibration counts them
+        self.joins: dict[int, Join] = {}
+        self.ballast: list[int] = []  # tags of finished rows that a fixed batch keeps
+        self.drafts: Drafts | None = None
+        self.hidden: dict[int, torch.Tensor] = {}  # of prompts that the drafter has yet to read
+        self.outputs: dict[int, list[int]] = {}
+        self.recorded: dict[int, list[Token]] = {}
+
+    def receive(self, event: StationEvent, content: Content) -> None:
+        """Note a request that joins; its caches open when it is prefilled."""
+        if isinstance(event, Join):
+            self.joins[event.tag] = event
+
+    def release(self, tag: int) -> None:
+        """Keep the finished text; free the caches, unless the row stays in its batch until that ends."""
+        join = self.joins.pop(tag)
+        committed = self.target.committed(tag)
+        self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
+        if self.rule.together:
+            if tag in self.hidden:  # complete with its first token: the drafter drafts for rows that stay as well
+                self._draft_prefill(tag)
+            self.ballast.append(tag)
+        else:
+            self.hidden.pop(tag, None)
+            self._close(tag)
+
+    def run(self, step: Step) -> tuple[Outcome, ...]:
+        """Prefill, realign, draft or verify."""
+        self.on_step(step)
+        tags = [member.tag for member in step.members]
+        if not step.ballast:
+            while self.ballast:
+                self._close(self.ballast.pop())
+        match step.kind:
+            case "prefill":
+                return tuple([self._prefill(tag) for tag in tags])
+            case "draft_prefill":
+                for tag in tags:
+                    self._draft_prefill(tag)
+            case "realign":
+                self.target.cache.realign(self._together(tags))
+                self.drafter.realign(self._together(tags))
+            case "draft":
+                return self._draft(tags, [member.tokens for member in step.members])
+            case "verify":
+                return self._verify(tags)
+        return (Outcome(),) * len(tags)
+
+    def _prefill(self, tag: int) -> Outcome:
+        join = self.joins[tag]
+        self.streams.open(self.target, "target", join)
+        self.streams.open(self.drafter, "drafter", join)
+        first = self.target.prefill(tag)
+        self.hidden[tag] = first.hidden
+        return Outcome()
+
+    def _draft_prefill(self, tag: int) -> None:
+        self.drafter.prefill(tag, self.target.committed(tag), self.hidden.pop(tag))
+
+    def _close(self, tag: int) -> None:
+        self.target.release(tag)
+        self.drafter.release(tag)
+
+    def _record(self, tag: int, verdict: Verdict) -> None:
+        """Record signals by the place of their token in the generated text, up to the first rejection.
+
+        A place without a draft (a first token or a bonus token) counts as the one beside it.
+        """
+        join = self.joins[tag]
+        after = len(self.target.committed(tag)) - join.prompt_tokens
+        earlier = self.recorded.setdefault(join.request, [])
+        signals = list(verdict.signals[: len(verdict.path) + 1])
+        begin = after - len(verdict.path) - 1
+        gap = begin - len(earlier)
+        earlier += [earlier[-1] if earlier else signals[0]] * gap + signals
+
+    def _together(self, tags: Sequence[int]) -> list[int]:
+        """Return the rows of a step and its finished rows, in the order of both models."""
+        return self.target.cache.in_order([*tags, *self.ballast])
+
+    def _draft(self, tags: list[int], depths: list[int]) -> tuple[Outcome, ...]:
+        rows, watch = self._together(tags), self.watch
+        depth_of = dict(zip(tags, depths, strict=True))
+        stops = None if watch is None else lambda index, nats: rows[index] not in depth_of or watch(rows[index], nats)
+        lengths = [depth_of.get(tag, max(depths)) for tag in rows]
+        self.drafts = self.drafter.draft(rows, lengths, stops, self.signals)
+        drafted = dict(zip(rows, self.drafts.depths, strict=True))
+        return tuple([Outcome(drafted=drafted[tag]) for tag in tags])
+
+    def _verify(self, tags: list[int]) -> tuple[Outcome, ...]:
+        rows = self._together(tags)
+        assert self.drafts is not None
+        verdicts = self.target.verify(rows, self.drafts, self.rule.kept, self.signals)
+        outcomes = {}
+        for tag, verdict in zip(rows, verdicts, strict=True):
+            hidden = verdict.committed_hidden if self.drafter.reads_hidden else None
+            self.drafter.advance(tag, verdict.path, verdict.tokens, hidden)
+            if tag not in self.joins:  # a finished row that stays
+                continue
+            outcome = Outcome(verdict.accepted)
+            if verdict.signals:
+                outcome = with_means(outcome, verdict.signals)
+                self._record(tag, verdict)
+            outcomes[tag] = outcome
+        return tuple([outcomes[tag] for tag in tags])
 
 
 def batch_node(fleet: Fleet, prompts: Sequence[Sequence[int]], signals: bool = False, site: Site = HERE) -> Node:

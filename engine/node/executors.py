@@ -1,23 +1,27 @@
-"""Executors of drafter and verifier stations: they run a station's steps on its model.
+"""Executors of drafter and verifier stations run a station's steps on its model; drafts as messages and as tensors.
 
 An executor takes the content of each accepted message, runs the steps that its station starts, and returns the content
 of the messages that its station sends. It takes no decisions.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
-from engine.decoding.grow import check_draft
+from engine.decoding.grow import Drafts, check_draft
+from engine.decoding.placing import placed
+from engine.decoding.trees import static_tree, tree_of
 from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content, path_sent, states_sent
-from engine.node.batch_executor import with_means
 from engine.node.build import AnyDrafter, Streams
-from engine.node.packing import contents_of, drafts_of
 from engine.node.pending import PendingDrafts
 from engine.node.worker import Executor
+from fleet.acceptance.token import Token
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
+from fleet.policies.shapes import depths_of
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Step
 
@@ -205,3 +209,66 @@ class VerifyExecutor(Executor):
         self.pending.forget(tag)
         self.verdicts.pop(tag, None)
         self.states.pop(tag, None)
+
+
+def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
+    """Return the outcome of a verification with the means of its tokens' signals, and the largest divergence."""
+    if not tokens:
+        return outcome
+    klds = [token.kld for token in tokens]
+    ratio = sum(token.ratio for token in tokens) / len(tokens)
+    return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds))
+
+
+def contents_of(drafts: Drafts) -> list[Content]:
+    """Return each row of `drafts` as the content of its message."""
+    tree, n = drafts.tree, drafts.tree.nodes
+    copied = drafts.tokens if tree.is_chain else torch.cat([drafts.tokens, tree.parents.expand_as(drafts.tokens)], 1)
+    weights = None if drafts.q is None else drafts.q.cpu().numpy()
+    contents = []
+    for index, (row, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
+        nodes = None if tree.is_chain else row[n : n + count]
+        inner = count if nodes is None else max(nodes, default=-1) + 1
+        own = None if weights is None else weights[index, :inner]
+        contents.append(Content(row[:count], nodes, own, rule=drafts.rule or ""))
+    return contents
+
+
+def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
+    """Put the contents of messages together as one batch, for verification.
+
+    InputError if drafts were drawn for different rules, which no target can verify together.
+    """
+    rules = {content.rule for content in contents if content.tokens}
+    if len(rules) > 1:
+        drawn = " and ".join(sorted(rule or "nothing drawn" for rule in rules))
+        raise InputError(f"drafts of one verification are drawn for different rules: {drawn}; allowed: the target's")
+    counts = [len(content.tokens) for content in contents]
+    n = max(counts)
+    tokens = placed([[*c.tokens, *[-1] * (n - len(c.tokens))] for c in contents], device, torch.long)
+    if all(content.nodes is None for content in contents):
+        tree, depths, fans = static_tree((1,) * n, device), counts, [1] * len(contents)
+    else:
+        rows = [list(range(len(c.tokens))) if c.nodes is None else list(c.nodes) for c in contents]
+        depths = [max(depths_of(row), default=0) for row in rows]
+        fans = [int(np.bincount(row).max()) if row else 1 for row in rows]
+        # Shorter rows get a chain below their last node; its tokens are -1 and never accepted.
+        parents = np.array([[*row, *range(len(row), n)] for row in rows])
+        tree = tree_of(placed(parents, device), max(depths), max(fans))
+    q = _stacked([content.distributions for content in contents if content.tokens], counts, device)
+    rule: Any = next(iter(rules), "") or None
+    return Drafts(tree, tokens, counts, depths, q, fans=fans, rule=rule)
+
+
+def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device: torch.device) -> torch.Tensor | None:
+    """Stack distributions (inner nodes, V) of rows with a draft, padded to the longest; None without distributions.
+
+    `counts`: nodes of all rows; rows without a draft get zeros.
+    """
+    present = [rows for rows in weights if rows is not None]
+    if not present:
+        return None
+    inner, own = max(len(rows) for rows in present), iter(present)
+    nothing = np.zeros((0, present[0].shape[1]), dtype=present[0].dtype)
+    every = [next(own) if count else nothing for count in counts]
+    return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in every]), device)

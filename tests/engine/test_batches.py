@@ -20,8 +20,7 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.node import batch as batches
-from engine.node.batch import batch_node, executor_of
-from engine.node.batch_executor import BatchExecutor
+from engine.node.batch import BatchExecutor, batch_node, executor_of
 from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.replay import replay

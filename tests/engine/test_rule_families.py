@@ -26,8 +26,7 @@ from engine.decoding.verify import Target, Verdict
 from engine.net.content import Content
 from engine.net.frames import pack, parse
 from engine.node.build import Streams
-from engine.node.executors import DraftExecutor
-from engine.node.packing import contents_of, drafts_of
+from engine.node.executors import DraftExecutor, contents_of, drafts_of
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.stations.messages import Draft, DraftRequest
