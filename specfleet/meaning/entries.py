@@ -8,7 +8,7 @@ Types, bounds and defaults come from the struct itself, metrics and symbols from
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 
@@ -274,26 +274,17 @@ def _entry(kind: str, names: tuple[str, ...], what: str, facts: dict[str, str]) 
 def explain(word: str) -> list[Entry]:
     """Return the entries of a key (its full name or the last parts of it), metric, symbol, column, policy or model.
 
-    A word may leave out a unit at the end (`wait` for `wait_s`) and mind no capitals, where nothing else fits. Raises
-    InputError with the nearest words where there is no entry.
+    Raises InputError with the nearest words where there is no entry.
     """
     entries, sought = all_entries(), word.strip().strip("`").replace("[]", "")
-    forms: tuple[Callable[[str], str], ...] = (str, _without_unit, str.casefold)
-    for form in forms:
-        ending = f".{sought.casefold() if form is str.casefold else sought}"
-        found = [one for one in entries if any(f".{form(name)}".endswith(ending) for name in one.names)]
-        if found:
-            return found
+    found = [one for one in entries if any(f".{name}".endswith(f".{sought}") for name in one.names)]
+    if found:
+        return found
     names = {name for entry in entries for name in entry.names}
     candidates = names if "." in sought else {name.rpartition(".")[2] for name in names}
     near = get_close_matches(sought, sorted(candidates), NEAREST)
     hint = "nearest: " + ", ".join(near) if near else "nothing is near it"
     raise InputError(f"explain {shortened(word, quoted=False)}: unknown; {hint}")
-
-
-def _without_unit(name: str) -> str:
-    endings = ["_tokens", *(f"_{ending.lstrip('_')}" for ending in UNITS)]
-    return next((name.removesuffix(ending) for ending in endings if name.endswith(ending)), name)
 
 
 def _one_line(text: str) -> str:

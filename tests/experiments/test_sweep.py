@@ -8,14 +8,12 @@ import msgspec
 import pandas as pd
 import pytest
 
-from experiments.compare.compare import ComparedQuantity, compare_metrics, summarise, worst
 from experiments.sweep.cell import ANALYTIC, CellResult
 from experiments.sweep.resume import resume_digest
 from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
-from fleet.records.metrics.window import Metric
 from fleet.scenario.changes import pairs_of
 from fleet.scenario.reading import read_scenario
 from fleet.times.profile import HardwareProfile, write_profile
@@ -116,12 +114,6 @@ def test_results_have_the_order_of_cells(file: Path, tmp_path: Path) -> None:
     assert list(pd.read_csv(tmp_path / "out" / "sweep.csv")["verifiers.count"].unique()) == [1, 2, 3]
 
 
-def test_a_sweep_without_a_folder_gives_the_same_results(file: Path, tmp_path: Path) -> None:
-    kept = swept(file, ["verifiers.count=1:2"], tmp_path / "out", seeds=1)
-    cells = [(result.cell, read_scenario(file, result.cell)) for result in kept]
-    assert msgspec.json.encode(sweep(cells, seeds=1)) == msgspec.json.encode(kept)
-
-
 def test_whole_tables_can_be_varied(tmp_path: Path) -> None:
     policies = ["everyone", {"policy": "at-most", "sessions": 3}]
     cells = [({"drafters.admit": policy}, star(drafters={"admit": policy})) for policy in policies]
@@ -205,13 +197,3 @@ def test_a_rerun_looks_at_prompts_and_models(tmp_path: Path) -> None:
     assert len(set(digests)) == 3
     assert digests[-1] == resume_digest(scenario)
     assert digests[0] == scenario.digest()  # while nothing was there
-
-
-def test_errors_are_relative_to_the_measured_run() -> None:
-    sim = {"throughput": Metric(11.0, 10.0, 12.0, "tokens/s")}
-    engine = {"throughput": Metric(10.0, 9.0, 11.0, "tokens/s")}
-    rows: list[ComparedQuantity] = compare_metrics({"N": 1}, sim, engine)
-    comparison = summarise(rows, "digest")
-    assert rows[0].error == pytest.approx(0.1)
-    assert comparison.mape == {"throughput": pytest.approx(0.1)}
-    assert worst(comparison, "throughput") == pytest.approx(0.1)

@@ -90,8 +90,7 @@ FOUND = {
     "profile.draft.base_s": {"StepTime.base_s: profile key"},
     "verifiers.verify.base_s": {"StepTime.base_s: profile key"},
     "ttft_p90_s": {"ttft_s: metric"},
-    "wait": {"wait_s: metric", "wait_s: quantity of the analytic model"},
-    "n_FULL": {"N_full: quantity of the analytic model"},
+    "wait_s": {"wait_s: metric", "wait_s: quantity of the analytic model"},
     "R_q": {"rounds_per_s: metric"},
     "S": {"service_s: metric", "S_s: quantity of the analytic model"},
     "N": {"verifiers.count: scenario key"},
@@ -127,7 +126,9 @@ def test_every_policy_and_model_is_explained_with_its_keys(title: str) -> None:
     assert all(key.name in shown for key in TABLES[title].keys)
 
 
-@pytest.mark.parametrize(("word", "near"), [("depht", "depth"), ("drafters.dept", "drafters.depth"), ("R_qq", "R_q")])
+@pytest.mark.parametrize(
+    ("word", "near"), [("depht", "depth"), ("drafters.dept", "drafters.depth"), ("R_qq", "R_q"), ("wait", "wait_s")]
+)
 def test_an_unknown_word_gives_the_nearest_ones(word: str, near: str) -> None:
     with pytest.raises(InputError, match=f"unknown; nearest: .*{near}"):
         explain(word)
