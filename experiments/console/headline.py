@@ -15,9 +15,22 @@ MS = 1e3
 
 def headline(metrics: Mapping[str, Metric]) -> dict[str, str]:
     """Return the lines that a run has metrics for, in their fixed order: values with units, by a word for each."""
-    parts = {"throughput": _throughput(metrics), "speed": _speed(metrics), "waiting": _waiting(metrics),
-             "load": _load(metrics), "acceptance": _acceptance(metrics), "goals": _goals(metrics),
-             "cost": _cost(metrics)}  # fmt: skip
+    priced = ("cost_per_million_tokens", "energy_j_per_token")
+    parts = {
+        "throughput": [
+            _of(metrics, "throughput", "tokens/s"),
+            _of(metrics, "throughput_per_target", "a target", ranged=False),
+        ],
+        "speed": _speed(metrics),
+        "waiting": _waiting(metrics),
+        "load": [_percent(metrics, "load", "of the time", "drafters work ")],
+        "acceptance": _acceptance(metrics),
+        "goals": [
+            _percent(metrics, "slo_attainment", "of requests meet [slo]"),
+            _of(metrics, "goodput_requests_per_s", "requests/s that do"),
+        ],
+        "cost": [_of(metrics, name, metrics[name].unit) for name in priced if name in metrics],
+    }
     texts = {name: "; ".join(filter(None, own)) for name, own in parts.items()}
     return {name: text for name, text in texts.items() if text}
 
@@ -28,10 +41,6 @@ def acceptance_text(with_bonus: float) -> str:
         f"mean acceptance length: {with_bonus:.2f} tokens a round with the bonus token, as vLLM (Mean acceptance "
         f"length) and SGLang (accept len) count; {with_bonus - 1:.2f} without"
     )
-
-
-def _throughput(metrics: Mapping[str, Metric]) -> list[str]:
-    return [_of(metrics, "throughput", "tokens/s"), _of(metrics, "throughput_per_target", "a target", ranged=False)]
 
 
 def _speed(metrics: Mapping[str, Metric]) -> list[str]:
@@ -60,29 +69,12 @@ def _percentiles(metrics: Mapping[str, Metric], name: str) -> list[tuple[int, Me
     return [(percent, metric) for percent, metric in both if metric is not None]
 
 
-def _load(metrics: Mapping[str, Metric]) -> list[str]:
-    load = _percent(metrics, "load", "of the time")
-    return [f"drafters work {load}"] if load else []
-
-
 def _acceptance(metrics: Mapping[str, Metric]) -> list[str]:
     length, rate = metrics.get("mean_acceptance_length"), metrics.get("acceptance_rate")
     if length is None:
         return []
     share = f", {number(100 * rate.value)} % of those drafted" if rate is not None else ""
     return [acceptance_text(length.value) + share]
-
-
-def _goals(metrics: Mapping[str, Metric]) -> list[str]:
-    """How many requests meet all goals of `[slo]`."""
-    met = _percent(metrics, "slo_attainment", "of requests meet [slo]")
-    return [met, _of(metrics, "goodput_requests_per_s", "requests/s that do")]
-
-
-def _cost(metrics: Mapping[str, Metric]) -> list[str]:
-    """Cost of a million tokens, and energy of a token."""
-    names = ("cost_per_million_tokens", "energy_j_per_token")
-    return [_of(metrics, name, metrics[name].unit) for name in names if name in metrics]
 
 
 def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True) -> str:
@@ -92,9 +84,9 @@ def _of(metrics: Mapping[str, Metric], name: str, unit: str, ranged: bool = True
     return f"{number(metric.value)} {unit}" + (f" ({_range(metric)})" if ranged else "")
 
 
-def _percent(metrics: Mapping[str, Metric], name: str, what: str) -> str:
+def _percent(metrics: Mapping[str, Metric], name: str, what: str, before: str = "") -> str:
     share = metrics.get(name)
-    return "" if share is None else f"{number(100 * share.value)} % {what} ({_range(share, 100)})"
+    return "" if share is None else f"{before}{number(100 * share.value)} % {what} ({_range(share, 100)})"
 
 
 def _range(metric: Metric, factor: float = 1.0) -> str:
