@@ -1,4 +1,1 @@
-"""The demo: `run.py` is the whole of it in order, `cells.py` what is run.
-
-`findings.py` has the lines that it prints, `pictures.py` the figures and the trace.
-"""
+"""The demo; `run.py` is the whole of it in order."""

@@ -106,11 +106,7 @@ INDEXES = {  # what lists the files of a folder, and the folder
     "fleet/records/__init__.py": "fleet/records",
     "fleet/records/metrics/__init__.py": "fleet/records/metrics",
     "experiments/__init__.py": "experiments",
-    "experiments/sweep/__init__.py": "experiments/sweep",
     "experiments/compare/__init__.py": "experiments/compare",
-    "experiments/console/__init__.py": "experiments/console",
-    "specfleet/cli/__init__.py": "specfleet/cli",
-    "tests/inputs/__init__.py": "tests/inputs",
 }
 
 
