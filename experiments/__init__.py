@@ -1,6 +1,5 @@
 """Both worlds used together: sweeps, comparisons, plans, the demo, reports, reproductions.
 
-- `worlds.py`: one scenario in either world.
 - `sweep/`: keys over values. `compare/`: a run against another, and where the difference comes from.
 - `plan/`: which fleet to build. `demo/`: calibrate, run both worlds, compare, draw.
 - `report/`: one page of results. `reproduce/`: the papers' tables and figures, row by row.

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import torch
 
 from engine.decoding.models import is_folder_of_model
@@ -35,7 +36,6 @@ from fleet.errors import InputError
 from fleet.files import check_writable
 from fleet.interrupts import ENDING, Interrupted
 from fleet.records.run import make_run, write_run
-from fleet.scenario.links import with_links_of_hosts
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
@@ -195,7 +195,7 @@ def compare_tokenizers(scenario: Scenario) -> None:
 
 def _resolved(scenario: Scenario) -> Fleet:
     """Resolve a scenario for nodes on several hosts; the links are those between the hosts."""
-    fleet = with_links_of_hosts(with_positions(resolve(scenario)))
+    fleet = msgspec.structs.replace(with_positions(resolve(scenario)), one_clock=False)
     check_by_hand(fleet)
     return fleet
 

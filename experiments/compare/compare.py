@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from experiments.jobs import side_by_side
-from experiments.worlds import redrawn
 from fleet.records.metrics.glossary import PERCENTILES, percentile_name
 from fleet.records.metrics.intervals import CONFIDENCE, student_t_interval
 from fleet.records.metrics.measure import combine, measure
@@ -137,8 +136,15 @@ def replicate(scenario: Scenario, seeds: int, playback: Playback = NOTHING_PLAYE
 
 
 def _measured(scenario: Scenario, playback: Playback, seed: int) -> dict[str, Metric]:
-    run = simulate(redrawn(scenario, seed), playback if playback.parts else None)
+    run = simulate(_redrawn(scenario, seed), playback if playback.parts else None)
     return with_percentiles(measure(run))
+
+
+def _redrawn(scenario: Scenario, seed: int) -> Scenario:
+    """Return the scenario with another seed for all that is drawn but its requests, which stay as they are."""
+    own = scenario.seed if scenario.workload.seed is None else scenario.workload.seed
+    workload = msgspec.structs.replace(scenario.workload, seed=own)
+    return msgspec.structs.replace(scenario, seed=seed, workload=workload)
 
 
 def compare_metrics(

@@ -14,7 +14,6 @@ from scipy.special import stdtrit
 
 from experiments.plan.goals import Goal
 from experiments.plan.question import FleetShape, Question
-from experiments.worlds import with_seed
 from fleet.errors import InputError
 from fleet.records.metrics.measure import assess
 from fleet.records.metrics.window import with_percentiles
@@ -57,7 +56,7 @@ def try_out(question: Question, shape: FleetShape, seed: int, scenario: Scenario
     """Simulate a fleet once; `scenario`: in its place, of changed step times for example."""
     simulated = question.scenario(shape) if scenario is None else scenario
     try:
-        metrics, overload = assess(observe(with_seed(simulated, simulated.seed + seed)))
+        metrics, overload = assess(observe(msgspec.structs.replace(simulated, seed=simulated.seed + seed)))
     except InputError as error:
         raise InputError(f"{shape.title}: {error}") from error
     named = with_percentiles(metrics)

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from experiments.sweep.resume import resume_digest
-from experiments.worlds import observe_in, with_seed
 from fleet.errors import InputError
+from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.measure import assess, combine
 from fleet.records.metrics.window import Metric, without_intervals
 from fleet.scenario.names import SimPath, World
@@ -49,8 +49,8 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int,
     """Run one cell with `seeds` seeds and combine them; an error becomes part of the result."""
     digest = resume_digest(scenario)
     try:
-        reseeded = (with_seed(scenario, scenario.seed + number) for number in range(seeds))
-        assessed = [assess(observe_in(world, one, path)) for one in reseeded]
+        reseeded = (msgspec.structs.replace(scenario, seed=scenario.seed + number) for number in range(seeds))
+        assessed = [assess(_observe(world, one, path)) for one in reseeded]
     except InputError as error:  # it says in one line what is wrong
         return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
@@ -63,6 +63,17 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int,
         metrics = without_intervals(metrics, math.inf)
     values, basis = analytic_values(scenario), resolve(scenario).basis if world == "sim" else "measured"
     return CellResult(cell, world, len(runs), digest, metrics, values, overload, "", basis)
+
+
+def _observe(world: World, scenario: Scenario, path: SimPath) -> Findings:
+    """Run the scenario in a world, for its metrics; each world's libraries are imported on its use."""
+    if world == "sim":
+        from sim.run import observe
+
+        return observe(scenario, path=path)
+    from engine.launch.serve import serve
+
+    return findings_of(serve(scenario).run)
 
 
 def analytic_values(scenario: Scenario) -> dict[str, float]:

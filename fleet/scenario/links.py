@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from itertools import chain, product
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from fleet.scenario.resolved import Fleet
@@ -35,8 +34,3 @@ def ways_of(pairs: list[Pair], links: np.random.Generator) -> dict[Pair, Ways]:
 def holds_links(fleet: Fleet) -> bool:
     """Return whether a run delays messages by the scenario's stated links."""
     return fleet.one_clock and any(link.held for link in chain(*fleet.links))
-
-
-def with_links_of_hosts(fleet: Fleet) -> Fleet:
-    """Return the fleet with nodes on hosts of their own clocks, whose messages take the real network's time."""
-    return msgspec.structs.replace(fleet, one_clock=False)

@@ -21,7 +21,6 @@ from experiments.demo.cells import (
 )
 from experiments.demo.findings import AS_GOOD, Errors, findings, level_from, replayed_cases, verdict
 from experiments.demo.pictures import marks_table, throughput_table
-from experiments.worlds import with_seed
 from figures import throughput
 from fleet.inputs.strict import convert
 from fleet.records.delayed import delayed_share, not_delayed
@@ -52,7 +51,7 @@ def cells_of(profile: HardwareProfile, *slowness: float) -> list[DemoCell]:
     made = []
     for planned in (*replayed_cells(profile, SMALL), *baseline_cells(SMALL)):
         known = [msgspec.structs.replace(planned.scenario, profile=slowed(profile, slow)) for slow in slowness]
-        runs = [simulate(with_seed(scenario, seed)) for seed, scenario in enumerate(known)]
+        runs = [simulate(msgspec.structs.replace(scenario, seed=seed)) for seed, scenario in enumerate(known)]
         made.append(simulated_cell(planned, runs, profile))
     return made
 

@@ -8,7 +8,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from experiments.worlds import with_seed
 from fleet.errors import InputError
 from fleet.records.playback import PARTS, Part, parse_parts, playback_of
 from fleet.records.replay import replay
@@ -73,7 +72,7 @@ def test_a_run_played_back_whole_is_equal(name: str) -> None:
     """The scenario has another seed. Times are sums of differences, so they are equal up to rounding."""
     run = simulate(scenario_of(name))
     assert replay(run) == []
-    other = with_seed(run.header.scenario, run.header.scenario.seed + 1)
+    other = msgspec.structs.replace(run.header.scenario, seed=run.header.scenario.seed + 1)
     assert simulate(other).digest() != run.digest()
     again = simulate(other, playback=playback_of(run, PARTS))
     pd.testing.assert_frame_equal(by_station(again), by_station(run), check_exact=False, rtol=0, atol=1e-6)
@@ -111,8 +110,8 @@ def run() -> Run:
 
 
 def played(run: Run, *parts: Part) -> pd.DataFrame:
-    seed = run.header.scenario.seed + 1
-    return by_station(simulate(with_seed(run.header.scenario, seed), playback=playback_of(run, parts)))
+    other = msgspec.structs.replace(run.header.scenario, seed=run.header.scenario.seed + 1)
+    return by_station(simulate(other, playback=playback_of(run, parts)))
 
 
 def durations_s(rows: pd.DataFrame) -> dict[Any, list[float]]:
