@@ -67,12 +67,6 @@ def test_a_key_that_is_varied_twice_is_refused() -> None:
         vary_of(["verifiers.count=1:3", "drafters.depth=2,4", "verifiers.count=4"])
 
 
-def test_cells_are_all_combinations() -> None:
-    cells = list(cells_of({"verifiers.count": range(1, 4), "drafters.depth": [2, 4]}))
-    assert len(cells) == 6
-    assert {"verifiers.count": 3, "drafters.depth": 4} in cells
-
-
 @pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes(file: Path, tmp_path: Path) -> None:
     vary = ["verifiers.count=1:4"]

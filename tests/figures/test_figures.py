@@ -121,13 +121,3 @@ def test_figures_come_from_files(tmp_path: Path) -> None:
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no sweep\.csv; give the folder of `specfleet sweep"):
         draw("throughput", tmp_path, tmp_path / "x.png")
-
-
-def test_a_figure_says_what_it_is_drawn_from() -> None:
-    with pytest.raises(InputError, match="figure timeline: drawn from a run, not from a DataFrame"):
-        draw("timeline", pd.DataFrame())
-
-
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"figures have no format '\.doc'; allowed: .*\.png"):
-        draw("timeline", RUN, tmp_path / "timeline.doc")

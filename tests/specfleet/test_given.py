@@ -62,6 +62,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: specfleet.simulate("star", {"workload": endless()}),
         "no value of a scenario",
     ),
+    "a change without a value": (lambda: specfleet.simulate("star", ["verifiers.count"]), "write KEY=VALUE"),
     "an empty key": (lambda: specfleet.simulate("star", {"": 1}), "key ''"),
     "a key with an empty part": (lambda: specfleet.simulate("star", {"drafters.": 3}), "key 'drafters.'"),
 }

@@ -52,13 +52,9 @@ def test_the_chosen_fleet_is_the_full_grids_best(number: int) -> None:
     assert held(small_question(number)) != "WORSE"
 
 
-def test_every_kind_of_fleet_is_simulated(closed: Plan, serving: Plan) -> None:
+def test_the_answer_has_five_lines_and_every_kind_of_fleet(closed: Plan, serving: Plan) -> None:
     for plan in (closed, serving):
         assert {row.kind for row in plan.rows if row.method == "simulated"} == {APART, COLOCATED, PLAIN}
-
-
-def test_the_answer_has_its_five_lines(closed: Plan, serving: Plan) -> None:
-    for plan in (closed, serving):
         assert plan.chosen is not None
         assert [line.partition(":")[0] for line in plan.lines] == ["fleet", "gives", "limit", "instead", "next"]
         assert plan.chosen.title in plan.lines[0]
