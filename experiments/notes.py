@@ -4,9 +4,7 @@ Nothing here is an error. The command line prints each as `note: ...` on standar
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 
-from fleet.acceptance.models import PerPosition, expected_committed
 from fleet.scenario.facts import accepts, mean_accepted, replaced_acceptance
 from fleet.scenario.lengths import TEXTS
 from fleet.scenario.names import World
@@ -17,7 +15,6 @@ from fleet.times.labels import basis_of, estimated_numbers, warning_of
 from fleet.times.profile import HardwareProfile
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
-MIN_FALLING = 3  # rates; two that fall say little
 
 
 def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
@@ -29,7 +26,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
     if world != "engine":
-        kinds = [_estimated, _falling_rates, _mixed_profiles, *kinds]
+        kinds = [_estimated, _mixed_profiles, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -93,21 +90,4 @@ def _replaced_acceptance(scenario: Scenario) -> Iterator[str]:
         yield (
             f"[acceptance] is the scenario's, {accepts(own, depth)}, and replaces what profile "
             f"{scenario.profile.name} measured, {accepts(replaced, depth)}; leave the table out to simulate that"
-        )
-
-
-def _falling_rates(scenario: Scenario) -> Iterator[str]:
-    """Note rates that fall from place to place, as those that engines print do, which are another thing."""
-    model = scenario.acceptance
-    if not isinstance(model, PerPosition) or model.rates is None or len(model.rates) < MIN_FALLING:
-        return
-    if all(here < before for before, here in pairwise(model.rates)):
-        depth = min(scenario.drafters.depth, len(model.rates))
-        as_given = expected_committed(model, depth)
-        as_printed = expected_committed(PerPosition(survival=model.rates), depth)
-        yield (
-            f"acceptance.rates fall steadily, from {model.rates[0]:g} to {model.rates[-1]:g}. They are taken as rates "
-            f"given that all before were accepted: {as_given:.2f} tokens a round at depth {depth}, bonus included. If "
-            "they are shares of all drafts, as vLLM prints per position, write them as acceptance.survival: "
-            f"{as_printed:.2f}. Check: an engine's mean acceptance length is 1 + the sum of the shares that it prints"
         )

@@ -2,6 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 
 from fleet.acceptance.models import PerPosition, Recorded
 from fleet.errors import InputError
@@ -19,8 +21,8 @@ def rounds_of(drafted: int, histogram: Mapping[int, int] | Sequence[int]) -> Rou
 def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:
     """Return the model that plays such rounds back, and the depth up to which it knows them.
 
-    Where all drafts are of one length, it is the histogram; else the rates place by place, of the drafts that got
-    there. Raises InputError where no round drafted a token.
+    Where all drafts are of one length, it is the histogram; else the shares that pass each place, by the rates of the
+    drafts that got there. Raises InputError where no round drafted a token.
     """
     drafting: Rounds = Counter({pair: count for pair, count in rounds.items() if pair[0] and count})
     if not drafting:
@@ -29,8 +31,8 @@ def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:
     if len(lengths) == 1:
         (depth,) = lengths
         return PerPosition(histogram=tuple(drafting.get((depth, j), 0) for j in range(depth + 1))), depth
-    rates = tuple(_rates(drafting, max(lengths)))
-    return PerPosition(rates=rates), len(rates)
+    survival = tuple(accumulate(_rates(drafting, max(lengths)), mul))
+    return PerPosition(survival=survival), len(survival)
 
 
 def _rates(rounds: Rounds, deepest: int) -> Iterator[float]:

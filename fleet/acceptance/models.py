@@ -21,7 +21,6 @@ from fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Shape = Annotated[float, Meta(gt=0, le=1e12)]  # beyond this a + b, Beta(a, b) equals one beta to all digits
-Rates = Annotated[tuple[Probability, ...], Meta(min_length=1)]
 Rounds = Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1)]
 
 COUNTED_DEPTH = 16  # up to this depth, counting is faster than searching
@@ -57,11 +56,10 @@ class PerPosition(
 ):
     """Each position of a draft has its own acceptance probability.
 
-    Exactly one of the three keys is set. `rates` are conditional. Engines usually print `survival`, or counts for
-    `histogram`. Drafts deeper than the last position are refused; shorter drafts ignore further positions.
+    One of both keys is set, as engines print them. Drafts deeper than the last position are refused; shorter drafts
+    ignore further positions.
 
     Keys:
-        rates (share): `rates[j-1]` is the probability that draft token j is accepted, given that all before it were.
         survival (share): `survival[j-1]` is the share of all drafts whose tokens 1 to j were accepted: non-increasing
             and at most 1. This is vLLM's "Per-position acceptance rate". The mean acceptance length is 1 + their sum,
             the bonus token included.
@@ -69,28 +67,25 @@ class PerPosition(
             depth of all drafts; zeros are included.
     """
 
-    rates: Rates | None = None
-    survival: Rates | None = None
+    survival: Annotated[tuple[Probability, ...], Meta(min_length=1)] | None = None
     histogram: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=2)] | None = None
 
     def __post_init__(self) -> None:
         given = [key for key in self.__struct_fields__ if getattr(self, key) is not None]
         if len(given) != 1:
-            raise ValueError(f"needs one of rates, survival, histogram; given: {', '.join(given) or 'none'}")
+            raise ValueError(f"needs survival or histogram; given: {', '.join(given) or 'none'}")
         if self.survival is not None:
             for j, (before, here) in enumerate(pairwise(self.survival), start=1):
                 if here > before:
                     raise ValueError(
                         f"survival[{j}] = {here} is above survival[{j - 1}] = {before}; allowed: shares of all drafts, "
-                        "which cannot rise (those given that all before were accepted are `rates`)"
+                        "which cannot rise"
                     )
         if self.histogram is not None and not any(self.histogram):
             raise ValueError(f"histogram = {list(self.histogram)} counts no round; allowed: a sum above 0")
 
     def reached(self) -> NDArray[np.float64]:
         """Return P(l >= j) for j = 1 to the last known position."""
-        if self.rates is not None:
-            return np.array(self.rates, dtype=np.float64).cumprod()
         if self.survival is not None:
             return np.array(self.survival, dtype=np.float64)
         rounds = np.array(self.histogram, dtype=np.float64)

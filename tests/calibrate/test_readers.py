@@ -65,10 +65,12 @@ def test_rates_count_drafts_that_reached_the_place(folder: Path, name: str, sess
     assert (recording.rounds, recording.accepted) == (len(rounds), sum(k for _, k in rounds))
     model = recording.acceptance
     assert isinstance(model, PerPosition | Recorded)
-    if isinstance(model, PerPosition) and model.rates is not None:
-        for place, rate in enumerate(model.rates):
+    if isinstance(model, PerPosition) and model.survival is not None:
+        share = 1.0
+        for place, passed in enumerate(model.survival):
             got_there = [k for drafted, k in rounds if drafted > place and k >= place]
-            assert rate == (pytest.approx(sum(k > place for k in got_there) / len(got_there)) if got_there else 0)
+            share *= sum(k > place for k in got_there) / len(got_there) if got_there else 0
+            assert passed == pytest.approx(share)
 
 
 @pytest.mark.parametrize("name", [*READ, "vLLM, log"])

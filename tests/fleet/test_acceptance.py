@@ -50,7 +50,6 @@ def six(entries: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
 models = st.one_of(
     st.builds(Geometric, probabilities),
     st.builds(BetaGeometric, shapes, shapes),
-    st.builds(PerPosition, st.lists(probabilities, min_size=DEPTH).map(tuple)),
     st.builds(lambda shares: PerPosition(survival=tuple(sorted(shares, reverse=True))), six(probabilities)),
     st.builds(
         lambda first, rest: PerPosition(histogram=(first, *rest)), st.integers(1, 99), six(st.integers(0, 10**9))
@@ -113,7 +112,6 @@ def test_models_stand_in_a_scenario_and_survive_a_profile() -> None:
     for text, model in {
         '{model = "geometric", beta = 0.8}': Geometric(0.8),
         '{model = "beta-geometric", a = 4, b = 1}': BetaGeometric(4, 1),
-        '{model = "per-position", rates = [0.9, 0.7]}': PerPosition((0.9, 0.7)),
         '{model = "per-position", survival = [0.9, 0.63]}': PerPosition(survival=(0.9, 0.63)),
         '{model = "per-position", histogram = [39, 1, 0, 3]}': PerPosition(histogram=(39, 1, 0, 3)),
         '{model = "recorded", depth = 3, sessions = [[0, 3], [1]]}': Recorded(3, ((0, 3), (1,))),
@@ -130,12 +128,12 @@ def test_models_stand_in_a_scenario_and_survive_a_profile() -> None:
         ('{model = "geometric", alpha = 1}', ["acceptance.alpha", "beta"]),
         ('{model = "beta-geometric", a = 0, b = 1}', ["acceptance.a", "0", "> 0"]),
         ('{model = "beta-geometric", a = inf, b = 1}', ["acceptance.a", "inf", "<="]),
-        ('{model = "per-position", rates = []}', ["acceptance.rates", "[]", ">= 1"]),
-        ('{model = "per-position"}', ["acceptance", "needs one of rates, survival, histogram; given: none"]),
-        ('{model = "per-position", rates = [0.5], survival = [0.5]}', ["given: rates, survival"]),
+        ('{model = "per-position", survival = []}', ["acceptance.survival", "[]", ">= 1"]),
+        ('{model = "per-position"}', ["acceptance", "needs survival or histogram; given: none"]),
+        ('{model = "per-position", survival = [0.5], histogram = [1, 1]}', ["given: survival, histogram"]),
         ('{model = "per-position", survival = [1.1]}', ["acceptance.survival.0", "1.1", "<= 1"]),
         ('{model = "per-position", survival = [0.5, nan]}', ["acceptance.survival.1", "nan"]),
-        ('{model = "per-position", survival = [0.5, 0.5, 0.6]}', ["survival[2] = 0.6", "survival[1] = 0.5", "`rates`"]),
+        ('{model = "per-position", survival = [0.5, 0.5, 0.6]}', ["survival[2] = 0.6", "survival[1] = 0.5"]),
         ('{model = "per-position", histogram = [1, -1]}', ["acceptance.histogram.1", "-1", ">= 0"]),
         ('{model = "per-position", histogram = [1, 0.5]}', ["acceptance.histogram.1", "0.5", "int"]),
         ('{model = "per-position", histogram = [5]}', ["acceptance.histogram", "[5]", ">= 2"]),
@@ -154,7 +152,6 @@ def test_an_impossible_model_is_refused_by_key_and_value(text: str, named: list[
     "model",
     [
         PerPosition((0.9, 0.7)),
-        PerPosition(survival=(0.9, 0.7)),
         PerPosition(histogram=(4, 0, 2)),
         Recorded(2, ((0, 2),)),
     ],
@@ -172,7 +169,6 @@ def test_a_depth_of_which_nothing_is_known_is_refused(model: AcceptanceModel) ->
 def test_printed_rates_give_the_printed_mean() -> None:
     printed = (0.82, 0.68, 0.55, 0.43, 0.36)
     assert expected_committed(PerPosition(survival=printed), 5) == pytest.approx(3.84)
-    assert expected_committed(PerPosition(printed), 5) == pytest.approx(2.8636, abs=1e-4), "they are no rates of ours"
 
 
 counts = st.builds(lambda first, rest: (first, *rest), st.integers(1, 10**6), six(st.integers(0, 10**6)))
@@ -194,11 +190,9 @@ def test_counts_and_positions_are_equivalent(histogram: tuple[int, ...]) -> None
 @given(models.filter(lambda model: isinstance(model, PerPosition)))
 def test_per_position_forms_convert_into_each_other(model: PerPosition) -> None:
     reached = survival(model, DEPTH)
-    before = np.concatenate([[1.0], reached[:-1]])
-    as_rates = PerPosition(tuple(np.divide(reached, before, out=np.zeros(DEPTH), where=before > 0).tolist()))
     as_survival = PerPosition(survival=tuple(reached.tolist()))
     as_counts = PerPosition(histogram=tuple(np.rint(1e15 * pmf(model, DEPTH)).clip(0).astype(int).tolist()))
-    for other in (as_rates, as_survival, as_counts):
+    for other in (as_survival, as_counts):
         assert survival(other, DEPTH) == pytest.approx(reached, abs=1e-12)
 
 
@@ -208,7 +202,7 @@ def test_per_position_forms_convert_into_each_other(model: PerPosition) -> None:
     [
         Geometric(0.75),
         BetaGeometric(3, 1),
-        PerPosition((0.9, 0.5, 0.8, 0.7, 0.6, 0.5)),
+        PerPosition((0.9, 0.8, 0.7, 0.6, 0.5, 0.2)),
         PerPosition(histogram=(10, 5, 8, 7, 6, 5, 20)),
         Recorded(DEPTH, tuple((length,) for length in (0, 1, 1, 2, 3, 4, 5, 6, 6, 6))),
     ],
@@ -264,7 +258,7 @@ def test_recordings_play_in_order_then_continue_with_another_session() -> None:
     [
         Geometric(0.8),
         BetaGeometric(3, 1),
-        PerPosition((0.9, 0.5, 0.8, 0.7, 0.6, 0.5)),
+        PerPosition((0.9, 0.8, 0.7, 0.6, 0.5, 0.2)),
         Recorded(DEPTH, ((0, 1, 2), (3, 4), (5,), (6, 6))),
     ],
 )

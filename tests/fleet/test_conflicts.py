@@ -71,9 +71,9 @@ def scenario(acceptance: dict[str, Any] | None = None, **tables: Any) -> Any:
 
 
 def test_rules_that_learn_ratios_need_a_model_with_ratios() -> None:
-    rates = {"model": "per-position", "rates": [0.5] * 9}
+    shares = {"model": "per-position", "survival": [0.5] * 9}
     with pytest.raises(InputError, match="need to know single tokens"):
-        simulate(scenario(rates, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
+        simulate(scenario(shares, verifiers={"allocate": {"policy": "goodspeed", "budget": 4}}))
 
 
 def test_targets_own_the_streams_dealt_to_them() -> None:

@@ -41,7 +41,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "drafters": {"depth": 6, "group": {"policy": "batch", "most": 2}, "device": "gpu"},
         "verifiers": {"count": 2, "device": "gpu", "verify": {"base_s": 0.02}},
         "devices": {"gpu": {"sharing": "turns"}},
-        "acceptance": {"model": "per-position", "rates": [round(0.95 - 0.03 * place, 2) for place in range(20)]},
+        "acceptance": {"model": "per-position", "survival": [round(0.95 - 0.03 * place, 2) for place in range(20)]},
     },
     "routed": {
         "drafters": {

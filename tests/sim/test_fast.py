@@ -83,7 +83,7 @@ acceptance = (
     | st.builds(
         lambda a, b: {"model": "beta-geometric", "a": a, "b": b}, st.floats(0.5, 9), st.floats(0.5, 9)
     )
-    | st.just({"model": "per-position", "rates": [0.9, 0.8, 0.6, 0.5, 0.4, 0.4, 0.2, 0.1]})
+    | st.just({"model": "per-position", "survival": [0.9, 0.8, 0.6, 0.5, 0.4, 0.4, 0.2, 0.1]})
     | st.just({"model": "recorded", "depth": 8, "sessions": [[0, 8, 3], [5], [1, 1, 2, 7, 8, 0]]})
 )  # fmt: skip
 processes = st.sampled_from([{"process": "poisson"}, {"process": "gamma", "burstiness": 0.3}])

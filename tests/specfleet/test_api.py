@@ -51,9 +51,9 @@ CHANGED: list[tuple[list[str], dict[str, Any], dict[str, Any]]] = [
     (["profile=a100"], {"profile": "a100"}, {"profile": "a100"}),
     (["drafters.limits_per_s=[1, 2]"], {"drafters.limits_per_s": (1, 2)}, {"drafters": {"limits_per_s": [1, 2]}}),
     (
-        ["acceptance={model = 'per-position', rates = [0.8, 0.5]}"],
-        {"acceptance": {"model": "per-position", "rates": [0.8, 0.5]}},
-        {"acceptance": {"model": "per-position", "rates": np.array([0.8, 0.5])}},
+        ["acceptance={model = 'per-position', survival = [0.8, 0.5]}"],
+        {"acceptance": {"model": "per-position", "survival": [0.8, 0.5]}},
+        {"acceptance": {"model": "per-position", "survival": np.array([0.8, 0.5])}},
     ),
 ]
 

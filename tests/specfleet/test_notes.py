@@ -31,14 +31,6 @@ def test_no_shipped_scenario_has_a_note(name: str) -> None:
     assert notes_of(specfleet.scenario_of(name)) == ()
 
 
-def test_rates_that_fall_steadily_are_named_with_both_readings() -> None:
-    falling = scenario(**positions(rates=PRINTED))
-    (note,) = notes_of(falling)
-    for part in ("acceptance.rates", "2.86 tokens a round at depth 5", "acceptance.survival: 3.84", "1 + the sum"):
-        assert part in note
-    assert notes_of(falling, world="engine") == (), "the engine draws no acceptance"
-
-
 MEASURED = PROFILE | {"acceptance": {"model": "recorded", "depth": 5, "sessions": [[5, 5, 4], [5, 3]]}}
 STATED = {"model": "geometric", "beta": 0.75}
 
@@ -62,9 +54,6 @@ def test_a_replacement_without_a_mean_is_noted(model: Any) -> None:
     [
         positions(survival=PRINTED),
         positions(histogram=[5, 4, 3, 2, 1, 0]),
-        positions(rates=[0.8, 0.7]),
-        positions(rates=[0.8, 0.7, 0.7, 0.6, 0.5]),
-        positions(rates=[0.6, 0.65, 0.7, 0.71, 0.72]),
         {"profile": MEASURED, "acceptance": None},
         {"profile": PROFILE | {"acceptance": STATED}, "acceptance": {"model": "geometric", "beta": 0.5}},
         {"profile": MEASURED, "acceptance": MEASURED["acceptance"]},
@@ -75,7 +64,7 @@ def test_a_replacement_without_a_mean_is_noted(model: Any) -> None:
         },
     ],
 )
-def test_acceptance_that_cannot_be_mistaken_and_replaces_none_has_no_note(tables: dict[str, Any]) -> None:
+def test_acceptance_that_replaces_none_has_no_note(tables: dict[str, Any]) -> None:
     assert notes_of(scenario(**tables)) == ()
 
 
@@ -87,7 +76,7 @@ def test_a_missing_decode_time_is_noted() -> None:
 
 
 def test_results_carry_their_notes() -> None:
-    noted = scenario(**positions(rates=PRINTED))
+    noted = scenario(drafters={"tiers": [{"first": 5, "step": {"base_s": 0.1}}]})
     result = specfleet.simulate(noted, workload={"requests": 8})
     assert result.notes == specfleet.analytic(noted).notes == notes_of(noted) != ()
     assert "notes" not in set(specfleet.analytic(noted).frame().quantity)
@@ -97,13 +86,13 @@ def test_results_carry_their_notes() -> None:
 def test_the_command_says_what_the_equations_omit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noted = ["star", "--set", f"acceptance={{model = 'per-position', rates = {PRINTED}}}"]
+    noted = ["star", "--set", "drafters.tiers={first = 5, step.base_s = 0.1}"]
     for command in (["analytic", *noted], ["simulate", *noted, "--set", "workload.requests=64"]):
         assert run_cli(monkeypatch, *command) == 0
         printed = capsys.readouterr()
-        assert re.search(r"mean acceptance length: 2\.\d\d tokens a round with the bonus token", printed.out)
+        assert re.search(r"mean acceptance length: \d\.\d\d tokens a round with the bonus token", printed.out)
         assert "vLLM" in printed.out
-        assert printed.err.startswith("note: acceptance.rates fall steadily")
+        assert printed.err.startswith("note: drafters.tiers: first = 5 is beyond")
         assert bool(re.search(r"prefill\W+left out", printed.out)) == (command[0] == "analytic")
 
 
