@@ -85,21 +85,6 @@ def test_all_or_nothing_rounds_are_fitted_by_extreme_betas() -> None:
     msgspec.json.decode(msgspec.json.encode(fit), type=AcceptanceModel)  # still a model within its limits
 
 
-@pytest.mark.parametrize(
-    ("lengths", "drafted", "message"),
-    [
-        ([1, 7], [5, 5], r"lengths\[1\] = 7; allowed: 0 to depths\[1\] = 5"),
-        ([-1], [5], r"lengths\[0\] = -1; allowed: 0 to"),
-        ([1, 2], [5, 5, 5], "depths has 3 values; allowed: 1, or 2"),
-        ([], [], "depths of 0 rounds hold no draft token"),
-        ([0, 0], 0, "depths of 2 rounds hold no draft token"),
-    ],
-)
-def test_impossible_lengths_are_refused_by_key_and_value(lengths, drafted, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fit_geometric(lengths, drafted)
-
-
 def test_total_variation_is_zero_if_equal_and_one_if_disjoint() -> None:
     lengths = (0, 1, 1, 4)
     assert total_variation(Recorded(4, (lengths,)), lengths, 4) == pytest.approx(0)
