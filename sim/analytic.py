@@ -137,12 +137,7 @@ class StarPrediction(msgspec.Struct, frozen=True):
 def predict_star(
     N: int, S_s: float, Z_s: float, accepted_per_round: float, standalone_tokens_per_s: float
 ) -> StarPrediction:
-    """Evaluate all equations for N targets. A round commits the accepted tokens and the bonus token.
-
-    Raises ValueError if N < 1, S <= 0 or Z < 0.
-    """
-    if N < 1 or S_s <= 0 or Z_s < 0:
-        raise ValueError(f"the star needs N >= 1, S > 0 and Z >= 0, got N={N}, {S_s=}, {Z_s=}")
+    """Evaluate all equations for N targets. A round commits the accepted tokens and the bonus token."""
     committed = accepted_per_round + 1
     system = Throughput(throughput(N, S_s, Z_s, committed), throughput(N, S_s, Z_s, accepted_per_round))
     return StarPrediction(

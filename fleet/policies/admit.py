@@ -39,8 +39,6 @@ def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per
 
     StarSD section 4.2, with T_gamma = max(N S, S + Z) from equations (8) to (10): O_i = tokens / T_gamma.
     """
-    if standalone_tokens_per_s <= 0:
-        raise ValueError(f"standalone_tokens_per_s must be positive, got {standalone_tokens_per_s}")
     # A relative tolerance, so that a round equal to the limit up to rounding counts.
     slowest_round_s = tokens_per_round / standalone_tokens_per_s * (1 + 1e-12)
     if S_s + Z_s > slowest_round_s:

@@ -178,12 +178,6 @@ def test_a_prediction_is_consistent_with_itself(N, S_s, Z_s, accepted):
     assert star.N_max == N_max(S_s, Z_s, accepted + 1, 20.0)
 
 
-@pytest.mark.parametrize(("N", "S_s", "Z_s"), [(0, 1.0, 4.0), (3, 0.0, 4.0), (3, 1.0, -0.1)])
-def test_a_star_without_targets_or_time_is_refused(N, S_s, Z_s):
-    with pytest.raises(ValueError, match="N >= 1, S > 0 and Z >= 0"):
-        predict_star(N, S_s, Z_s, accepted_per_round=2.0, standalone_tokens_per_s=1.0)
-
-
 # --- exponential services ---
 
 
