@@ -68,18 +68,13 @@ def star_of(fleet: Fleet) -> StarArrays:
         wires=wires,
         means=_means(fleet, flat),
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array),
-        heap=records(AN_EVENT, len(streams) + 2 * len(stations) + len(wires.messages)),
-        clocks=records(A_CLOCK, 1),
+        heap=np.zeros(len(streams) + 2 * len(stations) + len(wires.messages), dtype=AN_EVENT),
+        clocks=np.zeros(1, dtype=A_CLOCK),
         sources=sources,
         lengths=lengths,
     )
     star.clocks["begins"] = -1
     return star
-
-
-def records(kind: np.dtype[np.void], count: int) -> Array:
-    """Return `count` records of zeros."""
-    return np.zeros(count, dtype=kind)
 
 
 def _whole(values: Sequence[int]) -> Array:
@@ -104,7 +99,7 @@ def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> Dra
 
 def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLengths) -> Array:
     flat, tags = [request for requests in streams.values() for request in requests], list(streams)
-    made, size_of = records(A_REQUEST, len(flat)), sizes_of(fleet)
+    made, size_of = np.zeros(len(flat), dtype=A_REQUEST), sizes_of(fleet)
     prompts = made["prompt"] = _whole([request.prompt_tokens for request in flat])
     made["goal"] = prompts + _whole([request.new_tokens for request in flat])
     made["number"] = [request.number for request in flat]
@@ -145,7 +140,12 @@ def _of_each(function: Callable[[int], int], arguments: Array) -> Array:
 
 
 def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple[int, int], int]) -> Array:
-    N, M, tags, made = fleet.verifiers.count, fleet.drafters.count, list(streams), records(A_STREAM, len(streams))
+    N, M, tags, made = (
+        fleet.verifiers.count,
+        fleet.drafters.count,
+        list(streams),
+        np.zeros(len(streams), dtype=A_STREAM),
+    )
     ends = np.cumsum([len(requests) for requests in streams.values()])
     made["tag"] = tags
     made["target"] = [fleet.target_of(tag) for tag in tags]
@@ -161,7 +161,7 @@ def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple
 def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) -> Array:
     """Return the stations: targets, then drafters. The generators of overhead begin with the drafters."""
     N, M = fleet.verifiers.count, fleet.drafters.count
-    made = records(A_STATION, N + M)
+    made = np.zeros(N + M, dtype=A_STATION)
     own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator]]] = []
     for drafter in range(M):
         drafting, path = fleet.drafter_times(drafter), (drafter,) if M > 1 else ()  # as `of_each` does
@@ -202,11 +202,11 @@ def _wires(
         for way, station in enumerate((target, N + drafter)):  # down, and up
             (jitter,) = sources.add(partial(child, links, number, way), link.spread)
             ways.append({"station": station, "room": 2 * streams, "link": mean, "jitter": jitter})
-    made = records(A_WAY, len(ways))
+    made = np.zeros(len(ways), dtype=A_WAY)
     for name in ways[0] if ways else ():
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
-    messages = records(A_MESSAGE, int(made["room"].sum()))
+    messages = np.zeros(made["room"].sum(), dtype=A_MESSAGE)
     down = {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
     return Wires(made, np.array(list(means), dtype=A_LINK), messages), down
 
