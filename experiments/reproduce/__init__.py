@@ -1,13 +1,11 @@
 """The papers' tables and figures, row by row: each takes the user's inputs and returns a Reproduction."""
 
-from collections.abc import Callable
-
 from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
-from experiments.reproduce.rows import Inputs, Reproduction, name_of
+from experiments.reproduce.rows import Reproduce, name_of
 from experiments.reproduce.specdecode_measured import specdecode_fig1
 from experiments.reproduce.specdecode_simulated import specdecode_fig10
 from experiments.reproduce.starsd import starsd_fig4, starsd_fig6, starsd_table1, starsd_table1_blind, starsd_table2
@@ -19,4 +17,4 @@ IN_ORDER = (
     batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3,
     amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1,
 )  # fmt: skip
-REPRODUCTIONS: dict[str, Callable[[Inputs], Reproduction]] = {name_of(made): made for made in IN_ORDER}
+REPRODUCTIONS: dict[str, Reproduce] = {name_of(made): made for made in IN_ORDER}

@@ -112,10 +112,14 @@ class Reproduction(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame([{"quantity": row.quantity, **row.case, **own} for row, own in values])
 
 
-def assuming(*assumptions: str) -> Callable[[Callable[[Inputs], Iterable[PaperRow]]], Callable[[Inputs], Reproduction]]:
+RowsOf = Callable[[Inputs], Iterable[PaperRow]]
+Reproduce = Callable[[Inputs], Reproduction]
+
+
+def assuming(*assumptions: str) -> Callable[[RowsOf], Reproduce]:
     """Make a Reproduction of a function that yields its rows and has its name."""
 
-    def reproduction(rows_of: Callable[[Inputs], Iterable[PaperRow]]) -> Callable[[Inputs], Reproduction]:
+    def reproduction(rows_of: RowsOf) -> Reproduce:
         @wraps(rows_of)
         def made(inputs: Inputs) -> Reproduction:
             return Reproduction(name_of(rows_of), list(rows_of(inputs)), list(assumptions))
