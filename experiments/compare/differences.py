@@ -21,7 +21,6 @@ from fleet.scenario.sides import without_profiles
 from fleet.times.profile import HardwareProfile
 
 BUSY = 0.05  # share of steps that start late on a busy host
-OF_ITS_OWN = "a device of its own for every station"
 SPOKEN_OF = ("name", "seed", "profile", "acceptance", "devices", "drafters.device", "verifiers.device")
 MODELS = ("drafters.model", "verifiers.model")  # a simulation loads none: the source of the times is in its profile
 
@@ -126,18 +125,14 @@ def _devices(first: Run, second: Run) -> Iterator[str]:
     if shared[0] != shared[1]:
         names = _names(first, second)
         yield f"devices: {shared[0]} in {names[0]}, {shared[1]} in {names[1]}"
-    elif second.header.world == "engine" and crowded(second):
-        cores, models = second.header.host["cores"], second.header.fleet.models
+        return
+    fleet, cores = second.header.fleet, int(second.header.host.get("cores", 0))
+    measured_on_cores = second.header.world == "engine" and "gpus" not in second.header.host
+    if measured_on_cores and cores and crowds(fleet, cores):
         yield (
-            f"devices: {models} models of the run shared {cores} cores, and were simulated with one each; "
+            f"devices: {fleet.models} models of the run shared {cores} cores, and were simulated with one each; "
             'name the device that they share: [devices.host] sharing = "turns" or "contended"'
         )
-
-
-def crowded(run: Run) -> bool:
-    """Whether a measured run had more models than its host has cores, and no GPU."""
-    cores = int(run.header.host.get("cores", 0))
-    return cores > 0 and "gpus" not in run.header.host and crowds(run.header.fleet, cores)
 
 
 def _names(first: Run, second: Run) -> tuple[str, str]:
@@ -160,7 +155,7 @@ def sharing(fleet: Fleet) -> str:
         if place.device and place.count:
             stations.setdefault(place.device, []).append(role)
     shared = [f"{' and '.join(roles)} share one ({fleet.devices[name].sharing})" for name, roles in stations.items()]
-    return "; ".join(shared) or OF_ITS_OWN
+    return "; ".join(shared) or "a device of its own for every station"
 
 
 def busy_host(runs: Sequence[Run]) -> list[str]:

@@ -226,7 +226,10 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
         ("(b) own step times", "fitted", own_steps(sample)),
     ):
         profile = _starting(profile_of("a100", name, steps.draft_s, steps.verify_s, power=power), steps.before_s)
-        verify = verify_time(steps.verify_s, min(steps.alone_s, steps.verify_s))
+        # A verification takes the same for any number of drafts, and less without one.
+        alone_s = min(steps.alone_s, steps.verify_s)
+        drafts = Roofline(tokens=(1, 2), pass_s=(0.0, 0.0), host_s=steps.verify_s - alone_s)
+        verify = StepTime(base_s=alone_s, roofline=drafts)
         profile = msgspec.structs.replace(profile, verify=verify, draft_prefill=StepTime(base_s=steps.within_s))
         runs = [decode(profile, agreement, amusd.tokens_generated, True, seed) for seed in range(SEEDS)]
         metrics = combine([measure(run) for run in runs])
@@ -239,12 +242,6 @@ def _amusd_rows(case: dict[str, Any], sample: Sample, agreement: Agreement) -> I
             watts = sum(amusd.power_w(gpu) or 0.0 for gpu in range(GPUS))
             joules = watts * amusd.total_time / amusd.tokens_generated
             yield row("energy, J/token", where, kind, joules, metrics["energy_j_per_token"].value)
-
-
-def verify_time(verify_s: float, alone_s: float) -> StepTime:
-    """Return the time of a verification: the same for any number of drafts, and `alone_s` without one."""
-    drafts = Roofline(tokens=(1, 2), pass_s=(0.0, 0.0), host_s=verify_s - alone_s)
-    return StepTime(base_s=alone_s, roofline=drafts)
 
 
 def _starting(profile: HardwareProfile, start_up_s: float) -> HardwareProfile:

@@ -81,15 +81,9 @@ def test_comparison_and_note_agree_on_a_replaced_acceptance(acceptance: Any, rep
 
 
 def test_a_comma_in_a_model_path_makes_no_difference() -> None:
-    scenario = make_scenario(
-        MINE
-        | {
-            "profile": msgspec.structs.replace(PROFILE, provenance=PROFILE.provenance | {"drafter_model": "a, b"}),
-            "drafters": {"model": "a, b"},
-        }
-    )
-    run = specfleet.simulate(scenario).run
-    ran = measured()
+    profile = msgspec.structs.replace(PROFILE, provenance=PROFILE.provenance | {"drafter_model": "a, b"})
+    scenario = make_scenario(MINE | {"profile": profile, "drafters": {"model": "a, b"}})
+    run, ran = specfleet.simulate(scenario).run, measured()
     header = msgspec.structs.replace(ran.header, scenario=scenario)
     assert not [said for said in differences(run, Run(header, ran.table)) if said.startswith("profile")]
 
