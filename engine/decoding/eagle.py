@@ -199,7 +199,8 @@ class EagleDrafter(Drafter):
         tokens = placed(committed[1:-1], self.device, torch.long)
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
-            self._run([tag], part, features[start : start + len(part)], [len(part)])
+            self.features[tag] = features[: start + len(part)]
+            self._feed([tag], part, [len(part)])
             self.cache.lengths[tag] += len(part)
         self.features[tag] = features[-CHUNK:]
 
@@ -243,18 +244,6 @@ class EagleDrafter(Drafter):
             outputs = self.outputs.view(len(tags), -1, self.outputs.shape[-1])
             parents = above.expand(len(tags), -1)[:, :, None].expand(-1, -1, outputs.shape[-1])
             states = outputs.gather(1, parents).flatten(0, 1)
-        return self._run(tags, tokens, states, counts, nodes)
-
-    @torch.inference_mode()
-    def _run(
-        self,
-        tags: Sequence[int],
-        tokens: torch.Tensor,
-        states: torch.Tensor,
-        counts: Sequence[int],
-        nodes: Nodes | None = None,
-    ) -> torch.Tensor:
-        """Run N pairs of `tokens` (N,) and `states` (N, hidden) through the head: (N, hidden)."""
 
         def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
