@@ -13,18 +13,11 @@ from engine.net.handshake import Alive, Bye, Denied, Unknown, Welcome
 from engine.net.server import IDLE, JOINS, MAX_BAD, STRANGERS, ServerEnd
 from fleet.errors import InputError
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
-from tests.helpers.connecting import connected, delivered, frame_of, said, welcomed
+from tests.helpers.connecting import connected, content_of, delivered, frame_of, said, welcomed
 from tests.helpers.toys import toy_fleet
 
 FLEET = toy_fleet()
 OPENING = DraftRequest(0, 0, 1, 9, opening=True)
-
-
-def content_of(message: DraftRequest | Leave) -> Content:
-    """Content that fits a message."""
-    if not isinstance(message, DraftRequest):
-        return NOTHING
-    return Content([1] * (message.base if message.opening else 1))
 
 
 def asks(
@@ -126,20 +119,6 @@ def test_only_a_newer_incarnation_takes_over_a_seat() -> None:
     assert denied.reason == "verifier 1 has been started again since"
     assert said(server.receive(b"d", frame_of(ClientEnd(FLEET, 0, 9).tick(0.0)), 0.0, "another key"))[0].later
     assert list(server.peers) == [b"b"]
-
-
-def test_a_restarted_target_has_new_tags_of_its_own() -> None:
-    server = ServerEnd(FLEET, 1)
-    first = connected(FLEET, server)
-    asks(server, first, b"peer", OPENING)
-    server.receive(b"peer", pack(Bye()), 0.0)
-    again = connected(FLEET, server, 0, b"again", life=2)
-    (event,) = delivered(asks(server, again, b"again", OPENING))
-    assert event.tag != 0
-    assert FLEET.target_of(event.tag) == 0
-    assert delivered(again.receive(frame_of(server.send(Draft(event.tag, 0, 1, 9, 4), NOTHING)), 0.0)) == [
-        Draft(0, 0, 1, 9, 4)
-    ]
 
 
 @pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])

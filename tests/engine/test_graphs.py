@@ -182,7 +182,7 @@ def test_a_repeated_shape_is_captured_and_replayed(model: CausalLM, rows: int) -
 
 
 @pytest.mark.parametrize("is_tree", [False, True], ids=["chain", "tree"])
-def test_inputs_of_a_graph_live_as_long_as_it(model: CausalLM, is_tree: bool) -> None:
+def test_inputs_of_a_graph_live_as_long_as_it(monkeypatch: pytest.MonkeyPatch, model: CausalLM, is_tree: bool) -> None:
     """A captured graph uses addresses and owns nothing; the captured work is dropped."""
     reads = []
 
@@ -195,18 +195,15 @@ def test_inputs_of_a_graph_live_as_long_as_it(model: CausalLM, is_tree: bool) ->
     grown = tree_of(torch.tensor([[0, 0]]), 1, 2)
     nodes = Nodes(0, grown.ancestors, grown.depths) if is_tree else None
     cache = model.new_cache(2, 64)
-    model.graphs = Graphs(capture)
-    try:
-        for tag in (0, 1):
-            cache.open(tag)
-        for _ in range(3):
-            model.feed(cache, [0, 1], torch.tensor([1, 2, 3, 4, 5, 6]), [3, 3], nodes)
-        gc.collect()
-        (mode,) = reads
-        assert len(mode.found) > 10  # weights at least
-        assert not any(storage.expired() for storage in mode.found.values())
-    finally:
-        model.graphs = None
+    monkeypatch.setattr(model, "graphs", Graphs(capture))
+    for tag in (0, 1):
+        cache.open(tag)
+    for _ in range(3):
+        model.feed(cache, [0, 1], torch.tensor([1, 2, 3, 4, 5, 6]), [3, 3], nodes)
+    gc.collect()
+    (mode,) = reads
+    assert len(mode.found) > 10  # weights at least
+    assert not any(storage.expired() for storage in mode.found.values())
 
 
 def test_storage_that_grew_has_no_graphs_yet(model: CausalLM) -> None:
@@ -271,20 +268,20 @@ def test_only_repeated_shapes_are_captured(model: CausalLM) -> None:
 
 
 @pytest.mark.parametrize(("shape", "depth"), [slow(CHAIN, 4), (tree(2, 1), 3), slow(dynamic(3, 8), 3)], ids=str)
-def test_speculation_with_graphs_decodes_the_same_tokens(model: CausalLM, shape: Shape, depth: int) -> None:
+def test_speculation_with_graphs_decodes_the_same_tokens(
+    monkeypatch: pytest.MonkeyPatch, model: CausalLM, shape: Shape, depth: int
+) -> None:
     small, recorder = tiny(layers=1), Recorder(taped)
     prompt = TEXT[0, :30].tolist()
     wanted = decode_plain(Target(model), prompt, 40)
     large_cache, small_cache = model.new_cache(1, 128), small.new_cache(1, 128)
-    model.graphs, small.graphs = Graphs(recorder), Graphs(recorder)
-    try:
-        for _ in range(2):
-            found, _ = decode_speculatively(
-                Target(model, cache=large_cache), Drafter(small, shape, cache=small_cache), prompt, 40, depth
-            )
-            assert found == wanted
-    finally:
-        model.graphs = None
+    for each in (model, small):
+        monkeypatch.setattr(each, "graphs", Graphs(recorder))
+    for _ in range(2):
+        found, _ = decode_speculatively(
+            Target(model, cache=large_cache), Drafter(small, shape, cache=small_cache), prompt, 40, depth
+        )
+        assert found == wanted
     assert recorder.replayed > 20
 
 

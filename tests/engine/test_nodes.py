@@ -50,21 +50,15 @@ def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None 
     return Node(fleet, station, executor or ToyTarget(), *ends, requests)
 
 
-def outputs_of(node: Node) -> dict[int, list[int]]:
-    executor = node.worker.executor
-    assert isinstance(executor, ToyTarget)
-    return executor.outputs
-
-
-def test_targets_may_start_before_their_drafter() -> None:
+def free_port() -> int:
     probe = Sockets("tcp://127.0.0.1:0")
     port = probe.bound_port
     probe.close()
-    targets = [toy_target(FLEET, number, port) for number in range(2)]
-    for node in targets:
-        node.open()
-    drafter = toy_drafter(FLEET, port=port)
-    drafter.open()
+    return port
+
+
+def serve(drafter: Node, *targets: Node) -> list[dict[int, list[int]]]:
+    """Serve open nodes, each in a thread, until all targets end; return their texts."""
     with Threads() as threads:
         serving = threads.start(lambda: drafter.serve(now_s()))
         for node in targets:
@@ -74,9 +68,18 @@ def test_targets_may_start_before_their_drafter() -> None:
             thread.result()
         drafter.stop()
         serving.result()
-    check_texts(FLEET, [outputs_of(node) for node in targets])
-    events = drafter.worker.recorded.log
-    assert events.count("draft-request") > 10
+    return [node.worker.executor.outputs for node in targets]  # type: ignore[attr-defined]
+
+
+def test_targets_may_start_before_their_drafter() -> None:
+    port = free_port()
+    targets = [toy_target(FLEET, number, port) for number in range(2)]
+    for node in targets:
+        node.open()
+    drafter = toy_drafter(FLEET, port=port)
+    drafter.open()
+    check_texts(FLEET, serve(drafter, *targets))
+    assert drafter.worker.recorded.log.count("draft-request") > 10
     assert "refusal" not in targets[0].worker.recorded.log
 
 
@@ -89,15 +92,9 @@ def test_targets_decode_alone_when_the_drafter_ends() -> None:
             drafter.stop()
 
     targets = [toy_target(FLEET, 0, drafter.port, Noticing(end)), toy_target(FLEET, 1, drafter.port)]
-    with Threads() as threads:
-        serving = threads.start(lambda: drafter.serve(now_s()))
-        for node in targets:
-            node.open()
-            node.wait_for_welcomes(PATIENCE_S)
-        ended = [threads.start(lambda node=node: node.serve(now_s())) for node in targets]  # type: ignore[misc]
-        for thread in [serving, *ended]:
-            thread.result()
-    check_texts(FLEET, [outputs_of(node) for node in targets])
+    for node in targets:
+        node.open()
+    check_texts(FLEET, serve(drafter, *targets))
     assert "refusal" in targets[0].worker.recorded.log
 
 
@@ -111,13 +108,8 @@ def test_a_node_stopped_during_a_step_ends_after_it() -> None:
             return super().run(step)
 
     node = toy_target(FLEET, 0, drafter.port, Stopping())
-    with Threads() as threads:
-        serving = threads.start(lambda: drafter.serve(now_s()))
-        node.open()
-        node.wait_for_welcomes(PATIENCE_S)
-        threads.start(lambda: node.serve(now_s())).result()
-        drafter.stop()
-        serving.result()
+    node.open()
+    serve(drafter, node)
     assert node.worker.recorded.log.count("done") == 1
 
 
@@ -139,10 +131,7 @@ def test_an_unanswered_address_is_reported() -> None:
 
 
 def test_a_wait_for_a_drafter_is_reported_once() -> None:
-    lines: list[str] = []
-    probe = Sockets("tcp://127.0.0.1:0")
-    port = probe.bound_port
-    probe.close()
+    lines, port = list[str](), free_port()
     node = toy_target(FLEET, 0, port)
     assert node.socket_thread is not None
     node.socket_thread.say = lines.append

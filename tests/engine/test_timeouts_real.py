@@ -12,7 +12,6 @@ from engine.net.actions import Deliver, Opened, Send
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.content import NOTHING, Content
-from engine.net.frames import pack
 from engine.net.handshake import Hello
 from engine.net.server import ServerEnd
 from engine.net.sockets import Sockets
@@ -22,7 +21,7 @@ from fleet.records.recorder import RecordedStation
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
 from fleet.stations.session import ERA
-from tests.helpers.connecting import delivered, frame_of, welcomed
+from tests.helpers.connecting import content_of, delivered, frame_of, welcomed
 from tests.helpers.toys import ToyTarget, toy_fleet
 
 PATIENT = toy_fleet(verifiers={"patience_s": 0.2, "rejoin_s": 0.5}, drafters={"lease_s": 2.0})
@@ -37,20 +36,16 @@ def patient() -> tuple[ServerEnd, ClientEnd]:
     return server, client
 
 
-def content(message: DraftRequest) -> Content:
-    return Content([1] * (message.base if message.opening else 1))
-
-
 def test_a_lost_connection_is_no_event_of_a_patient_station() -> None:
     server, client = patient()
-    client.send(OPENING, content(OPENING), 0.0)
+    client.send(OPENING, content_of(OPENING), 0.0)
     assert delivered(client.lost(1.0)) == []
     assert delivered(welcomed(server, client, 10.0)) == []
 
 
 def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
-    assert client.send(OPENING, content(OPENING), 0.0) == []
+    assert client.send(OPENING, content_of(OPENING), 0.0) == []
     opened, *sent = welcomed(server, client)
     assert opened == Opened()
     assert delivered(server.receive(b"peer", frame_of(sent), 0.0)) == [OPENING]
@@ -58,7 +53,7 @@ def test_a_request_without_a_connection_is_sent_after_the_welcome() -> None:
 
 def test_a_finished_request_is_not_sent_after_the_welcome() -> None:
     server, client = ServerEnd(PATIENT, 1), ClientEnd(PATIENT, 0, 1)
-    client.send(OPENING, content(OPENING), 0.0)
+    client.send(OPENING, content_of(OPENING), 0.0)
     client.send(GIVEN_UP, NOTHING, 0.2)
     assert welcomed(server, client) == [Opened()]
 
@@ -69,8 +64,10 @@ def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
     for life, goes_on in ((1, False), (2, True), (3, False)):
         client, peer = ClientEnd(PATIENT, 0, life, goes_on=goes_on), b"peer %d" % life
         welcomed(server, client, float(life), peer)
-        frame = frame_of(client.send(OPENING, content(OPENING), float(life)))
+        frame = frame_of(client.send(OPENING, content_of(OPENING), float(life)))
         tags += [event.tag for event in delivered(server.receive(peer, frame, float(life)))]
+        drafted = frame_of(server.send(Draft(tags[-1], 0, 1, 9, 0), NOTHING))
+        assert delivered(client.receive(drafted, float(life))) == [Draft(0, 0, 1, 9, 0)]
         server.lost(peer)
     assert tags == [0, 0, 2]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(client.hello), type=Hello).goes_on is False
@@ -78,13 +75,7 @@ def test_only_an_incarnation_that_goes_on_keeps_its_tags() -> None:
 
 def test_a_leave_overtaken_by_its_sessions_return_is_dropped() -> None:
     server, client = patient()
-    for message, frames in ((OPENING, 1), (GIVEN_UP, 1), (PROBE, 1)):
-        sent = client.send(message, content(message) if isinstance(message, DraftRequest) else NOTHING, 0.0)
-        assert len(sent) == frames
-    opening, left, back = (
-        pack(message, content(message) if isinstance(message, DraftRequest) else NOTHING)
-        for message in (OPENING, GIVEN_UP, PROBE)
-    )
+    opening, left, back = (frame_of(client.send(each, content_of(each), 0.0)) for each in (OPENING, GIVEN_UP, PROBE))
     assert delivered(server.receive(b"peer", opening, 0.0)) == [OPENING]
     assert delivered(server.receive(b"peer", back, 0.6)) == [Leave(0, 0, 1), PROBE]
     assert delivered(server.receive(b"peer", left, 0.7)) == []

@@ -4,9 +4,18 @@ from typing import Any
 
 from engine.net.actions import Action, Deliver, Send
 from engine.net.client import ClientEnd
+from engine.net.content import NOTHING, Content
 from engine.net.frames import parse
 from engine.net.server import ServerEnd
 from fleet.scenario.resolved import Fleet
+from fleet.stations.messages import DraftRequest, Leave
+
+
+def content_of(message: DraftRequest | Leave) -> Content:
+    """Return content that fits a message."""
+    if isinstance(message, Leave):
+        return NOTHING
+    return Content([1] * (message.base if message.opening else 1))
 
 
 def said(actions: list[Action]) -> list[Any]:

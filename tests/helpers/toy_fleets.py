@@ -19,7 +19,7 @@ from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
 from fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Message, StationEvent
+from fleet.stations.messages import DraftRequest, Message, StationEvent
 from fleet.stations.station import Station
 from fleet.times.step import Step
 from tests.fakes.network import FakeNetwork
@@ -84,9 +84,6 @@ class AheadDrafter(ToyDrafter):
                 text.append(right if (member.base + request) % 5 else (right + 1) % VOCABULARY)
                 self.sent[member.tag] = text[-1:]
         return (Outcome(),) * len(step.members)
-
-    def content_of(self, message: Message) -> Content:
-        return Content(self.sent[message.tag]) if isinstance(message, Draft) and message.tokens else NOTHING
 
 
 class ToyFleet:
