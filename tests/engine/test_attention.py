@@ -1,10 +1,7 @@
 """Attention over rows: equal descriptions of a mask give equal results."""
 
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.decoding.attention import ALIGNED, additive, grouped

@@ -7,11 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from fleet.scenario.resolve import resolve
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from bench.decoding import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
@@ -25,6 +20,7 @@ from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow

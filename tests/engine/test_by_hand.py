@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from engine.launch.by_hand import serve_drafter, serve_router, serve_verifier
 from engine.launch.runnable import check_by_hand
 from engine.net.actions import SERVER_PORT

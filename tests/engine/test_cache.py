@@ -5,10 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.models import load_model

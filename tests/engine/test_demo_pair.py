@@ -5,9 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 

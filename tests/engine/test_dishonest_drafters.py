@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("zmq")
-
 from engine.net.actions import Send
 from engine.net.content import Content
 from engine.net.frames import pack, parse

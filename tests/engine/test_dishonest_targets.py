@@ -6,9 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from engine.decoding.eagle import EagleDrafter
 from engine.net.content import LARGEST, Content
 from engine.node.build import new_drafter, new_streams

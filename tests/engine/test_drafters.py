@@ -5,9 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from engine.decoding.cache import shape_of
 from engine.decoding.decode import decode_speculatively

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from fleet.scenario.resolve import resolve
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from engine.decoding.decode import decode_speculatively
 from engine.decoding.draft import Drafter
@@ -27,6 +23,7 @@ from fleet.records.replay import replay
 from fleet.records.run import make_run
 from fleet.scenario.names import DRAFTER
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.stations.messages import DraftRequest
 from fleet.stations.payload import ENVELOPE_BYTES

@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net.content import Content
 from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome

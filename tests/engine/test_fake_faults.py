@@ -5,8 +5,6 @@ from collections import Counter
 import msgspec
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net.actions import ALIVE_S, LEASE_S
 from engine.net.socket_thread import TICK_S
 from fleet.records.replay import replay

@@ -11,9 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from engine.launch.runnable import check_can_run
 from engine.launch.serve import serve
 from fleet.records.replay import replay

@@ -5,8 +5,6 @@ import contextlib
 import numpy as np
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net import server
 from engine.net.clock import now_s
 from tests.engine.test_nodes import toy_drafter, toy_target

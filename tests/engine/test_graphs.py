@@ -9,10 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

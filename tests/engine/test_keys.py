@@ -4,9 +4,6 @@ import stat
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("zmq")
-
 import zmq
 
 from engine.net.keys import allowed_keys, check_bind_host, check_connect_host, new_pair, read_keys

@@ -5,9 +5,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from engine.launch.serve import serve
 from fleet.scenario.faults import Kill
 from fleet.scenario.reading import make_scenario

@@ -5,8 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net.clock import now_s
 from engine.net.sockets import Sockets
 from engine.node.node import HERE, LOOPBACK, Node, Site, clients_of_drafters, drafting_node

@@ -6,10 +6,9 @@ from multiprocessing import Pipe
 
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.launch.bodies import PROGRESS, LauncherPipe
 from engine.launch.processes import NodeProcess
+from engine.launch.serve import serve
 from engine.launch.watched import watched
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S, PIECE, Observer, observed
@@ -163,9 +162,6 @@ def test_reports_of_a_dead_node_precede_its_error_and_messages_to_it_are_lost() 
 
 
 def test_a_watched_run_reports_all_its_records() -> None:
-    pytest.importorskip("torch")
-    from engine.launch.serve import serve
-
     reports_seen: list[tuple[float, float, int]] = []
     last: list[Counters] = []
 

@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.decoding.decode import decode_batch, decode_plain

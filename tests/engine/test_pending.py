@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
 
 from engine.decoding.grow import Drafts
 from engine.decoding.sampling import Sampling, distributions

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter

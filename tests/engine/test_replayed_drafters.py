@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-
 from engine.launch.processes import NodeProcess
 from engine.launch.serve import serve
 from engine.net.clock import now_s

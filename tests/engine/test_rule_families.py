@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from engine.decoding.draft import Drafter
 from engine.decoding.grow import Drafts, entropies

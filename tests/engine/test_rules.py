@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import chisquare
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 from engine.decoding.feed import Nodes
 from engine.decoding.greedy import longest_path, path_in_text

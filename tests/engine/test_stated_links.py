@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("torch")
-
 from calibrate.run import pair_of
 from engine.launch.by_hand import _resolved
 from engine.launch.serve import serve

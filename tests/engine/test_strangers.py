@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net import access
 from engine.net.actions import Send
 from engine.net.client import ClientEnd

@@ -4,9 +4,6 @@ import time
 from typing import Any
 
 import msgspec
-import pytest
-
-pytest.importorskip("zmq")
 
 from engine.net.actions import Deliver, Opened, Send
 from engine.net.client import ClientEnd

@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from engine.launch.runnable import check_can_run
 from engine.launch.serve import EngineRun, serve
 from fleet.errors import InputError

@@ -3,11 +3,8 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("zmq")
 
 from fleet.records.replay import replay
 from fleet.records.run import make_run

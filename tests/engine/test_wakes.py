@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING
 from engine.net.socket_thread import SocketThread

@@ -4,8 +4,6 @@ import math
 
 import pytest
 
-pytest.importorskip("zmq")
-
 from engine.net.actions import Deliver
 from engine.net.clock import now_s
 from engine.net.content import Content

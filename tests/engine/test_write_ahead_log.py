@@ -5,9 +5,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pytest
-
-pytest.importorskip("zmq")
 
 from engine.net.links import LossyLinks, lossy_links
 from engine.node.write_ahead_log import Life, WriteAheadLog, note_finished, open_log, read_log, unfinished
