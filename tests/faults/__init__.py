@@ -1,4 +1,1 @@
-"""Real fleets under fault scripts: killed and stopped processes, lost messages. See `__main__.py`.
-
-- `kills.py`: the fleets, their scripts, and the laws.
-"""
+"""Real fleets under fault scripts: killed and stopped processes, lost messages. See `__main__.py`."""

@@ -102,7 +102,6 @@ def test_the_floors_in_the_design_are_those_that_are_enforced() -> None:
 
 
 INDEXES = {  # what lists the files of a folder, and the folder
-    **{f"engine/{wing}/__init__.py": f"engine/{wing}" for wing in ("launch", "net", "node", "replayed")},
     "fleet/records/__init__.py": "fleet/records",
     "fleet/records/metrics/__init__.py": "fleet/records/metrics",
     "experiments/__init__.py": "experiments",
