@@ -32,24 +32,14 @@ class PlaceRow(NamedTuple):
         place (tokens): Committed tokens of the answer when the draft begins: 1 right after the prefill, which gives
             the first token. A text has all places from 1 to its last.
         accepted (tokens): Accepted draft tokens, from 0 to the depth of the recording.
-        drafted (tokens): Available draft tokens, if fewer than a round requests: 0 where prompt lookup finds no
-            match. A file may lack the column; drafts then have the requested length.
     """
 
     text: int
     place: int
     accepted: int
-    drafted: int
 
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in PlaceRow.__annotations__])
-
-
-class Places(NamedTuple):
-    """Contents of a file by text: accepted tokens at each place, and drafted tokens if recorded."""
-
-    accepted: tuple[Text, ...]
-    drafted: tuple[Text, ...] | None
 
 
 class ByPlace(msgspec.Struct, frozen=True, tag="by-place", tag_field="model", forbid_unknown_fields=True):
@@ -87,7 +77,7 @@ def reached(model: ByPlace, depth: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _reached(path: Path, state: tuple[int, int, int], recorded: int, depth: int) -> tuple[float, ...]:
-    lengths = np.array([k for text in _read(path, state, recorded).accepted for k in walk(text, depth)])
+    lengths = np.array([k for text in _read(path, state, recorded) for k in walk(text, depth)])
     return tuple(float(np.mean(lengths >= j)) for j in range(1, depth + 1))
 
 
@@ -98,39 +88,22 @@ class PlaceSampler:
     """
 
     def __init__(self, model: ByPlace, rng: np.random.Generator) -> None:
-        self.texts, self.drafted = read_places(model)
+        self.texts = read_places(model)
         self.root = int(rng.integers(1 << 62))
         self._playing: dict[int, _Playing] = {}  # by tag
 
     def begin_session(self, tag: int, first: int, request: int) -> None:
         """Start request `request`, whose prompt has `first` tokens; it replaces an earlier session with this tag."""
-        number = request % len(self.texts)
-        drafted = self.drafted[number] if self.drafted else ()
-        self._playing[tag] = _Playing(first, self.texts[number], drafted, self._further(request))
+        self._playing[tag] = _Playing(first, self.texts[request % len(self.texts)], self._further(request))
 
     def draw(self, tag: int, drafted: int, base: int) -> int:
         """Return the acceptance length of a round that drafted `drafted` tokens after `base` committed ones."""
-        playing, place = self._at(tag, base)
-        length = playing.accepted[place]
-        return length if length < drafted else drafted
-
-    def drafts(self, tag: int, asked: int, base: int) -> int:
-        """Return the length of a draft after `base` committed tokens, at most `asked`."""
-        if self.drafted is None:
-            return asked
-        playing, place = self._at(tag, base)
-        return min(asked, playing.drafted[place])
-
-    def _at(self, tag: int, base: int) -> tuple["_Playing", int]:
-        """Return the text of a session, extended if it is too short, and the place in it."""
         playing = self._playing[tag]
         place = base - playing.first - 1
-        while place >= len(playing.accepted):
-            more = next(playing.further)
-            drafted = (*playing.drafted, *self.drafted[more]) if self.drafted else ()
-            playing = playing._replace(accepted=(*playing.accepted, *self.texts[more]), drafted=drafted)
+        while place >= len(playing.accepted):  # the text is too short
+            playing = playing._replace(accepted=(*playing.accepted, *self.texts[next(playing.further)]))
             self._playing[tag] = playing
-        return playing, place
+        return min(playing.accepted[place], drafted)
 
     def _further(self, request: int) -> Iterator[int]:
         """Yield the numbers of the texts that continue a request's own."""
@@ -140,15 +113,14 @@ class PlaceSampler:
 
 
 class _Playing(NamedTuple):
-    """A session's text: prompt length, accepted and drafted tokens by place, and the texts that continue it."""
+    """A session's text: prompt length, accepted tokens by place, and the texts that continue it."""
 
     first: int
     accepted: Text
-    drafted: Text
     further: Iterator[int]
 
 
-def read_places(model: ByPlace) -> Places:
+def read_places(model: ByPlace) -> tuple[Text, ...]:
     """Read the texts of a model in the order of their numbers; cached until the file changes.
 
     Raises InputError, with the file's name, if it is missing, lacks a column or a place, or contains impossible
@@ -167,24 +139,17 @@ def as_it_is(path: Path) -> tuple[Path, tuple[int, int, int]]:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, _state: tuple[int, int, int], depth: int) -> Places:
+def _read(path: Path, _state: tuple[int, int, int], depth: int) -> tuple[Text, ...]:
     what = "acceptance.file"
-    table = read_table(path, SCHEMA, what, optional=("drafted",))
+    table = read_table(path, SCHEMA, what)
     if not len(table):
         raise InputError(f"{what} {path}: needs rows; has none")
-    text, place, accepted = (table.column(name).to_numpy() for name in SCHEMA.names[:3])
-    drafted = table.column("drafted").to_numpy() if "drafted" in table.column_names else None
+    text, place, accepted = (table.column(name).to_numpy() for name in SCHEMA.names)
     for wrong in np.flatnonzero((accepted < 0) | (accepted > depth)):
         raise InputError(
             f"{what} {path}: text {text[wrong]}, place {place[wrong]}: accepted = {accepted[wrong]}; allowed: 0 to "
             f"acceptance.depth = {depth}"
         )
-    if drafted is not None:
-        for wrong in np.flatnonzero(drafted < accepted):
-            raise InputError(
-                f"{what} {path}: text {text[wrong]}, place {place[wrong]}: drafted = {drafted[wrong]}; allowed: at "
-                f"least accepted = {accepted[wrong]}"
-            )
     order = np.lexsort((place, text))
     text, place, accepted = text[order], place[order], accepted[order]
     starts = np.flatnonzero(np.concatenate([[True], text[1:] != text[:-1]]))
@@ -195,24 +160,16 @@ def _read(path: Path, _state: tuple[int, int, int], depth: int) -> Places:
             "a row for each place from 1"
         )
 
-    def by_text(values: np.ndarray) -> tuple[Text, ...]:
-        return tuple(tuple(part.tolist()) for part in np.split(values, starts[1:]))
-
-    return Places(by_text(accepted), None if drafted is None else by_text(drafted[order]))
+    return tuple(tuple(part.tolist()) for part in np.split(accepted, starts[1:]))
 
 
-def write_places(texts: Sequence[Sequence[int]], path: Path, drafted: Sequence[Sequence[int]] | None = None) -> None:
-    """Write the accepted draft tokens at places 1, 2, ... of each text, and the draft lengths if given.
-
-    - `drafted`: draft lengths, with the shape of `texts`.
-    """
+def write_places(texts: Sequence[Sequence[int]], path: Path) -> None:
+    """Write the accepted draft tokens at places 1, 2, ... of each text."""
     columns = {
         "text": [number for number, text in enumerate(texts) for _ in text],
         "place": [place for text in texts for place in range(1, len(text) + 1)],
         "accepted": [k for text in texts for k in text],
     }
-    if drafted is not None:
-        columns["drafted"] = [k for text in drafted for k in text]
     content = io.BytesIO()
     table = pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
     pq.write_table(table, content, write_page_checksum=True)

@@ -12,12 +12,12 @@ from fleet.inputs.text import named, reason
 MOST_ROWS = 10**8  # rows of a file: about as many gigabytes as a large host's memory
 
 
-def read_table(path: Path, schema: pa.Schema, what: str = "", optional: tuple[str, ...] = ()) -> pa.Table:
+def read_table(path: Path, schema: pa.Schema, what: str = "") -> pa.Table:
     """Read the columns of `schema` from a Parquet file, cast to its types; the file's metadata is kept.
 
-    Integers and floats of another width are cast, also in lists. Other columns are ignored, and missing `optional`
-    columns are left out. Raises InputError, with file and column, if the file cannot be read, has more than MOST_ROWS
-    rows, or a column is missing, has another kind, or contains nulls, NaN or infinities.
+    Integers and floats of another width are cast, also in lists. Other columns are ignored. Raises InputError, with
+    file and column, if the file cannot be read, has more than MOST_ROWS rows, or a column is missing, has another kind,
+    or contains nulls, NaN or infinities.
     """
     origin = named(path, what)
     try:
@@ -31,7 +31,6 @@ def read_table(path: Path, schema: pa.Schema, what: str = "", optional: tuple[st
             table = stored.read()
     except (OSError, pa.ArrowException, ValueError, MemoryError, NotImplementedError, TypeError, KeyError) as error:
         raise InputError(f"{origin}: cannot be read as Parquet ({reason(error)})") from error
-    schema = pa.schema([field for field in schema if field.name not in optional or field.name in table.column_names])
     missing = [name for name in schema.names if table.column_names.count(name) != 1]
     if missing:
         raise InputError(f"{origin}: lacks the column {missing[0]!r}; needs {', '.join(schema.names)}")

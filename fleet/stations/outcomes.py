@@ -49,11 +49,6 @@ class Outcomes:
         elif isinstance(model, ByPlace):
             check_depth(model, fleet.room.longest_draft)
             self.lengths = PlaceSampler(model, rng)
-            if self.lengths.drafted is not None and fleet.batch is None:
-                raise InputError(
-                    f"scenario {fleet.name!r}: acceptance.file {model.file} has a column 'drafted', and only a "
-                    "[batch] has drafts that turn out shorter than asked; leave the column out, or simulate a [batch]"
-                )
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
 
@@ -74,8 +69,6 @@ class Outcomes:
         return drafted
 
     def _draft(self, member: Member, station: BatchStation) -> int:
-        if isinstance(self.lengths, PlaceSampler):
-            return self.lengths.drafts(member.tag, member.tokens, member.base)
         if self.tokens is None:
             return member.tokens
         for drafted in range(1, member.tokens):

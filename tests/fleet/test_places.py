@@ -30,7 +30,7 @@ def test_mean_at_every_depth_equals_a_plain_loop(folder: Path, texts: list[list[
     file = folder / "places.parquet"
     write_places(texts, file)
     model = ByPlace(str(file), DEPTH)
-    assert read_places(model).accepted == tuple(map(tuple, texts))
+    assert read_places(model) == tuple(map(tuple, texts))
     tokens, steps = map(sum, zip(*[tokens_and_steps(text, depth) for text in texts], strict=True))
     assert expected_committed(model, depth) == pytest.approx(tokens / steps, rel=1e-12)
     assert pmf(model, depth) == pytest.approx(
@@ -69,24 +69,11 @@ def test_continuations_do_not_depend_on_the_order_of_calls(tmp_path: Path) -> No
     assert drawn[0][4] != drawn[0][6]
 
 
-def test_drafts_have_the_requested_or_recorded_length(tmp_path: Path) -> None:
-    model = ByPlace(str(tmp_path / "places.parquet"), 4)
-    for drafted, expected in ((None, [3, 3, 3, 3, 3]), ([[4, 0, 2], [3, 1]], [3, 0, 2, 3, 1])):
-        write_places([[1, 0, 2], [3, 0]], tmp_path / "places.parquet", drafted)
-        sampler = PlaceSampler(model, np.random.default_rng(0))
-        sampler.begin_session(0, first=10, request=0)
-        sampler.begin_session(1, first=20, request=1)
-        drafts = [sampler.drafts(0, 3, base) for base in (11, 12, 13)] + [
-            sampler.drafts(1, 3, base) for base in (21, 22)
-        ]
-        assert drafts == expected
-
-
 def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     model = ByPlace(str(tmp_path / "places.parquet"), 2)
     for texts in ([[0, 1]], [[2, 1, 0]]):
         write_places(texts, Path(model.file))
-        assert read_places(model).accepted == (tuple(texts[0]),)
+        assert read_places(model) == (tuple(texts[0]),)
 
 
 def test_recordings_are_named_with_their_mean_length(tmp_path: Path) -> None:
@@ -104,10 +91,6 @@ def test_recordings_are_named_with_their_mean_length(tmp_path: Path) -> None:
         ({"text": [0], "place": [1], "accepted": [-1]}, "text 0, place 1: accepted = -1; allowed: 0 to"),
         ({"text": [], "place": [], "accepted": []}, "needs rows; has none"),
         ({"text": [0], "place": [1]}, "lacks the column 'accepted'"),
-        (
-            {"text": [0], "place": [1], "accepted": [2], "drafted": [1]},
-            "text 0, place 1: drafted = 1; allowed: at least accepted = 2",
-        ),
     ],
 )
 def test_invalid_recordings_are_refused_with_the_reason(tmp_path: Path, columns: dict[str, Any], says: str) -> None:

@@ -1,10 +1,13 @@
 """Batches of copies, row by row: rows that all begin at once, and their simulated time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from fleet.acceptance.places import write_places
+from fleet.policies.outcome import Outcome
+from fleet.records.playback import NOTHING_PLAYED, Playback
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -13,19 +16,13 @@ from sim.run import simulate
 
 
 def copies(
-    folder: Path,
-    profile: HardwareProfile,
-    texts: Sequence[Sequence[int]],
-    prompt: int,
-    depth: int,
-    recorded: int,
-    drafted: Any = None,
+    folder: Path, profile: HardwareProfile, texts: Sequence[Sequence[int]], prompt: int, depth: int, recorded: int
 ) -> Scenario:
     """A batch of one row for each text, which all begin at once.
 
-    `depth`: of the drafts; `recorded`: of the recording. `drafted`: drafted tokens, as the texts.
+    `depth`: of the drafts; `recorded`: of the recording.
     """
-    write_places(texts, folder / "places.parquet", drafted)
+    write_places(texts, folder / "places.parquet")
     lengths = "".join(f"{prompt},{len(text) + 1}\n" for text in texts)
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + lengths)
     content = {
@@ -38,8 +35,17 @@ def copies(
     return make_scenario(content, base=folder)
 
 
-def taken_s(scenario: Scenario) -> float:
+def played(rows: Iterable[Sequence[tuple[int, int]]]) -> Playback:
+    """Rounds of each row in order: drafted and accepted tokens."""
+    outcomes = {}
+    for row, rounds in enumerate(rows):
+        outcomes[row, row, "draft"] = [Outcome(drafted=int(drafted)) for drafted, _ in rounds]
+        outcomes[row, row, "verify"] = [Outcome(int(accepted)) for _, accepted in rounds]
+    return msgspec.structs.replace(NOTHING_PLAYED, parts=("acceptance",), outcomes=outcomes)
+
+
+def taken_s(scenario: Scenario, playback: Playback | None = None) -> float:
     """Return the time of all requests, row by row."""
-    run = simulate(scenario)
+    run = simulate(scenario, playback)
     assert replay(run) == []
     return float(run.frame().time_s.max())

@@ -11,7 +11,7 @@ from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import AttentionTime, Roofline
 from fleet.times.step_time import StepTime
 from sim.lockstep import Floats, Walks, prefills_s, rounds_s, walks_of
-from tests.helpers.copies import copies, taken_s
+from tests.helpers.copies import copies, played, taken_s
 from tests.helpers.places import repeatable
 
 DEPTH = 6
@@ -64,7 +64,6 @@ def test_copies_with_empty_drafts_take_the_mean_time(
 ) -> None:
     """Prompt lookup: if nothing is accepted, `finding` of four rows have a draft. Times are linear in tokens."""
     rows = 4
-    drafts = [[DEPTH if accepted or row < finding else 0 for accepted in text] for row in range(rows)]
     profile = HardwareProfile(
         name="lookup",
         draft=StepTime(per_token_s=0.003, per_row_token_s=0.003),
@@ -73,7 +72,8 @@ def test_copies_with_empty_drafts_take_the_mean_time(
     )
     walks = walks_of([text], [prompt], depth)
     drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
-    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH, drafts))
+    rounds = [[(depth if k or row < finding else 0, k) for k in walks.accepted] for row in range(rows)]
+    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH), played(rounds))
     assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
 
 
@@ -81,5 +81,6 @@ def test_copies_with_empty_drafts_take_the_mean_time(
 @given(text=text_of_places, rows=st.integers(2, 4))
 def test_oracle_drafts_are_as_long_as_their_acceptance(folder: Path, text: list[int], rows: int) -> None:
     walks = walks_of([text], [9], DEPTH)
-    simulated_s = taken_s(copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH, [text] * rows))
+    rounds = [[(k, k) for k in walks.accepted]] * rows
+    simulated_s = taken_s(copies(folder, LINEAR, [text] * rows, 9, DEPTH, DEPTH), played(rounds))
     assert computed_s(LINEAR, walks, walks.accepted, rows) == pytest.approx(simulated_s, rel=1e-9)

@@ -101,14 +101,5 @@ def test_a_fleet_that_drafts_ahead_is_refused(tmp_path: Path) -> None:
         simulate(scenario)
 
 
-def test_short_drafts_need_a_batch(tmp_path: Path) -> None:
-    scenario = scenario_over(tmp_path, [[1, 0]], STAR)
-    write_places([[1, 0]], tmp_path / "places.parquet", [[1, 0]])
-    with pytest.raises(
-        InputError, match=r"has a column 'drafted', and only a \[batch\] has drafts that turn out shorter"
-    ):
-        simulate(scenario)
-
-
 def test_the_file_of_lengths_limits_the_requests(tmp_path: Path) -> None:
     assert set(verified(scenario_over(tmp_path, [[1, 0], [2]], STAR, requests=9)).request) == {0, 1}
