@@ -51,17 +51,11 @@ def plan(
 ) -> Plan:
     """Say how many drafters and targets to build, at which depth, and what that gives.
 
-    `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. `target`,
-    `draft`: where the models run, MODEL@DEVICE as in `estimate`; without them the scenario's profile says what steps
-    take. Of several, each target's place with each drafter's is a candidate, and one pair is chosen. `link_s`: one way.
-    `acceptance`: the probability that a draft token passes. `arrivals_per_s`: requests that come in a second; left out,
-    each target decodes one request after the other. `slo`: the most that times may be, "tpot_p99=40ms,ttft_p90=500ms".
-    `least`: "tokens_per_s_per_user_p99=40" or "tokens_per_s=500". `cost`: of an hour of a device,
-    "a100-80gb=1.8,rtx-4090=0.4"; left out, each device costs the same. `vary`: values of keys to try, such as
-    "verifiers.count=1:16"; drafters, targets and depths have values by themselves. `apart`: whether only fleets with
-    drafters apart are to be chosen; the others stand beside them anyway. `jobs`: simulations at once, by default one a
-    core. `step_error`: by which share step times may be off, at 95 %. `done` is called with each simulated fleet.
-    Raises InputError for what cannot be planned.
+    `scenario`, `changes` and keywords as in `simulate`: the load, the link, the acceptance, the policies. The others
+    are the options of `specfleet plan`, which docs/plan.md explains: texts as there, one or several, and numbers in
+    seconds, per second, and shares. Without `target` and `draft` the scenario's profile says what steps take; without
+    `arrivals_per_s` each target decodes one request after the other. `jobs`: by default one a core. `done` is called
+    with each simulated fleet. Raises InputError for what cannot be planned.
 
     >>> import specfleet
     >>> found = specfleet.plan("star", {"workload.new_tokens": 32}, vary=["verifiers.count=1:3", "drafters.depth=4"])

@@ -1,12 +1,7 @@
 """The search: simulate the fleets that could be the answer, and race the closest of them.
 
-Targets that decode all the time: equations say well what a token costs, so fleets are simulated from the cheapest on,
-until the rest is too expensive.
-
-Requests that come by themselves: the cost of a fleet is known, whether it reaches the goals is not. Fleets of one
-family and one number of drafters are a line along which more targets are never slower; the fewest that reach the goals
-lie between one that misses them and one that meets them. First the line of each kind that looks cheapest is searched,
-then the cheapest of each pair of places, then the others, as far as they cost no more than the best so far.
+Targets that decode all the time: equations say well what a token costs, see `_cheapest`. Requests that come by
+themselves: the cost of a fleet is known, whether it reaches the goals is not, see `_fewest`.
 """
 
 import math
@@ -166,7 +161,11 @@ def _is_too_dear(next_one: Screened, leader: Entrant | None) -> bool:
 
 
 def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
-    """Search the lines for the fewest targets, then race what was found and its neighbours."""
+    """Search the lines for the fewest targets, then race what was found and its neighbours.
+
+    First the line of each kind that looks cheapest is searched, then the cheapest of each pair of places, then the
+    others, as far as they cost no more than the best so far.
+    """
     lines = sorted(lines_of(screened, contest.goals), key=FleetsByTargets.expected_cost)
     by_family = {line.family: line for line in reversed(lines)}
     by_kind = {line.family[0]: line for line in reversed(lines)}
@@ -205,10 +204,10 @@ def _least_cost(lines: Iterable["FleetsByTargets"], contest: Contest) -> float:
 
 
 class FleetsByTargets:
-    """Fleets by their targets, the best levers of each number first: the fewest targets that reach the goals.
+    """Fleets of a family and a number of drafters by their targets, the best levers of each number first.
 
-    Those up to the place `below` miss the goals, those from `above` on meet them. `missed`: what simulations said over
-    what equations said, of the goal that is missed most.
+    More targets are never slower: those up to the place `below` miss the goals, those from `above` on meet them.
+    `missed`: what simulations said over what equations said, of the goal that is missed most.
     """
 
     def __init__(self, fleets: Sequence[Sequence[Screened]], goals: Sequence[Goal]) -> None:

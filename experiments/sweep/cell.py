@@ -51,10 +51,9 @@ def run_cell(cell: dict[str, Any], scenario: Scenario, world: World, seeds: int,
     try:
         reseeded = (msgspec.structs.replace(scenario, seed=scenario.seed + number) for number in range(seeds))
         assessed = [assess(_observe(world, one, path)) for one in reseeded]
-    except InputError as error:  # it says in one line what is wrong
-        return CellResult(cell, world, seeds, digest, error=f"InputError: {error}")
     except Exception as error:  # noqa: BLE001  (one broken cell must not lose the others; it is reported)
-        traceback.print_exc()
+        if not isinstance(error, InputError):  # which says in one line what is wrong
+            traceback.print_exc()
         return CellResult(cell, world, seeds, digest, error=f"{type(error).__name__}: {error}")
     runs = [metrics for metrics, _ in assessed]
     metrics = combine(runs) if len(runs) > 1 else runs[0]

@@ -31,6 +31,11 @@ OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "
 
 def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     """Yield one line for each conflict, with the keys. `needs`: signals of draft tokens that the length rule uses."""
+    for side in ("drafters", "verifiers"):
+        device = getattr(scenario, side).device
+        if device and device not in scenario.devices:
+            known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
+            yield f"{side}.device = {device!r} is no device of [devices]; allowed: {known}"
     yield from _unused_keys(scenario)
     yield from _of_stations(scenario)
     yield from _of_goals_and_prices(scenario)

@@ -75,13 +75,6 @@ def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Pa
     """Build a checked scenario from plain content; `origin` is its name in errors, `base` the folder of its files."""
     check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
-    for key, device in (
-        ("drafters.device", scenario.drafters.device),
-        ("verifiers.device", scenario.verifiers.device),
-    ):
-        if device and device not in scenario.devices:
-            known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
-            raise InputError(f"{origin}: {key} = {device!r} is no device of [devices]; allowed: {known}")
     for problem in conflicts(scenario, needs_of(scenario)):
         raise InputError(f"{origin}: {problem}")
 
