@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.console.printing import print_json, remark
-from specfleet.cli.options import AsJson, file_option
+from experiments.console.printing import remark
+from specfleet.cli.options import file_option
 
 
 def explain(
@@ -17,7 +17,6 @@ def explain(
             metavar="WORD", help="A key (its full name or the last part), metric, symbol, column, policy or model."
         ),
     ],
-    as_json: AsJson = False,
 ) -> None:
     """Say what a key, metric, symbol, policy or column means.
 
@@ -26,33 +25,21 @@ def explain(
     from specfleet.meaning.entries import explain as entries_of
     from specfleet.meaning.render import in_lines
 
-    entries = entries_of(word)
-    if as_json:
-        print_json({"entries": entries})
-    else:
-        print("\n\n".join(in_lines(entry) for entry in entries))
+    print("\n\n".join(in_lines(entry) for entry in entries_of(word)))
 
 
-def profiles(as_json: AsJson = False) -> None:
+def profiles() -> None:
     """List the profiles that ship, and what their numbers rest on."""
     from specfleet.meaning.shipped import profiles
 
-    listed = profiles()
-    if as_json:
-        print_json({"profiles": listed})
-    else:
-        print(in_columns([(one["name"], one["basis"], one["what"]) for one in listed]))
+    print(in_columns(profiles()))
 
 
-def scenarios(as_json: AsJson = False) -> None:
+def scenarios() -> None:
     """List the scenarios that ship, with a line of what each is."""
     from specfleet.meaning.shipped import scenarios
 
-    listed = scenarios()
-    if as_json:
-        print_json({"scenarios": listed})
-    else:
-        print(in_columns([(one["name"], one["what"]) for one in listed]))
+    print(in_columns(scenarios()))
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:
