@@ -8,7 +8,7 @@ import msgspec
 from experiments.plan.doubt import Range
 from experiments.plan.question import APART, FleetShape, Question
 from experiments.plan.screen import Screened
-from experiments.plan.search import Chosen
+from experiments.plan.search import Contest
 from experiments.plan.trials import Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
@@ -126,7 +126,7 @@ def rule_of(question: Question, shape: FleetShape) -> RuleOfThumb | None:
     return RuleOfThumb(S, Z, N_full(S, Z), most, 1 + Z / S, shape.targets / shape.drafters)
 
 
-def approximation_of(question: Question, choice: Chosen, screened: Iterable[Screened]) -> Approximation | None:
+def approximation_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
     simulated = "tpot_s" if question.arrivals_per_s else "throughput"
     costs = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
@@ -149,19 +149,19 @@ def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached
     return tuple(reached)
 
 
-def rows_of(question: Question, choice: Chosen, screened: Iterable[Screened]) -> tuple[PlannedFleet, ...]:
+def rows_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> tuple[PlannedFleet, ...]:
     """Table all fleets: those simulated by how good they are, then those that equations alone know."""
-    level = {one.title for one in choice.level}
-    simulated = [_simulated(question, choice, one, level) for one in choice.entrants.values()]
+    leader, level = choice.leader, {one.title for one in choice.level}
+    simulated = [_simulated(question, leader, level, one) for one in choice.entrants.values()]
     order = {"chosen": 0, "level": 1, "costs more": 2, "cheaper, may miss a goal": 3, "misses a goal": 4}
     simulated.sort(key=lambda row: (order[row.standing], row.cost_per_million, row.tpot_p99_s))
     others = [one for one in screened if one.shape.title not in choice.entrants and math.isfinite(one.tpot_s)]
     return (*simulated, *(_by_equations(one) for one in sorted(others, key=lambda one: one.per_million)))
 
 
-def _simulated(question: Question, choice: Chosen, entrant: Entrant, level: set[str]) -> PlannedFleet:
+def _simulated(question: Question, leader: Entrant | None, level: set[str], entrant: Entrant) -> PlannedFleet:
     shape, miss = entrant.shape, entrant.worst_miss(question.goals)
-    cost, leader = entrant.mean("cost_per_million"), choice.leader
+    cost = entrant.mean("cost_per_million")
     if leader is not None and entrant.title == leader.title:
         standing = "chosen"
     elif entrant.misses_clearly(question.goals):

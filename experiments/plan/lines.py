@@ -9,7 +9,7 @@ from msgspec import UNSET
 from experiments.plan.answer import Reached, RuleOfThumb, rule_of
 from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
-from experiments.plan.search import Chosen
+from experiments.plan.search import Contest
 from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
 
 ELSEWHERE = 3  # other pairs of places that the lines name
@@ -17,7 +17,7 @@ BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
 def lines_of(
-    question: Question, choice: Chosen, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
+    question: Question, choice: Contest, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
     tried: Doubts, counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
@@ -49,7 +49,7 @@ def lines_of(
     )
 
 
-def unmet_lines(question: Question, choice: Chosen, counts: str) -> tuple[str, ...]:
+def unmet_lines(question: Question, choice: Contest, counts: str) -> tuple[str, ...]:
     """Say that no fleet reaches the goals, and by how much the best of each kind misses them."""
     lines = [f"fleet: none of those looked at reaches the goals ({counts})"]
     for kind in (APART, COLOCATED, PLAIN):
@@ -92,7 +92,7 @@ def _rule_text(rule: RuleOfThumb | None) -> str:
     return f"{text} and N_max = {rule.N_max}"
 
 
-def _rivals(question: Question, choice: Chosen, leader: Entrant) -> str:
+def _rivals(question: Question, choice: Contest, leader: Entrant) -> str:
     """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
     rivals = []
     for kind in (APART, COLOCATED, PLAIN):
@@ -116,7 +116,7 @@ def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entra
     return f"{best.title}: {more:+.0%} cost for a token{same_cost}"
 
 
-def _elsewhere(question: Question, choice: Chosen, leader: Entrant) -> list[str]:
+def _elsewhere(question: Question, choice: Contest, leader: Entrant) -> list[str]:
     """The same of the chosen kind on the other devices, the best few of them."""
     families: dict[Family, list[Entrant]] = {}
     for one in choice.entrants.values():
@@ -142,7 +142,7 @@ def _places(family: Family) -> str:
     return f"on {target_place}" if draft_place is UNSET else f"{draft_place} for {target_place}"
 
 
-def _one_more(question: Question, choice: Chosen, leader: Entrant) -> str:
+def _one_more(question: Question, choice: Contest, leader: Entrant) -> str:
     """What one target more gives, where that was simulated."""
     more = msgspec.structs.replace(leader.shape, targets=leader.shape.targets + 1)
     larger = choice.entrants.get(more.title)

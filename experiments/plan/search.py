@@ -8,8 +8,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from experiments.plan.goals import Goal
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.screen import Screened
@@ -29,29 +27,15 @@ MOST_ROUNDS = 4  # of racing, and of adding a target where the race says that it
 TRUSTED = 3  # simulations of a line after which it is bisected, whatever equations say
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """What the trials say; fleets by their titles.
-
-    - `leader`: the best that meets the goals; None if none of those simulated does.
-    - `level`: rivals within chance of it, or less than a hundredth dearer.
-    - `perhaps`: rivals that would be better, and miss a goal on average, but not beyond chance.
-    """
-
-    entrants: dict[str, Entrant]
-    leader: Entrant | None
-    level: tuple[Entrant, ...]
-    perhaps: tuple[Entrant, ...]
-
-
-def search(question: Question, screened: Sequence[Screened], tries: Tries) -> Chosen:
+def search(question: Question, screened: Sequence[Screened], tries: Tries) -> "Contest":
     """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
     contest = Contest(question, screened, tries)
     (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
-    return contest.choice()
+    return contest
 
 
 class Contest:
-    """All trials so far, the simulated fleets by title, and the leader."""
+    """All trials so far, and what they say; `entrants`: the simulated fleets by title."""
 
     def __init__(self, question: Question, screened: Sequence[Screened], tries: Tries) -> None:
         self.question, self.tries = question, tries
@@ -69,8 +53,9 @@ class Contest:
         """Whether the question lets a fleet be chosen."""
         return one.shape.kind == APART or not self.question.apart
 
+    @property
     def leader(self) -> Entrant | None:
-        """The best fleet that meets the goals, so far."""
+        """The best fleet that meets the goals, so far; None if none of those simulated does."""
         return leader_of(self.contenders(), self.goals, self.open_loop)
 
     def simulate(self, fleets: Iterable[Screened], seeds: Iterable[int] = (0,)) -> None:
@@ -85,7 +70,7 @@ class Contest:
     def race(self) -> None:
         """Give the leader, and those close to it, more seeds, until the choice is clear or the seeds are spent."""
         for seeds in SEEDS:
-            best = self.leader()
+            best = self.leader
             if best is None:
                 return
             close = unsettled(best, self.contenders(), self.goals, self.open_loop)
@@ -109,18 +94,19 @@ class Contest:
                 dearest[self.estimates[one.title].shape.family] = one
         return [*same, *dearest.values()]
 
-    def choice(self) -> Chosen:
-        """What the trials say by now."""
-        best = self.leader()
-        near: list[Entrant] = []
-        if best is not None:
-            near = unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
-        return Chosen(
-            self.entrants,
-            best,
-            level=tuple(one for one in near if one.worst_miss(self.goals) <= 0),
-            perhaps=tuple(one for one in near if one.worst_miss(self.goals) > 0 and len(one.trials) >= SEEDS[0]),
-        )
+    def _near(self) -> list[Entrant]:
+        best = self.leader
+        return [] if best is None else unsettled(best, self.contenders(), self.goals, self.open_loop, nothing_too=True)
+
+    @property
+    def level(self) -> list[Entrant]:
+        """Rivals within chance of the leader, or less than a hundredth dearer."""
+        return [one for one in self._near() if one.worst_miss(self.goals) <= 0]
+
+    @property
+    def perhaps(self) -> list[Entrant]:
+        """Rivals that would be better, and miss a goal on average, but not beyond chance."""
+        return [one for one in self._near() if one.worst_miss(self.goals) > 0 and len(one.trials) >= SEEDS[0]]
 
 
 def estimated_miss(one: Screened, goals: Iterable[Goal]) -> float:
@@ -134,7 +120,7 @@ def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
     hopeful = _in_order(screened, contest.goals)
     waiting = [one for one in hopeful if contest.may_win(one)]
     most = MOST_FLEETS * len(contest.question.pairs)
-    while waiting and len(contest.entrants) < most and not _is_too_dear(waiting[0], contest.leader()):
+    while waiting and len(contest.entrants) < most and not _is_too_dear(waiting[0], contest.leader):
         contest.simulate(waiting[:WAVE])
         waiting = waiting[WAVE:]
     contest.race()
@@ -184,7 +170,7 @@ def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
         least = _least_cost(lines, contest)
         contest.simulate([one for line in lines for one in line.around(least, contest.entrants)])
         contest.race()
-        if not [line for line in lines if line.was_luck(contest.entrants, contest.leader())]:
+        if not [line for line in lines if line.was_luck(contest.entrants, contest.leader)]:
             break
 
 
