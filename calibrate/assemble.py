@@ -14,7 +14,7 @@ from calibrate.contention import factors_in
 from calibrate.fits import Point, fit_bandwidth, fit_step, spread_of
 from calibrate.fleets import FleetSetup, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
-from calibrate.overheads import delays_of, link_of, overhead_of, spread_numbers
+from calibrate.overheads import delays_of, link_of, overhead_of
 from fleet.acceptance.models import Recorded
 from fleet.records.delayed import delayed_count, not_delayed
 from fleet.records.run import Run
@@ -29,15 +29,13 @@ Points = dict[str, list[Point]]
 RULES: dict[str, Sharing] = {"time_sliced": "turns", "in_process": "one-process"}
 """Overheads of a profile, by the rule of the fleets that show them."""
 
-GAP_BINS = 8
-
 
 @dataclass(slots=True)
 class Measurements:
     """Measurements of a calibration.
 
-    - `saturated`, `loaded`, `idling`: fleets of replayed targets with a drafter that is always busy, partly busy, and
-      idle before each draft.
+    - `saturated`, `with_gaps`: fleets of replayed targets with a drafter that is always busy, and with one that is
+      partly busy or idle before each draft.
     - `warmed`: fleets of replayed targets, by warm-up tokens.
     - `sharing`: real targets and their drafter on one device, by its rule; of `contended` k targets in run k - 1.
     - `plain`: a target that decodes by itself.
@@ -47,8 +45,7 @@ class Measurements:
 
     points: Points = field(default_factory=dict)
     saturated: list[Run] = field(default_factory=list)
-    loaded: list[Run] = field(default_factory=list)
-    idling: list[Run] = field(default_factory=list)
+    with_gaps: list[Run] = field(default_factory=list)
     warmed: list[tuple[int, Run]] = field(default_factory=list)
     sharing: dict[Sharing, list[Run]] = field(default_factory=dict)
     plain: list[Run] = field(default_factory=list)
@@ -63,12 +60,9 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     - `facts`: fields of the profile that are not measured.
     """
 
-    def drafts_of(runs: Sequence[Run]) -> pd.DataFrame:
-        return pd.concat([steps_in(run, setup) for run in runs], ignore_index=True)
-
-    with_gaps, concurrent = [*measured.loaded, *measured.idling], measured.sharing.get("contended", [])
+    concurrent = measured.sharing.get("contended", [])
     fleets = {  # those that show the overheads of a drafter and of a target
-        "own": ([*measured.saturated, *with_gaps], [*concurrent[:1], *measured.plain]),
+        "own": ([*measured.saturated, *measured.with_gaps], [*concurrent[:1], *measured.plain]),
         **{name: (measured.sharing[rule],) * 2 for name, rule in RULES.items() if rule in measured.sharing},
     }
     delays = {
@@ -79,7 +73,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         sharing: StationOverheads(**{station: overhead_of(of_station) for station, of_station in of_sharing.items()})
         for sharing, of_sharing in delays.items()
     }
-    drafts = drafts_of([*measured.saturated, *with_gaps])
+    drafts = pd.concat([steps_in(run, setup) for run in fleets["own"][0]], ignore_index=True)
     idle = fit_idle(drafts, float(np.median(delays["own"]["drafter"].queued_s or [0.0])))
     ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
     for name, runs in (
@@ -99,14 +93,12 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         draft_prefill=times["draft_prefill"],
         verify_prefill=times["verify_prefill"],
         overhead=Overheads(**overheads),
-        link=link_of(with_gaps, pinged),
+        link=link_of(measured.with_gaps, pinged),
         idle=with_recoveries(idle, warmed),
         contention=factors_in(concurrent, msgspec.structs.replace(setup, times=times), idle) if concurrent else (1.0,),
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
         measured={name: table_of(points) for name, points in measured.points.items()}
         | {
-            "idle": by_gap(drafts_of(measured.saturated), drafts_of(measured.idling)),
-            "warm_up": [{"warm_tokens": tokens} | spread_numbers(drafts.duration_s) for tokens, drafts in warmed],
             "acceptance": describe_acceptance(measured.accepted, depth),
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
         },
@@ -129,15 +121,6 @@ def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
     if not earlier:
         return list(measured)
     return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]
-
-
-def by_gap(busy: pd.DataFrame, idling: pd.DataFrame) -> list[dict[str, float]]:
-    """Describe draft times by the gap before them: those of busy drafters, then bins of idling ones."""
-    bins = np.array_split(np.argsort(idling.gap_s.to_numpy()), GAP_BINS)
-    return [
-        {"gap_s": float(drafts.gap_s.mean())} | spread_numbers(drafts.duration_s)
-        for drafts in (busy, *(idling.iloc[places] for places in bins))
-    ]
 
 
 def table_of(points: Sequence[Point]) -> list[dict[str, Any]]:

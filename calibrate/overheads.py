@@ -63,10 +63,3 @@ def link_of(runs: Sequence[Run], pinged: LinkTime) -> LinkTime:
     way = delay_of(ways_s)
     latency_s = max(way.mean_s - float(sizes_bytes.mean()) * pinged.s_per_byte, 0.0)
     return LinkTime(latency_s, pinged.bandwidth_bytes_per_s, way.spread)
-
-
-def spread_numbers(times_s: ArrayLike) -> dict[str, float]:
-    """Return the mean and the tenth and ninetieth percentile of times, in seconds."""
-    times = np.asarray(times_s, dtype=float)
-    p10_s, p90_s = np.quantile(times, (0.1, 0.9)).tolist()
-    return {"mean_s": float(times.mean()), "p10_s": p10_s, "p90_s": p90_s}

@@ -139,8 +139,8 @@ class Bench:
         self.report(IN_SERVICE[number])
         setup = self.setup()
         measured.saturated.append(run_loaded(setup, *SATURATING, effort.saturated_rounds))
-        measured.loaded.extend(run_loaded(setup, targets, PARTLY, effort.loaded_rounds) for targets in effort.loads)
-        measured.idling.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
+        measured.with_gaps.extend(run_loaded(setup, targets, PARTLY, effort.loaded_rounds) for targets in effort.loads)
+        measured.with_gaps.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
         measured.plain.append(run_plain(setup, effort.sharing_requests))
 
     def measure_links(self) -> None:
