@@ -19,8 +19,7 @@ from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import host_facts
 from engine.launch.bodies import THREADS
 from engine.node.batch import BatchExecutor, drive, executor_of
-from engine.node.build import load_target
-from engine.node.capacity import with_positions
+from engine.node.build import load_target, with_positions
 from engine.node.prompts import prompts_of
 from fleet.acceptance.models import Recorded
 from fleet.acceptance.signals import SIGNALS_FILE, write_signals

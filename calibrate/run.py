@@ -20,8 +20,7 @@ from engine.decoding.telemetry import host_facts
 from engine.decoding.verify import Target
 from engine.launch.bodies import THREADS
 from engine.launch.serve import serve
-from engine.node.build import load_target, new_drafter, new_target
-from engine.node.capacity import with_positions
+from engine.node.build import load_target, new_drafter, new_target, with_positions
 from engine.node.prompts import prompts_of
 from engine.replayed.continuations import continuations_of
 from fleet.errors import InputError

@@ -23,7 +23,7 @@ from engine.launch.watched import Watch, watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
-from engine.node.capacity import largest_vocabulary, with_positions
+from engine.node.build import largest_vocabulary, with_positions
 from engine.node.node import Site, Stations
 from engine.node.observer import observed
 from engine.node.prompts import prompts_of

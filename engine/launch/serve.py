@@ -17,7 +17,7 @@ from engine.launch.supervisor import Place, Supervisor
 from engine.launch.watched import Watch, watched
 from engine.net.clock import now_s
 from engine.node.batch import batch_node
-from engine.node.capacity import largest_vocabulary, with_positions
+from engine.node.build import largest_vocabulary, with_positions
 from engine.node.colocated import Colocated
 from engine.node.node import LOOPBACK, Node, Site
 from engine.node.observer import Report

@@ -1,4 +1,7 @@
-"""Loads drafters and targets, and opens the streams of executors, as a resolved fleet describes them."""
+"""Loads drafters and targets, and opens the streams of executors, as a resolved fleet describes them.
+
+The models of this host also tell how many positions and how large vocabularies a fleet has.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,16 +9,21 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-from transformers import AutoConfig
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
+from engine.decoding.admitted import known_positions
 from engine.decoding.cache import CacheShape, RowCache, shape_of
 from engine.decoding.draft import Drafter
 from engine.decoding.eagle import EagleDrafter
 from engine.decoding.eagle_files import load_head, taps_of
+from engine.decoding.folders import read_config
+from engine.decoding.llama import is_lean
 from engine.decoding.lookup import LookupDrafter
-from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, load_model
+from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_folder_of_model, load_model
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
+from fleet.errors import InputError
 from fleet.policies.ragged import BatchRule
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Join
@@ -116,3 +124,45 @@ def new_cache(
     if rule is not None and rule.aligns:
         return model.aligned_cache(shape)
     return model.new_cache(*room, shape=shape)
+
+
+def with_positions(fleet: Fleet) -> Fleet:
+    """Return the fleet with the position limits of its models; those of a missing folder are unknown."""
+    if fleet.drafters.kind == "replayed":
+        return fleet  # no model
+    asked = [(fleet.verifiers.model, "target")]
+    if fleet.drafters.kind == "model" and fleet.drafters.count:
+        asked.append((fleet.drafters.model, "drafter"))
+    known = [positions for model, role in asked if (positions := positions_of(model, role))]
+    if not known:
+        return fleet
+    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, positions=min(known)))
+
+
+def positions_of(model: str, role: str) -> int:
+    """Return the maximum number of positions of a model; 0 if it is unlimited or unknown."""
+    try:
+        config = AutoConfig.from_pretrained(folder_of(model, role), local_files_only=True)
+        if is_lean(config):
+            return 0
+        with torch.device("meta"):  # modules without weights
+            return known_positions(AutoModelForCausalLM.from_config(config))
+    except Exception:  # noqa: BLE001  (loading the model reports the error)
+        return 0
+
+
+def largest_vocabulary(fleet: Fleet) -> int:
+    """Return the larger vocabulary of the models on this host; 0 if it has none.
+
+    InputError if drafts bring distributions over a vocabulary that is unknown here.
+    """
+    sides = ((fleet.verifiers, "target"), (fleet.drafters, "drafter"))
+    named = [(side.model, role) for side, role in sides if side.kind in ("real", "model")]
+    here = [folder_of(model, role) for model, role in named if is_folder_of_model(model, role)]
+    largest = max((int(read_config(folder).vocab_size) for folder in here), default=0)
+    if fleet.workload.temperature and not largest and not fleet.vocabulary:
+        raise InputError(
+            f"verifiers.model = {fleet.verifiers.model!r} is not on this host, and a router must know how large drafts "
+            "with their distributions are; its config.json is enough, or a profile with a vocabulary"
+        )
+    return largest

@@ -15,7 +15,7 @@ from engine.decoding.verify import Target
 from engine.net.content import states_sent
 from engine.node.build import head_taps
 from engine.node.prompts import prompts_of
-from engine.replayed.answers import Continuation
+from engine.replayed.targets import Continuation
 from fleet.errors import InputError
 from fleet.files import write_file
 from fleet.scenario.resolved import Fleet

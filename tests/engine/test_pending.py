@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from engine.decoding.grow import Drafts
 from engine.decoding.sampling import Sampling, distributions
-from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
+from engine.decoding.verify import signals_of
 from engine.net.content import NOTHING, Content
 from engine.node.build import Streams
 from engine.node.pending import PendingDrafts, joined

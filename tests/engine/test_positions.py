@@ -15,7 +15,7 @@ from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.node.batch import batch_node
-from engine.node.capacity import positions_of, with_positions
+from engine.node.build import positions_of, with_positions
 from engine.node.colocated import Colocated
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError

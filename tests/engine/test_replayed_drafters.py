@@ -9,8 +9,8 @@ from engine.launch.processes import NodeProcess
 from engine.launch.serve import serve
 from engine.net.clock import now_s
 from engine.net.content import NOTHING
-from engine.replayed.answers import Drawn
 from engine.replayed.drafter import ReplayedDraftExecutor, empty_draft
+from engine.replayed.targets import Drawn
 from fleet.acceptance.models import AcceptanceModel, BetaGeometric, Geometric, Recorded
 from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay

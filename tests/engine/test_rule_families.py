@@ -18,9 +18,8 @@ from engine.decoding.grow import Drafts, entropies
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.rules import Rule
 from engine.decoding.sampling import Sampling, distributions, widened
-from engine.decoding.signals import signals_of
 from engine.decoding.trees import static_tree
-from engine.decoding.verify import Target, Verdict
+from engine.decoding.verify import Target, Verdict, signals_of
 from engine.net.content import Content
 from engine.net.frames import pack, parse
 from engine.node.build import Streams

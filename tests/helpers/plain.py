@@ -7,7 +7,7 @@ from engine.decoding.decode import decode_plain
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.net.clock import now_s
-from engine.node.capacity import with_positions
+from engine.node.build import with_positions
 from engine.node.node import Stations
 from engine.node.prompts import prompts_of
 from fleet.records.run import Run, make_run
