@@ -19,7 +19,7 @@ from engine.decoding.shared_tokenizer import check_shared_tokenizer
 from engine.launch.bodies import THREADS
 from engine.launch.runnable import check_by_hand
 from engine.launch.serve import process_of_drafter
-from engine.launch.watched import Watch, watched
+from engine.launch.supervisor import Watch, watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host

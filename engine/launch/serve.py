@@ -13,8 +13,7 @@ from engine.launch.bodies import node_body, plain_body
 from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
 from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
-from engine.launch.supervisor import Place, Supervisor
-from engine.launch.watched import Watch, watched
+from engine.launch.supervisor import Place, Supervisor, Watch, watched
 from engine.net.clock import now_s
 from engine.node.batch import batch_node
 from engine.node.build import largest_vocabulary, with_positions

@@ -1,9 +1,11 @@
 """The processes of a running fleet: their results are collected, and its faults kill, stall and restart stations.
 
-A process that dies without a fault ends the run.
+A process that dies without a fault ends the run. Counters of a run, or of a node started by hand, are written by the
+thread that observes it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any, Literal
@@ -12,10 +14,15 @@ import msgspec
 
 from engine.launch.processes import NodeProcess
 from engine.net.clock import now_s
+from engine.node.observer import LOOK_S, Report
 from engine.node.write_ahead_log import FIRST, Life, Served, read_log
+from fleet.records.metrics.counters import Counters
+from fleet.records.recorder import ReportedRows
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.faults import Change, Fault, moments
+from fleet.scenario.resolved import Fleet
 
+Watch = Callable[[Counters], None]
 State = Literal["starting", "serving", "stalled", "dead", "done"]
 
 
@@ -148,3 +155,26 @@ class Supervisor:
         """Keep the rows and the texts of a life that ended by itself."""
         place.recovered.add(result)
         place.state = "done"
+
+
+@contextmanager
+def watched(fleet: Fleet, watch: Watch | None) -> Iterator[Report | None]:
+    """Yield what takes the reports of a fleet's processes; None without a `watch`.
+
+    `watch` is called with the counters of all reports, twice a second and at the end.
+    """
+    if watch is None:
+        yield None
+        return
+    counters, called_s = Counters(fleet), -LOOK_S
+
+    def take(report: ReportedRows) -> bool:
+        nonlocal called_s
+        counters.take(report)
+        if now_s() - called_s >= LOOK_S:
+            called_s = now_s()
+            watch(counters)
+        return True
+
+    yield take
+    watch(counters)

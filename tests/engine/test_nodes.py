@@ -121,13 +121,6 @@ def test_a_target_with_another_scenario_is_rejected() -> None:
     drafter.close()
 
 
-def test_an_unanswered_address_is_reported() -> None:
-    node = toy_target(FLEET, 0, 9)
-    node.open()
-    with pytest.raises(InputError, match=r"no drafter answered at 127.0.0.1:9 within 0.1 s"):
-        node.wait_for_welcomes(0.1)
-
-
 def test_a_wait_for_a_drafter_is_reported_once() -> None:
     lines, port = list[str](), free_port()
     node = toy_target(FLEET, 0, port)

@@ -9,7 +9,7 @@ import pytest
 from engine.launch.bodies import PROGRESS, LauncherPipe
 from engine.launch.processes import NodeProcess
 from engine.launch.serve import serve
-from engine.launch.watched import watched
+from engine.launch.supervisor import watched
 from engine.net.clock import now_s
 from engine.node.observer import LOOK_S, PIECE, Observer, observed
 from fleet.errors import NodeDiedError
@@ -98,7 +98,7 @@ def test_an_unwatched_node_is_not_observed() -> None:
 
 def test_a_watch_is_called_periodically_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     time_s, called = 0.0, []
-    monkeypatch.setattr("engine.launch.watched.now_s", lambda: time_s)
+    monkeypatch.setattr("engine.launch.supervisor.now_s", lambda: time_s)
     with watched(FLEET, lambda counters: called.append(counters.time_s)) as take:
         assert take is not None
         for number in range(1, 41):

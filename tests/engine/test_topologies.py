@@ -10,7 +10,6 @@ from engine.launch.serve import EngineRun, serve
 from fleet.errors import InputError
 from fleet.records.replay import replay
 from fleet.scenario.resolve import resolve
-from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.pairs import pair_scenario
 from tests.helpers.plain import plain_outputs
@@ -63,31 +62,6 @@ def test_every_topology_decodes_as_plain_decoding(
         assert ((drafted.ratio > 0) & (drafted.ratio < 1)).any()
     if drafters.get("route") == "round-robin":
         assert rows.query("event == 'draft-request' and flag and epoch > 1").station.nunique() == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("drafters", "verifiers"),
-    [
-        ({"count": 2, "route": "shortest-queue"}, {"count": 3}),
-        ({"count": 3}, {"group": "barrier", "allocate": {"policy": "fixed-share", "budget": 6}}),
-        ({"overlap": AHEAD}, {}),
-    ],
-)
-def test_records_of_replayed_topologies_replay(drafters: dict[str, Any], verifiers: dict[str, Any]) -> None:
-    times = {"draft": {"per_token_s": 0.001}, "verify": {"base_s": 0.006}, "verify_prefill": {"base_s": 0.004}}
-    scenario = star(
-        drafters={"kind": "replayed"} | drafters,
-        verifiers={"kind": "replayed"} | verifiers,
-        profile=times,
-        workload={"requests": 6, "prompt_tokens": 10, "new_tokens": 20},
-    )
-    run = serve(scenario).run
-    assert replay(run) == []
-    assert set(run.frame().station) == set(simulate(scenario).frame().station)
-    verified = run.frame().query("event == 'done' and kind == 'verify'")
-    reached = (verified.base + verified.accepted + 1).groupby(verified.request).max()
-    assert (reached >= 30).tolist() == [True] * 6
 
 
 def one_process(**tables: Any) -> dict[str, Any]:
