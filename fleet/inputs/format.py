@@ -1,4 +1,4 @@
-"""One version number of the files that programs write: runs and profiles."""
+"""One version number of all files: runs, profiles and scenarios."""
 
 from typing import Annotated, Any
 

@@ -73,6 +73,7 @@ def change_scenario(scenario: Scenario, changes: Changes) -> Scenario:
 
 def make_scenario(content: Mapping[str, Any], origin: str = "scenario", base: Path = Path()) -> Scenario:
     """Build a checked scenario from plain content; `origin` is its name in errors, `base` the folder of its files."""
+    check_format(content, origin, "bring its keys up to date (specfleet explain KEY), then change `version`")
     check_format(content.get("profile"), f"{origin}: profile", "calibrate again")
     scenario = convert(content, Scenario, origin)
     for problem in conflicts(scenario, needs_of(scenario)):

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from fleet.acceptance.models import LengthModel
 from fleet.acceptance.tokens import TokenModel
+from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
@@ -251,6 +252,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         precision: Precision of the models' numbers in the real world.
         faults: Fault script, entry by entry: stations that die or stall, messages that are lost, late, repeated or
             overtaken.
+        version (number): Format of the file. A file of another format is refused.
     """
 
     name: str = "unnamed"
@@ -268,6 +270,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost: Cost | None = None
     precision: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     faults: tuple[Fault, ...] = ()
+    version: Version = FORMAT
 
     def digest(self) -> str:
         """Fingerprint of the whole content, the profile's numbers included where they are inline."""

@@ -11,6 +11,7 @@ from fleet.data.shipped import shipped_profiles
 from fleet.errors import InputError
 from fleet.inputs.format import FORMAT
 from fleet.records.run import read_run, write_run
+from fleet.scenario.reading import make_scenario
 from fleet.times.profile import read_profile
 from sim.run import simulate
 from tests.helpers.stars import star
@@ -35,3 +36,9 @@ def test_a_profile_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text(json.dumps(content | {"version": FORMAT - 1, "turnaround_s": 0.1}))
     with pytest.raises(InputError, match=f"{OLD}calibrate again"):
         read_profile("old.json", tmp_path)
+
+
+def test_a_scenario_of_another_format_is_refused() -> None:
+    assert make_scenario({}) == make_scenario({"version": FORMAT})
+    with pytest.raises(InputError, match=f"{OLD}bring its keys up to date"):
+        make_scenario({"version": FORMAT - 1, "old": 1})
