@@ -15,6 +15,7 @@ from calibrate.fits import Point, fit_bandwidth, fit_step, spread_of
 from calibrate.fleets import FleetSetup, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
 from calibrate.overheads import delays_of, link_of, overhead_of
+from calibrate.steadiness import passes_differ
 from fleet.acceptance.models import Recorded
 from fleet.records.delayed import delayed_count, not_delayed
 from fleet.records.run import Run
@@ -85,6 +86,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     warmed = [(tokens, steps_in(run, setup)) for tokens, run in measured.warmed]
     depth = setup.scenario.drafters.depth
+    repeated = {"draft": measured.saturated, "decode": measured.plain}  # once a pass
     return HardwareProfile(
         **facts,
         draft=times["draft"],
@@ -101,6 +103,9 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         | {
             "acceptance": describe_acceptance(measured.accepted, depth),
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
+            "passes_differ": passes_differ(
+                [[steps_in(run, setup, name).ratio for run in runs] for name, runs in repeated.items()]
+            ),
         },
     )
 

@@ -36,8 +36,8 @@ def calibrate(
     smaller grid and fewer repetitions. `out`: where to write the profile (JSON). Beside it, unless there is one, come a
     scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of a batch
     with chains of drafts. `report` is called with the name of each stage as it begins.
-    Needs `specfleet[engine]`. Raises InputError for bad input, and OutputError if the profile cannot be written; its
-    `result` is the profile.
+    Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
+    UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
 
         if __name__ == "__main__":  # its processes import the script that starts them
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})

@@ -26,3 +26,10 @@ class OutputError(InputError):
     """
 
     result: Any = None
+
+
+class UnsteadyHostError(OutputError):
+    """A calibration gave a result that no steady host gives, twice. No profile is written.
+
+    - `result`: the profile that was refused.
+    """

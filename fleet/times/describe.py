@@ -53,6 +53,8 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
         yield f"contention, {k} step{'s' * (k > 1)} at once", f"x {factor:.3f}", ""
     if (share := profile.measured.get("delayed_share")) is not None:
         yield "steps in service that the host delayed, left out", f"{share:.1%}", ""
+    if (share := profile.measured.get("passes_differ")) is not None:
+        yield "steps in service, the slowest pass over the quickest", f"+ {share:.1%}", ""
     yield from _acceptance(profile.measured.get("acceptance"))
 
 

@@ -41,6 +41,7 @@ def calibrate(
     from calibrate.fitting import fitting_path
     from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
+    from calibrate.steadiness import unsteady
     from fleet.acceptance.signals import SIGNALS_FILE
 
     if scenario is None and changes:
@@ -59,6 +60,8 @@ def calibrate(
         with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
             profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
         print_profile(profile, as_json)
+    if (line := unsteady(profile)) is not None:
+        remark(line)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
         say_beside(signals if is_batch else None, fits, stays)

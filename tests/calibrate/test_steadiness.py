@@ -1,0 +1,66 @@
+"""A calibration says that its host is unsteady, measures impossible results again, and refuses them the second time."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from calibrate.run import plausible
+from calibrate.steadiness import UNSTEADY, impossible_contention, impossible_fit, passes_differ, unsteady
+from fleet.errors import UnsteadyHostError
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+
+GRID = {"quantiles_s": [0.9, 1.0, 1.1], "fitted_s": 1.02}
+
+
+def profile(factor: float = 1.0, fitted_s: float = 1.02, differ: float = 0.0) -> HardwareProfile:
+    step = StepTime(base_s=1.0)
+    measured = {"verify": [GRID | {"fitted_s": fitted_s}] * 5, "draft": [GRID], "passes_differ": differ}
+    return HardwareProfile("host", draft=step, verify=step, contention=(factor, 2.0), measured=measured)
+
+
+def bench_that_gives(*profiles: HardwareProfile) -> Any:
+    """A calibration that gives one profile after the other, and notes what it measures again."""
+    left: Iterator[HardwareProfile] = iter(profiles)
+    again: list[str] = []
+    return SimpleNamespace(
+        profile=lambda: next(left), report=again.append, again=again, measure_grids=lambda: None, contend=lambda: None
+    )
+
+
+def test_passes_differ_by_their_means_without_delayed_steps() -> None:
+    quick, slow = [1.0, 1.0, 1.0, 9.0], [1.2, 1.2, 1.2]
+    assert passes_differ([[quick, slow, quick], [[2.0], [2.0], []]]) == pytest.approx(0.2)
+    assert passes_differ([[], [[1.0]]]) == 0.0
+
+
+def test_a_host_whose_passes_differ_is_unsteady() -> None:
+    assert unsteady(profile(differ=UNSTEADY / 2)) is None
+    assert unsteady(profile(differ=0.33)) == (
+        "unsteady host: the same steps took 33% longer in one pass than in another; repeat on a quiet host"
+    )
+
+
+def test_impossible_results_are_named() -> None:
+    assert impossible_contention(profile()) is None
+    assert impossible_fit(profile()) is None
+    assert "3.8 times its own time" in str(impossible_contention(profile(factor=3.8)))
+    assert "verify are 37% off" in str(impossible_fit(profile(fitted_s=1.37)))
+
+
+@pytest.mark.parametrize("bad", [profile(factor=3.8), profile(fitted_s=1.37)], ids=["contention", "fit"])
+def test_impossible_results_are_measured_again_then_refused(bad: HardwareProfile) -> None:
+    once = bench_that_gives(bad, profile())
+    assert plausible(once) == profile()
+    assert len(once.again) == 1
+    with pytest.raises(UnsteadyHostError, match=r"^unsteady host: .*, twice; no profile is written") as refused:
+        plausible(bench_that_gives(bad, bad))
+    assert refused.value.result == bad
+
+
+def test_a_plausible_profile_is_measured_once() -> None:
+    quiet = bench_that_gives(profile())
+    assert plausible(quiet) == profile()
+    assert not quiet.again
