@@ -62,16 +62,33 @@ def full_line(case: Sequence[DemoCell]) -> str:
     """Say N_full by the equation and by two measures: rounds a second, and the drafter's load, on their plateaus."""
     name, N_full = case[0].case["targets"], predict(case[0].scenario).N_full
     return (
-        f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from N = "
-        f"{level_from(case, 'rounds_per_s')} on, drafter load from N = {level_from(case, 'load')} on "
+        f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from "
+        f"{level_text(case, 'rounds_per_s')} on, drafter load from {level_text(case, 'load')} on "
         f"({case[-1].measured('load'):.0%})"
     )
 
 
+def level_text(case: Sequence[DemoCell], quantity: str) -> str:
+    """Say N_full as measured by a quantity, with the range of the passes where they differ."""
+    low, high = level_range(case, quantity)
+    return f"N = {level_from(case, quantity)}" + (f" ({low} to {high} by pass)" if low < high else "")
+
+
+def level_range(case: Sequence[DemoCell], quantity: str) -> tuple[int, int]:
+    """Return the least and the largest N_full that single passes give."""
+    passes = zip(*([run[quantity].value for run in cell.reruns.engine] for cell in case), strict=True)
+    found = [level_of([cell.case["N"] for cell in case], values) for values in passes]
+    return min(found), max(found)
+
+
 def level_from(case: Sequence[DemoCell], quantity: str) -> int:
     """Return the least N at which a quantity has 98 % of its value at most targets: N_full as measured."""
-    values = {cell.case["N"]: cell.measured(quantity) for cell in case}
-    return min(N for N, value in values.items() if value >= FULL * values[max(values)])
+    return level_of([cell.case["N"] for cell in case], [cell.measured(quantity) for cell in case])
+
+
+def level_of(counts: Sequence[int], values: Sequence[float]) -> int:
+    """Return the first count whose value is level with the last; counts rise."""
+    return next(N for N, value in zip(counts, values, strict=True) if value >= FULL * values[-1])
 
 
 def throughput_line(case: Sequence[DemoCell]) -> str:
@@ -128,6 +145,7 @@ def details(
     late = [late_starts(run) for cell in cells for run in cell.runs]
     yield "profile", f"{profile.digest()}, written {profile.provenance['written']}"
     yield "steps of the calibration that the host delayed", f"{profile.measured['delayed_share']:.1%}, left out"
+    yield "steps of the calibration, its slowest pass over its quickest", f"+ {profile.measured['passes_differ']:.1%}"
     yield "calibration", "before, between and after the passes of runs; other prompts, other fleets"
     yield "passes of runs", f"over {(max(started) - min(started)) / 60:.1f} minutes"
     yield "logs that were replayed on fresh stations", f"{sum(len(cell.runs) + 1 for cell in cells)}"

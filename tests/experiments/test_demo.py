@@ -19,7 +19,16 @@ from experiments.demo.cells import (
     replayed_cells,
     simulated_cell,
 )
-from experiments.demo.findings import AS_GOOD, Errors, findings, level_from, replayed_cases, verdict
+from experiments.demo.findings import (
+    AS_GOOD,
+    Errors,
+    findings,
+    level_from,
+    level_range,
+    level_text,
+    replayed_cases,
+    verdict,
+)
 from experiments.demo.pictures import marks_table, throughput_table
 from figures import throughput
 from fleet.inputs.strict import convert
@@ -94,6 +103,14 @@ def test_the_plateau_begins_at_measured_N_full(cells: list[DemoCell]) -> None:
     few, _ = replayed_cases(cells)
     assert level_from(few, "rounds_per_s") in (3, 4)
     assert level_from(few, "load") in (3, 4)
+
+
+def test_N_full_is_said_with_the_range_of_its_passes(profile: HardwareProfile) -> None:
+    few, _ = replayed_cases(cells_of(profile, 1.0, 3.0))  # a slow drafter is full earlier
+    assert level_range(few, "load") == (3, 4)
+    assert level_text(few, "load").endswith("(3 to 4 by pass)")
+    assert level_range(few[-1:], "load") == (4, 4)
+    assert level_text(few[-1:], "load") == "N = 4"
 
 
 @pytest.mark.parametrize(
