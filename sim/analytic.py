@@ -91,15 +91,15 @@ class StarPrediction(msgspec.Struct, frozen=True):
     """Results of the equations for one star with N targets.
 
     Keys:
-        S_s: `S`, service time of the drafter: one draft step and its overhead. Equation (5).
-        Z_s: `Z`, return time: from the end of a draft step to the target's next request, communication and
-            verification. Z = t_c + t_v, equation (6).
-        N (targets): `N`, number of targets that the drafter serves.
         N_full (targets): `N_full`, smallest number of targets that keeps the drafter fully loaded: ceil(Z / S) + 1.
             Equation (12).
         N_max (targets): `N_max`, largest number of targets at which each is at least as fast as without the drafter:
             tokens a round / T_gamma is at least the standalone rate. 0 if there is none. Section 4.2.
         regime: Stage of section 4.2: "fully-loaded" if Z <= (N - 1) S, equation (7), else "under-loaded".
+        N (targets): `N`, number of targets that the drafter serves.
+        S_s: `S`, service time of the drafter: one draft step and its overhead. Equation (5).
+        Z_s: `Z`, return time: from the end of a draft step to the target's next request, communication and
+            verification. Z = t_c + t_v, equation (6).
         iteration_s: `T_gamma`, time in which each target has one round: N S + T_idle = max(N S, S + Z). Equations (8)
             and (10).
         idle_s: `T_idle`, idle time of the drafter per iteration: max(0, Z - (N - 1) S). Equation (9).
@@ -115,12 +115,12 @@ class StarPrediction(msgspec.Struct, frozen=True):
         throughput_per_target: `O_i`, tokens that one target decodes in a second: O / N.
     """
 
-    S_s: float
-    Z_s: float
-    N: int
     N_full: int
     N_max: int
     regime: Regime
+    N: int
+    S_s: float
+    Z_s: float
     iteration_s: float
     idle_s: float
     wait_s: float

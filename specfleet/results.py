@@ -27,6 +27,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
 from fleet.shown import Shown, number
 from sim import analytic
+from sim.alone import alone_tokens_per_s, has_targets_alone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +113,15 @@ class Result(Shown):
         return rounds_table(self.run.header.fleet, self.run.columns()).frame()
 
     def targets(self) -> "pd.DataFrame":
-        """One row a target: tag, throughput in tokens/s, and what its rounds are like, see `measure_targets`."""
-        return measure_targets(self.run).frame()
+        """One row a target: tag, throughput in tokens/s, its requests and rounds, see `measure_targets`.
+
+        Of a simulated closed loop, `share_of_alone` is a target's throughput over what it has as the only target,
+        simulated.
+        """
+        table = measure_targets(self.run).frame()
+        if self.run.header.world == "sim" and has_targets_alone(self.scenario):
+            table.insert(2, "share_of_alone", table.throughput / alone_tokens_per_s(self.scenario))
+        return table
 
     def figure(self, name: Literal["timeline"] = "timeline", out: str | Path | None = None) -> "Figure":
         """Draw the run, and write the figure to `out` if given."""

@@ -15,6 +15,7 @@ from fleet.inputs.text import shortened
 T = TypeVar("T", bound=msgspec.Struct)
 
 LARGEST = 1e19  # limit of any number: no quantity is larger
+MEANS = ("base_s", "mean_s", "latency_s")  # first keys of tables for times: a duration alone is a constant one
 DEEPEST = 32  # nesting of tables and lists: no scenario nests half as deep
 
 
@@ -22,7 +23,7 @@ def convert(content: Any, kind: type[T], origin: str) -> T:
     """Build `kind` from `content`; InputError names origin, key, value and what is allowed.
 
     A policy or model without parameters may be its bare name. A number may be a text such as "10ms" or "70%"; see
-    `quantities.py`.
+    `quantities.py`. A time with a table of its own may be a duration alone: "60ms".
     """
     complete: Any = content
     try:
@@ -124,12 +125,14 @@ def _written_out(text: str, annotation: Any, keys: tuple[str | int, ...], name: 
     tags = {key for struct in _structs(annotation) if (key := name_key(struct))}
     if tags:
         return {min(tags): text}
-    if int in arms or float in arms:
+    mean = next((struct.__struct_fields__[0] for struct in _structs(annotation)), "")
+    mean = mean if mean in MEANS else ""
+    if mean or int in arms or float in arms:
         try:
-            number = quantity(text, name, _is_share(annotation))
+            number = quantity(text, mean or name, _is_share(annotation))
         except ValueError as error:
             raise _wrong(str(error), keys) from error
-        return text if number is None else number
+        return text if number is None else {mean: number} if mean else number
     return text
 
 

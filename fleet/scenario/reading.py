@@ -19,12 +19,12 @@ from fleet.scenario.scenario import Scenario, needs_of
 from fleet.scenario.sides import with_profiles
 from fleet.times.profile import HardwareProfile, read_profile
 
-Given = str | Path | Scenario
-"""A scenario: its file (TOML), the name of a shipped one, or a Scenario."""
+Given = str | Path | Scenario | Mapping[str, Any]
+"""A scenario: its file (TOML), the name of a shipped one, a Scenario, or its content as a mapping."""
 
 
 def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> Scenario:
-    """Return a scenario, with changes, from a file (TOML), the name of a shipped one, or a Scenario.
+    """Return a scenario, with changes, from a file (TOML), the name of a shipped one, a Scenario, or a mapping.
 
     - `changes`: values by dotted key.
     - keywords: keys of the scenario; a dict changes only its own keys, unless it names a policy or model (`{"policy":
@@ -35,10 +35,16 @@ def scenario_of(source: Given, changes: Changes | None = None, **keys: Any) -> S
 
     >>> scenario_of("star", {"verifiers.count": 8}, acceptance={"beta": 0.9}).verifiers.count
     8
+    >>> scenario_of({"drafters": {"depth": 3}, "link": {"latency_s": "10ms"}}).link.latency_s
+    0.01
     """
     pairs = [*pairs_of(changes or ()), *keys.items()]
     if isinstance(source, Scenario):
         return change_scenario(source, pairs)
+    if isinstance(source, Mapping):
+        content: dict[str, Any] = {}
+        apply_changes(content, [*source.items(), *pairs], "scenario")
+        return make_scenario(content)
     path, shipped = Path(source), shipped_scenarios()
     is_there = os.path.exists(path)
     if not is_there and str(source) in shipped:

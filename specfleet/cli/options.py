@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -50,6 +50,8 @@ ScenarioOrNone = Annotated[Path | None, _SCENARIO]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the scenario.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Everything = Annotated[bool, typer.Option("--all", help="Print all metrics, not the five lines that come first.")]
+Part = Literal["target"]
+By = Annotated[Part | None, typer.Option("--by", help="target: print a row for each target, too.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
 MetricsPort = Annotated[
     int | None,

@@ -13,10 +13,12 @@ from fleet.scenario.names import SimPath
 from fleet.shown import number
 from specfleet.cli.options import (
     AsJson,
+    By,
     Changes,
     Everything,
     MetricsHost,
     MetricsPort,
+    Part,
     PathOption,
     Power,
     RunFile,
@@ -43,6 +45,7 @@ def simulate(
     ] = None,
     path: PathOption = "auto",
     everything: Everything = False,
+    by: By = None,
     as_json: AsJson = False,
     out: RunFile = None,
 ) -> None:
@@ -54,7 +57,7 @@ def simulate(
             result = _played_back(scenario, of, play_back, settings(changes), path)
         else:
             result = simulate(scenario, settings(changes), path=path)
-        show_run(result, as_json, out, everything)
+        show_run(result, as_json, out, everything, by)
 
 
 def _played_back(
@@ -77,6 +80,7 @@ def run(
     scenario: ScenarioFile,
     changes: Changes = None,
     everything: Everything = False,
+    by: By = None,
     as_json: AsJson = False,
     out: RunFile = None,
     signals: Annotated[
@@ -94,24 +98,33 @@ def run(
     from specfleet import run, scenario_of
     from specfleet.cli.watching import watched
 
-    with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything)):
+    with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, settings(changes))
         with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
             result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
-        show_run(result, as_json, out, everything)
+        show_run(result, as_json, out, everything, by)
 
 
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from experiments.console.headline import acceptance_text
+    from sim.analytic import Bounds, StarPrediction, Throughput
     from specfleet import analytic
+    from specfleet.meaning.entries import described_keys
 
     prediction = analytic(scenario, settings(changes))
     if as_json:
         print_json(prediction)
         return
-    rows = [(name, value_text(value)) for name, value in prediction.frame().itertuples(index=False)]
-    print_table(f"analytic model of {scenario}", ("quantity", "value"), [*rows, ("prefill", "left out")])
+    meanings = {
+        name: what for struct in (Bounds, Throughput, StarPrediction) for name, what in described_keys(struct).items()
+    }
+    rows = []
+    for name, value in prediction.frame().itertuples(index=False):
+        first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own
+        rows.append((name, meanings[first][2], value_text(value), meanings[last][1]))
+    title = f"analytic model of {scenario}: constant times, prefill left out"
+    print_table(title, ("quantity", "symbol", "value", "unit"), rows, texts=2)
     print(acceptance_text(prediction.mean_acceptance_length))
     _print_notes(prediction.notes)
 
@@ -137,7 +150,9 @@ def show(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = Fals
         print_table(f"{scenario}, resolved", ("where", "what", "value"), once, texts=3)
 
 
-def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool = False) -> None:
+def show_run(
+    result: "Result", as_json: bool, out: Path | None, everything: bool = False, by: Part | None = None
+) -> None:
     """Write the records to `out`, if any, and print the metrics of a run, whether or not they could be written."""
     failed = None
     if out is not None:
@@ -146,6 +161,8 @@ def show_run(result: "Result", as_json: bool, out: Path | None, everything: bool
         except OutputError as error:
             failed = error
     print_run(result, as_json, everything)
+    if by == "target" and not as_json:
+        print_targets(result)
     if failed is not None:
         raise failed
     if out is not None and not as_json:
@@ -186,6 +203,18 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
             f"{result.overload.line()}. Waits and latencies grow with the run's length: no steady state, no intervals"
         )
     _print_notes(result.notes)
+
+
+def print_targets(result: "Result") -> None:
+    """Print a row for each target: throughput, what it would have alone, and the times of its requests and rounds."""
+    table = result.targets()
+    columns = {
+        "throughput": "tokens/s", "share_of_alone": "share of alone", "ttft_s": "TTFT, s",
+        "tpot_p50_s": "TPOT P50, s", "tpot_p99_s": "TPOT P99, s", "wait_s": "wait, s",
+    }  # fmt: skip
+    shown = [name for name in columns if name in table]
+    rows = [(str(row.tag + 1), *(number(getattr(row, name)) for name in shown)) for row in table.itertuples()]
+    print_table("each target", ("target", *(columns[name] for name in shown)), rows)
 
 
 def _print_notes(notes: Sequence[str]) -> None:

@@ -141,6 +141,7 @@ def test_priorities_show_in_the_waits_of_the_targets() -> None:
     assert of_targets.tag.tolist() == list(range(6))
     assert of_targets.wait_s[0] < of_targets.wait_s[1:].min()
     assert of_targets.throughput[0] > of_targets.throughput[1:].max()
+    assert of_targets.tpot_p99_s[0] < of_targets.tpot_p50_s[1:].min()
 
 
 def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
@@ -152,7 +153,9 @@ def test_the_baseline_has_no_drafter_and_no_metrics_of_one() -> None:
     assert measured["throughput"] == pytest.approx(3 * 21 / (5 + 20 * 2))
     assert (measured["ttft_s"], measured["tpot_p50_s"], measured["latency_p99_s"]) == pytest.approx((5, 2, 45))
     assert measured["requests"] == 6
-    assert measure_targets(run).names == ("tag", "throughput")
+    of_targets = measure_targets(run)
+    assert of_targets.names == ("tag", "throughput", "ttft_s", "tpot_p50_s", "tpot_p99_s")
+    assert of_targets.ttft_s.mean() == pytest.approx(measured["ttft_s"])
 
 
 def test_refused_requests_are_counted_among_the_complete_ones() -> None:

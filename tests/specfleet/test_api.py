@@ -140,6 +140,33 @@ def test_python_and_command_line_sweeps_give_the_same_table(
     assert kept.frame().equals(swept.frame())
 
 
+def test_a_mapping_is_a_scenario_and_a_duration_a_time() -> None:
+    tables = {
+        "profile": {"name": "own", "draft": "10ms", "verify": {"base_s": 0.06}}, "link": "2 ms",
+        "acceptance": {"model": "geometric", "beta": 0.8}, "workload": {"requests": 20},
+    }  # fmt: skip
+    scenario = specfleet.scenario_of(tables, {"verifiers.verify": "30ms"}, verifiers={"count": 3})
+    assert isinstance(scenario.profile, specfleet.HardwareProfile)
+    assert scenario.profile.draft.base_s == 0.01
+    assert scenario.verifiers.verify is not None
+    assert scenario.verifiers.verify.base_s == 0.03
+    assert scenario.link is not None
+    assert scenario.link.latency_s == 0.002
+    assert tables["profile"]["draft"] == "10ms"
+    assert specfleet.analytic(tables, {"verifiers.count": 3}).N_full == 8  # Z = 60 + 4 ms, S = 10 ms
+    with pytest.raises(specfleet.InputError, match="'MB' does not fit"):
+        specfleet.scenario_of(tables, link="2 MB")
+
+
+def test_each_target_is_compared_with_itself_alone() -> None:
+    own = {"workload.requests": 240, "measure.warm_up_share": 0.1}
+    alone = specfleet.simulate("star", own, verifiers={"count": 1}).targets()
+    assert alone.share_of_alone[0] == pytest.approx(1.0)
+    crowd = specfleet.simulate("star", own, verifiers={"count": 8}).targets()
+    assert (crowd.share_of_alone < 0.7).all()
+    assert "share_of_alone" not in specfleet.simulate("eqspec", SMALL).targets()
+
+
 def test_what_varies_wins_over_changes() -> None:
     cells = specfleet.sweep(
         "star", {"verifiers.count": [2]}, {**SMALL, "verifiers.count": 5}, verifiers={"count": 4}, seeds=1

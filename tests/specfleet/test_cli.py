@@ -104,6 +104,28 @@ def test_a_complete_playback_prints_the_measured_values(
     assert printed[0] == pytest.approx(printed[1])
 
 
+def test_targets_have_a_row_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["--set", "verifiers.count=3", "--set", "workload.requests=12"]
+    assert run_cli(monkeypatch, "simulate", "star", *changes, "--by", "target") == 0
+    printed = capsys.readouterr().out
+    assert all(heading in printed for heading in ("share of alone", "TTFT, s", "TPOT P99, s", "wait, s"))
+    assert [line.split("│")[1].strip() for line in printed.splitlines() if line.startswith("│")] == ["1", "2", "3"]
+
+
+def test_the_equations_begin_with_N_full_and_have_units(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(monkeypatch, "analytic", "star") == 0
+    printed = capsys.readouterr().out
+    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in printed.splitlines() if line.startswith("│")]
+    assert [row[0] for row in rows[:3]] == ["N_full", "N_max", "regime"]
+    units = {row[0]: row[3] for row in rows}
+    assert units["S_s"] == "s"
+    assert units["throughput.with_bonus"] == "tokens/s"
+    assert all(unit for name, unit in units.items() if name != "regime")
+    assert "None" not in printed
+
+
 def test_help_lists_the_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--help"], []):
         assert run_cli(monkeypatch, *words) == 0

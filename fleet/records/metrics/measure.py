@@ -18,7 +18,7 @@ from fleet.records.columns import Table
 from fleet.records.metrics.devices import busy_s, cost, energy, loads, measured_energy
 from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.goodput import utility
-from fleet.records.metrics.grouped import Groups, means_of
+from fleet.records.metrics.grouped import Floats, Groups, means_of
 from fleet.records.metrics.intervals import NO_INTERVAL, student_t_interval
 from fleet.records.metrics.outages import outage_metrics, without_steady_state
 from fleet.records.metrics.overload import Overload, overload_of, streams_per_s
@@ -80,11 +80,12 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
 
 
 def measure_targets(run: Run) -> Table:
-    """Return one row for each target: tag, throughput O_i in tokens a second, and with a drafter its rounds.
+    """Return one row for each target: tag, throughput O_i in tokens a second, requests, and with a drafter rounds.
 
-    The round columns are rounds_per_s (R_p), the means wait_s and return_s in seconds, and acceptance_length in draft
-    tokens a round (NaN without a round). Drafting ahead and batches have no wait_s and return_s. Raises InputError as
-    `measure`.
+    The request columns are the mean ttft_s and the percentiles tpot_p50_s and tpot_p99_s, in seconds; NaN without a
+    complete request. The round columns are rounds_per_s (R_p), the means wait_s and return_s in seconds, and
+    acceptance_length in draft tokens a round (NaN without a round). Drafting ahead and batches have no wait_s and
+    return_s. Raises InputError as `measure`.
     """
     findings = findings_of(run)
     fleet, commits = findings.fleet, findings.commits
@@ -93,12 +94,35 @@ def measure_targets(run: Run) -> Table:
     counted = commits.where(window.inside(commits.time_s))
     committed = np.bincount(counted.tag % places, counted.committed, minlength=places)
     columns = {"tag": np.arange(places), "throughput": committed / window.length_s}
+    columns |= _request_times(findings.requests.where(window.inside(findings.requests.last_s)), places)
     if findings.rounds is not None:
         rounds = findings.rounds.where(window.inside(findings.rounds.verified_s))
         target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
         columns["rounds_per_s"] = np.bincount(target, minlength=places) / window.length_s
         columns |= {name: means_of(target, getattr(rounds, name), places) for name in (*waits, "acceptance_length")}
     return Table.of(**columns)
+
+
+def _request_times(requests: Table, places: int) -> dict[str, Floats]:
+    """TTFT and TPOT of the complete requests of each target."""
+    done = requests.where(requests.finished)
+    target, ttft_s = done.tag % places, done.first_s - done.joined_s
+    tpot_s, several = tpot_of(done), done.tokens > 1
+    percentiles_s = np.full((places, 2), math.nan)
+    for one in np.unique(target[several]):
+        percentiles_s[one] = np.quantile(tpot_s[several & (target == one)], (0.5, 0.99))
+    return {
+        "ttft_s": means_of(target, ttft_s, places),
+        "tpot_p50_s": percentiles_s[:, 0],
+        "tpot_p99_s": percentiles_s[:, 1],
+    }
+
+
+def tpot_of(requests: Table) -> Floats:
+    """Return the mean time of each token after the first, request by request; NaN for a single token."""
+    tokens = requests.tokens
+    tpot_s: Floats = (requests.last_s - requests.first_s) / np.where(tokens > 1, tokens - 1, np.nan)
+    return tpot_s
 
 
 def combine(runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
@@ -211,14 +235,14 @@ def _latencies(window: Window, findings: Findings) -> dict[str, Metric]:
     if not len(done):
         return metrics
     done = done.where(np.argsort(done.last_s, kind="stable"))
-    ended_s, tokens = done.last_s, done.tokens
+    ended_s = done.last_s
     metrics["requests"] = window.count(ended_s, "requests")
     metrics["carried_requests_per_s"] = window.rate(window.sums(ended_s), "requests/s")
     if fleet.drafters.count:
         metrics["refused"] = window.count(ended_s[done.refused], "requests")
     times_s = {
         "ttft": done.first_s - done.joined_s,
-        "tpot": (ended_s - done.first_s) / np.where(tokens > 1, tokens - 1, np.nan),  # undefined for one token
+        "tpot": tpot_of(done),
         "latency": ended_s - done.joined_s,
     }
     metrics |= {f"{name}_s": window.spread(ended_s, values_s, "s") for name, values_s in times_s.items()}
