@@ -14,6 +14,7 @@ import msgspec
 from experiments.console.printing import case_text
 from experiments.notes import notes_of
 from experiments.sweep.cell import CellResult
+from experiments.sweep.findings import findings
 from fleet.records.metrics.glossary import PERCENTILES
 from fleet.records.metrics.measure import assess, measure_targets
 from fleet.records.metrics.overload import Overload
@@ -181,6 +182,10 @@ class Sweep(Shown):
     def line(self) -> str:
         """Say how many cells there are."""
         return f"sweep of {len(self.cells)} cells" + (f", {len(self.errors)} of them failed" if self.errors else "")
+
+    def findings(self, quantity: str = "throughput") -> list[str]:
+        """Say which cell is best, which ones chance does not tell from it, and where the knee is, a line each."""
+        return findings(self.cells, quantity)
 
     def frame(self) -> "pd.DataFrame":
         """One row a cell: the varied keys, `world`, and three columns a metric: `throughput`, `throughput_low`, ...

@@ -79,7 +79,7 @@ def sweep(
 
 
 def print_sweep(swept: "Sweep", out: Path) -> None:
-    """Print a line for each cell."""
+    """Print a line for each cell, and what they say together."""
     from fleet.times.labels import warning_of
 
     rows = [
@@ -95,6 +95,7 @@ def print_sweep(swept: "Sweep", out: Path) -> None:
     for result in swept.cells:
         if result.overload:
             print(f"{case_text(result.cell)}: {result.overload}")
+    print("\n".join(swept.findings()))
 
 
 def _interval(metric: "Metric | None") -> str:

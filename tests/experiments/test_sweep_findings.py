@@ -1,0 +1,51 @@
+"""A sweep names its best cell, the cells that chance does not tell from it, and the knee."""
+
+import math
+
+import pytest
+
+from experiments.sweep.cell import CellResult
+from experiments.sweep.findings import findings, is_level
+from fleet.records.metrics.window import Metric
+
+
+def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> CellResult:
+    metrics = {"throughput": Metric(value, value - half, value + half, "tokens/s")}
+    key = {} if depth is None else {"drafters.depth": depth}
+    return CellResult({"verifiers.count": N} | key, "sim", 3, "", metrics, {"N_full": 4.0})
+
+
+def test_noise_on_a_plateau_is_not_the_answer() -> None:
+    plateau = [cell(1, 100), cell(4, 298), cell(5, 301), cell(6, 300.5)]
+    assert findings(plateau) == [
+        "best throughput: verifiers.count=5, 301 tokens/s (299 .. 303)",
+        "level with it within chance: verifiers.count=6",
+        "knee: N_full = 4 by equation (12)",
+    ]
+    wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
+    assert "verifiers.count=4, 6" in findings(wider)[1]
+
+
+def test_cells_of_several_keys_are_named_in_full_and_some_are_counted() -> None:
+    level = findings([cell(N, 300, depth=2) for N in range(1, 13)])[1]
+    assert level.startswith("level with it within chance: verifiers.count=2, drafters.depth=2; ")
+    assert level.endswith("and 3 more")
+
+
+@pytest.mark.parametrize("half", [1.0, 2.0])
+def test_level_is_symmetric_in_the_size_of_both_intervals(half: float) -> None:
+    best = cell(2, 300, half).metrics["throughput"]
+    just = math.hypot(half, 1.0)
+    assert is_level(cell(1, 300 - 0.99 * just, 1.0).metrics["throughput"], best)
+    assert not is_level(cell(1, 300 - 1.01 * just, 1.0).metrics["throughput"], best)
+
+
+def test_without_intervals_only_equals_are_level() -> None:
+    best = cell(2, 300, math.nan).metrics["throughput"]
+    assert not is_level(cell(1, 299.9, math.nan).metrics["throughput"], best)
+    assert is_level(cell(1, 300, math.nan).metrics["throughput"], best)
+
+
+def test_failed_and_lone_cells_say_nothing() -> None:
+    failed = CellResult({"verifiers.count": 2}, "sim", 3, "", error="InputError: no")
+    assert findings([cell(1, 100), failed]) == []
