@@ -13,13 +13,14 @@ from experiments.sweep.figure import sweep_figure
 from experiments.sweep.sweep import with_missing
 from experiments.sweep.table import keys_of, read_sweep
 from figures import pareto, throughput, timeline
-from figures.style import add_caption, format_of, write
+from figures.style import add_caption, format_of, resize, write
 from fleet.errors import InputError
 from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
 from fleet.times.labels import warning_of
 
 COUNT = "verifiers.count"
+LEAST_WIDTH, MOST_WIDTH = 2, 30
 MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
 
 NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
@@ -28,11 +29,27 @@ Drawn = tuple[Figure, str]
 """A figure and its caption."""
 
 
-def draw(name: str, results: Any, out: Path | None = None, metric: str = "") -> Figure:
-    """Draw the figure of that name from results, or from the path of their file, with its caption; write it to `out`.
+class Look(NamedTuple):
+    """How a figure is shown.
 
-    `metric`: what a figure of a sweep shows. Raises InputError for an unknown name, and for results that belong to
-    another figure.
+    - `metric`, `panels`: of a sweep: what it shows, and whether values of the second key have a panel each.
+    - `width_inches`: width, such as that of a paper's column; None for the figure's own.
+    - `caption`: whether the caption is below.
+    """
+
+    metric: str = ""
+    panels: bool = False
+    width_inches: float | None = None
+    caption: bool = True
+
+
+AS_DRAWN = Look()
+
+
+def draw(name: str, results: Any, out: Path | None = None, look: Look = AS_DRAWN) -> Figure:
+    """Draw the figure of that name from results, or from the path of their file; write it to `out`.
+
+    Raises InputError for an unknown name, and for results that belong to another figure.
     """
     if name not in FIGURES:
         raise InputError(f"figure {shortened(name, quoted=False)}: unknown; allowed: {', '.join(FIGURES)}")
@@ -42,10 +59,19 @@ def draw(name: str, results: Any, out: Path | None = None, metric: str = "") -> 
     content = chosen.read(Path(results)) if isinstance(results, (str, Path)) else results
     if not isinstance(content, chosen.kind):
         raise InputError(f"figure {name}: drawn from {chosen.source}, not from a {type(results).__name__}")
-    if metric and name != "sweep":
-        raise InputError(f"figure {name}: shows one thing; --y is for figure sweep")
-    figure, caption = sweep_figure(content, metric) if metric else chosen.draw(content)
-    add_caption(figure, caption)
+    if name != "sweep" and (look.metric or look.panels):
+        raise InputError(f"figure {name}: shows one thing; --{'y' if look.metric else 'panels'} is for figure sweep")
+    width_inches = look.width_inches
+    if width_inches is not None and not LEAST_WIDTH <= width_inches <= MOST_WIDTH:
+        raise InputError(f"--width {width_inches:g}: needs {LEAST_WIDTH} to {MOST_WIDTH} inches")
+    if name == "sweep":
+        figure, caption = sweep_figure(content, look.metric or throughput.SYSTEM, panels=look.panels)
+    else:
+        figure, caption = chosen.draw(content)
+    if width_inches is not None:
+        resize(figure, width_inches)
+    if look.caption:
+        add_caption(figure, caption)
     if out is not None:
         write(figure, out)
     return figure

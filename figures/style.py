@@ -42,6 +42,7 @@ STYLE = {
     "figure.facecolor": "white",
 }
 CAPTION_LINE_INCHES = 0.16
+NARROW_INCHES = 4.5  # legends have one column below this width
 
 
 class NotebookFigure(Figure):
@@ -58,6 +59,17 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
     """Return an empty figure in the common style."""
     with rc_context(STYLE):
         return NotebookFigure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def resize(figure: Figure, width_inches: float) -> None:
+    """Give the figure that width; a narrower one is less high, but not in proportion, since texts keep their size."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width_inches, height * max(0.8, min(1.0, width_inches / width)))
+    if width_inches < NARROW_INCHES:
+        for legend in list(figure.legends):
+            named = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
+            legend.remove()
+            figure.legend(*named, loc="outside upper center", ncols=1, fontsize=8, handlelength=1.6, frameon=False)
 
 
 def add_caption(figure: Figure, caption: str) -> None:

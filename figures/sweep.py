@@ -1,7 +1,7 @@
-"""A metric along a key of a sweep, a line for each value of another, with 95 % bands."""
+"""A metric along a key of a sweep, a line or a panel for each value of another, with 95 % bands."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,28 +16,45 @@ from figures.style import STYLE, new_figure
 ANALYTIC = "analytic"
 
 
-def draw(points: pd.DataFrame, x: Scale, y: Scale, heading: str = "") -> Figure:
-    """Draw the lines of a sweep.
+def draw(
+    points: pd.DataFrame, x: Scale, y: Scale, heading: str = "", panels: bool = False,
+    N_full: Mapping[str, float] = {},
+) -> Figure:  # fmt: skip
+    """Draw the lines of a sweep, in one panel or in a panel each.
 
     `points`: x, line (text), value, low, high (NaN where there is no interval), world ("analytic" for equations, which
-    are dashed). `heading`: the key that lines are values of.
+    are dashed). `heading`: the key that lines are values of. `N_full`: where to mark it along x, by line.
     """
     lines = list(dict.fromkeys(points.line))
     numeric = pd.api.types.is_numeric_dtype(points.x)
     values = sorted(set(points.x)) if numeric else list(dict.fromkeys(map(str, points.x)))
+    shown = [[line] for line in lines] if panels else [lines]
     with rc_context(STYLE):
-        figure = new_figure(7.2, 4.2)
-        axes = figure.subplots()
-        ends = [_line(axes, points[points.line == line], values, (x, y), colour_of(number), numeric)
-                for number, line in enumerate(lines)]  # fmt: skip
-        axes.set_ylabel(y.label)
-        _from_zero(axes)
-        _ticks(axes, values, x, numeric)
-        axes.set_xlabel(x.label)
-        if heading:
-            named = zip(lines, ends, strict=True)
-            name_lines(axes, [(line, end, colour_of(number)) for number, (line, end) in enumerate(named)], heading)
+        figure = new_figure(max(7.2, 2.4 * len(shown)), 4.2 if len(shown) == 1 else 3.0)
+        row = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        ends = {}
+        for axes, own in zip(row, shown, strict=True):
+            for number, line in enumerate(own):
+                ends[line] = _line(axes, points[points.line == line], values, (x, y), colour_of(number), numeric)
+            _ticks(axes, values, x, numeric)
+            axes.set_xlabel(x.label)
+            if panels and heading:
+                axes.set_title(f"{heading} = {own[0]}", fontsize=9)
+        row[0].set_ylabel(y.label)
+        _from_zero(row[0])
+        for axes, own in zip(row, shown, strict=True):
+            _mark(axes, [N_full[line] for line in own if line in N_full], values)
+        if heading and not panels:
+            named = enumerate(ends.items())
+            name_lines(row[0], [(line, end, colour_of(number)) for number, (line, end) in named], heading)
     return figure
+
+
+def _mark(axes: Axes, knees: Sequence[float], values: Sequence[object]) -> None:
+    """Mark where a drafter becomes fully loaded; of several lines once for each value."""
+    for knee in sorted({one for one in knees if one <= max(map(float, values))}):  # type: ignore[arg-type]
+        axes.axvline(knee, color="#777777", lw=1, ls=":", zorder=0)
+        axes.annotate(" $N_{full}$", (knee, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color="#555555")
 
 
 def _places(column: pd.Series, values: Sequence[object], x: Scale, numeric: bool) -> list[float]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from figures.style import COLOURS, LABELS, STYLE, new_figure
 
 SYSTEM, TARGET = "throughput", "throughput_per_target"
-AXES = {SYSTEM: "system throughput, tokens/s", TARGET: "throughput of a target, tokens/s"}
+AXES = {SYSTEM: "tokens/s, all targets", TARGET: "tokens/s, each target"}
 MARKS = {"N_full": "$N_{full}$", "N_full_measured": "$N_{full}$ measured", "N_max": "$N_{max}$"}
 
 

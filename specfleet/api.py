@@ -265,19 +265,24 @@ def figure(
     results: "Result | Sweep | str | Path",
     out: str | Path | None = None,
     metric: str = "",
+    *,
+    panels: bool = False,
+    width_inches: float | None = None,
+    caption: bool = True,
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
     "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan
     (JSON). "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the
-    second. Raises InputError for anything else.
+    second, or with `panels` a panel. `width_inches`: such as that of a paper's column, 3.3. `caption`: whether one is
+    below. Raises InputError for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})
     >>> len(specfleet.figure("timeline", result).axes)
     1
     """
-    from experiments.draw import draw
+    from experiments.draw import Look, draw
     from experiments.sweep.sweep import table
 
     drawn: Any = results
@@ -285,7 +290,7 @@ def figure(
         drawn = results.run
     elif isinstance(results, Sweep):
         drawn = table(results.cells)
-    return draw(name, drawn, None if out is None else Path(out), metric)
+    return draw(name, drawn, None if out is None else Path(out), Look(metric, panels, width_inches, caption))
 
 
 def _run_of(run: RunGiven) -> Run:

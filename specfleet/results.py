@@ -205,7 +205,7 @@ class Sweep(Shown):
 
         "sweep" draws any metric along the first varied key, as `specfleet.figure` does.
         """
-        from experiments.draw import draw
+        from experiments.draw import Look, draw
         from experiments.sweep.sweep import table
 
-        return draw(name, table(self.cells), Path(out) if out else None, metric)
+        return draw(name, table(self.cells), Path(out) if out else None, Look(metric))

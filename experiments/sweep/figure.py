@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
+from experiments.sweep.findings import COUNT
 from experiments.sweep.table import ANALYTIC, axes_of, in_numbers, points_of, text_of
 from figures import sweep
 from figures.labels import scale_of
@@ -13,11 +14,11 @@ from fleet.times.labels import warning_of
 
 
 def sweep_figure(
-    table: pd.DataFrame, metric: str = "throughput", where: Mapping[str, str] | None = None
+    table: pd.DataFrame, metric: str = "throughput", where: Mapping[str, str] | None = None, panels: bool = False
 ) -> tuple[Figure, str]:
-    """Draw a metric along the first varied key, a line for each value of the second; return figure and caption.
+    """Draw a metric along the first varied key, a line or a panel for each value of the second, with its caption.
 
-    `where`: values of further keys, as `text_of` writes them.
+    `where`: values of further keys, as `text_of` writes them. N_full is marked along the number of targets.
     """
     table, where = in_numbers(table), where or {}
     for key, value in where.items():
@@ -28,7 +29,8 @@ def sweep_figure(
     unit = "s" if along.endswith("_s") and not along.endswith("_per_s") else ""
     x = scale_of(along, unit, points.x.abs().max() if numeric else 1.0)
     y = scale_of(metric, unit_of_metric(metric, points), points.value.abs().max())
-    figure = sweep.draw(points, x, y, lines)
+    knees = points_of(table, "N_full", along, lines) if along == COUNT else points[:0]
+    figure = sweep.draw(points, x, y, lines, panels, dict(zip(knees.line, knees.value, strict=True)))
     bases = table.basis.dropna().unique() if "basis" in table else []
     warnings = [f"{text[0].upper()}{text[1:]}." for text in {warning_of(str(one)) for one in bases} - {""}]
     return figure, " ".join([*_caption(points, metric, where), *warnings])

@@ -224,12 +224,19 @@ def figure(
     metric: Annotated[
         str, typer.Option("--y", metavar="METRIC", help="sweep: a metric, throughput by default, along the first key.")
     ] = "",
+    panels: Annotated[
+        bool, typer.Option("--panels", help="sweep: a panel for each value of the second key, not a line.")
+    ] = False,
+    width: Annotated[
+        float | None, typer.Option(metavar="INCHES", help="Width, such as 3.3 for a paper's column.")
+    ] = None,
+    no_caption: Annotated[bool, typer.Option("--no-caption", help="Leave the caption to the paper.")] = False,
 ) -> None:
     """Draw a figure from results."""
     from specfleet import figure
 
     with keeping(out):
-        figure(name, results, out, metric)
+        figure(name, results, out, metric, panels=panels, width_inches=width, caption=not no_caption)
     remark(f"figure: {out}")
 
 

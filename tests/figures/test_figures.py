@@ -38,7 +38,7 @@ def timeline_figure() -> Figure:
 
 
 DRAWN = {
-    "throughput": (throughput_figure, ["targets N", "system throughput, tokens/s", "throughput of a target, tokens/s"]),
+    "throughput": (throughput_figure, ["targets N", "tokens/s, all targets", "tokens/s, each target"]),
     "timeline": (timeline_figure, ["time, ms"]),
 }
 
