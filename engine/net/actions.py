@@ -44,7 +44,9 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
-    """A client is connected: its server has welcomed it."""
+    """A client is connected: its server has welcomed it; `back` says so of one that was lost."""
+
+    back: str = ""
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):

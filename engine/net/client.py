@@ -203,7 +203,8 @@ class ClientEnd:
             return []
         self.state, self.taken_s = "open", None
         unsent, self.unsent = self.unsent, {}
-        return [Opened(), *(action for each in unsent.values() for action in self.send(*each, now_s))]
+        back = f"{self.name} is back" if self.hello.attempt else ""
+        return [Opened(back), *(action for each in unsent.values() for action in self.send(*each, now_s))]
 
     def _denied(self, denied: Denied, now_s: float) -> list[Action]:
         if self.state != "calling" or denied.attempt != self.hello.attempt:

@@ -164,6 +164,8 @@ class SocketThread(threading.Thread):
                         self.deliver((at_s, action))
                 case Opened():
                     self.news.put(None)
+                    if action.back:
+                        self._log(action.back)
                 case Rejected():
                     self.news.put(InputError(action.reason))
                 case Lost():

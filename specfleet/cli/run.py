@@ -108,7 +108,7 @@ def run(
 def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Evaluate the equations: S, Z, N_full, N_max, throughput."""
     from experiments.console.headline import acceptance_text
-    from sim.analytic import Bounds, StarPrediction, Throughput
+    from sim.analytic import StarPrediction, Throughput
     from specfleet import analytic
     from specfleet.meaning.entries import described_keys
 
@@ -117,7 +117,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
         print_json(prediction)
         return
     meanings = {
-        name: what for struct in (Bounds, Throughput, StarPrediction) for name, what in described_keys(struct).items()
+        name: what for struct in (Throughput, StarPrediction) for name, what in described_keys(struct).items()
     }
     rows = []
     for name, value in prediction.frame().itertuples(index=False):

@@ -227,7 +227,7 @@ def test_a_lost_client_refuses_its_sessions_and_calls_again(how: str) -> None:
     assert (refusal.tag, refusal.request) == (0, 0)
     assert delivered(client.send(OPENING, NOTHING, 1.0)) == [Refusal(0, 0, "the drafter is not there")]
     assert client.send(Leave(0, 0), NOTHING, 1.0) == []
-    assert welcomed(ServerEnd(FLEET, 2), client, LEASE_S + 9.0) == [Opened()]
+    assert welcomed(ServerEnd(FLEET, 2), client, LEASE_S + 9.0) == [Opened("the drafter is back")]
 
 
 def test_an_overdue_draft_is_refused_and_its_session_leaves() -> None:
