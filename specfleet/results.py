@@ -23,6 +23,7 @@ from fleet.records.metrics.window import Metric, percentile_values
 from fleet.records.run import Run, write_run
 from fleet.scenario.changes import flat
 from fleet.scenario.links import holds_links
+from fleet.scenario.names import World
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.show import describe_fleet
@@ -33,6 +34,26 @@ from sim.alone import alone_tokens_per_s, has_targets_alone
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """A run as `--json` prints it; NaN and infinity are null.
+
+    Keys:
+        scenario: Name of the scenario.
+        world: The world it ran in: "sim" or "engine".
+        seed: Seed of its random numbers.
+        metrics: Every metric by name.
+        overload: The verdict if more was offered than the fleet can carry; else null.
+        notes: Notes on the scenario, a line each.
+    """
+
+    scenario: str
+    world: World
+    seed: int
+    metrics: dict[str, Metric]
+    overload: Overload | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -73,6 +94,11 @@ class Result(Shown):
     def notes(self) -> tuple[str, ...]:
         """What the scenario says that its author may not mean, a line each."""
         return notes_of(self.scenario, self.run.header.world)
+
+    def summary(self) -> RunSummary:
+        """Return what `--json` prints of the run."""
+        own = self.scenario
+        return RunSummary(own.name, self.run.header.world, own.seed, self.metrics, self.overload, self.notes)
 
     def title(self) -> str:
         """Say which run this is."""

@@ -116,9 +116,7 @@ def analytic(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = 
     if as_json:
         print_json(prediction)
         return
-    meanings = {
-        name: what for struct in (Throughput, StarPrediction) for name, what in described_keys(struct).items()
-    }
+    meanings = {name: what for struct in (Throughput, StarPrediction) for name, what in described_keys(struct).items()}
     rows = []
     for name, value in prediction.frame().itertuples(index=False):
         first, *_, last = name.split(".") * 2  # a number, or one of several below a symbol of their own
@@ -175,11 +173,9 @@ def print_run(result: "Result", as_json: bool, everything: bool = False) -> None
     from fleet.records.metrics.glossary import PERCENTILES
     from fleet.records.metrics.window import percentile_values
 
-    header, metrics = result.run.header, result.metrics
+    metrics = result.metrics
     if as_json:
-        described = {"scenario": header.scenario.name, "world": header.world, "seed": header.scenario.seed}
-        rest = {"overload": result.overload, "notes": result.notes}
-        print_json({**described, "metrics": metrics, **rest})
+        print_json(result.summary())
         return
     if everything:
         rows = [

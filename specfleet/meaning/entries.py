@@ -197,13 +197,15 @@ def tables_from(root: type) -> tuple[KeyTable, ...]:
     paths: dict[type, dict[str, None]] = {}
     owners: dict[type, dict[tuple[type, str], None]] = {}
 
-    def walk(struct: type, path: str) -> None:
+    def walk(struct: type, path: str, above: tuple[type, ...] = ()) -> None:
+        if struct in above:  # a metric's percentiles are metrics
+            return
         paths.setdefault(struct, {})[path] = None
         for key in keys_of(struct):
             name = f"{key.name}.NAME" if key.facts["type"].startswith(BY_NAME) else key.name
             for inner in key.structs:
                 owners.setdefault(inner, {})[struct, name] = None
-                walk(inner, joined(path, name))
+                walk(inner, joined(path, name), (*above, struct))
 
     def title(struct: type) -> str:
         own = min(paths[struct], key=len)
