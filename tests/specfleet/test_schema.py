@@ -20,7 +20,7 @@ SCENARIO = Draft202012Validator(schema_of("scenario"))
 STARS: list[tuple[dict[str, Any], bool]] = [
     ({"link": "5ms", "verifiers": {"verify": "60 ms"}, "drafters": {"order": "priority", "shape": "tree"}}, True),
     ({"acceptance": {"model": "geometric", "beta": "70%"}, "workload": {"temperature": 0.5}}, True),
-    ({"workload": {"prompt_tokens": {"low": 1, "high": 9}}, "verifiers": {"tiers": [{"first": 1, "link": "1ms"}]}}, True),
+    ({"workload": {"new_tokens": {"low": 1, "high": 9}}, "verifiers": {"tiers": [{"first": 1, "link": "1ms"}]}}, True),
     ({"drafters": {"depht": 3}}, False),
     ({"drafters": {"depth": 0}}, False),
     ({"drafters": {"order": "lifo"}}, False),
