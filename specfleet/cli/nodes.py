@@ -9,7 +9,6 @@ import typer
 from experiments.console.exits import keeping
 from experiments.console.printing import remark
 from fleet.errors import InputError
-from fleet.scenario.writing import toml
 from specfleet.cli.options import (
     Changes,
     MetricsHost,
@@ -184,6 +183,7 @@ def up(
     It ends when the targets are done, or with Ctrl-C; records are written in both cases.
     """
     from engine.launch.up import up as start
+    from fleet.scenario.writing import toml
     from specfleet import scenario_of
 
     texts = [f"{key}={toml(value)}" for key, value in settings(changes).items()]
