@@ -1,6 +1,9 @@
 """What Prometheus reads of a running fleet: our own reader of vLLM's text finds the run's acceptance in it."""
 
+import re
+import shutil
 import socket
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,3 +167,32 @@ def test_metrics_are_served_and_a_taken_port_is_refused() -> None:
             pass
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+
+
+PROMTOOL = shutil.which("promtool")
+WATCHING = (Path(__file__).parents[2] / "docs" / "watching.md").read_text()
+
+
+def test_rules_of_the_page_use_metrics_that_are_served() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", WATCHING, re.DOTALL)
+    expressions = re.findall(r"expr: (.+)", "".join(blocks))
+    used = {name for text in expressions for name in re.findall(r"[a-z_]+[:_][a-z_:]+_total", text)}
+    served = text_of(star(), counters_of(star())[0])
+    assert len(used) == 3
+    assert all(f"\n{name}{{" in served for name in used)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool of Prometheus is not installed")
+def test_promtool_accepts_the_page_and_its_configuration(tmp_path: Path) -> None:
+    for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", WATCHING, re.DOTALL):
+        (tmp_path / name).write_text(text)
+    tool = str(PROMTOOL)
+    checked = subprocess.run(
+        [tool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "2 rules found" in checked.stdout
+    served = text_of(star(), counters_of(star())[0])
+    checked = subprocess.run([tool, "check", "metrics"], input=served, capture_output=True, text=True, check=False)
+    assert checked.returncode in (0, 3), checked.stderr  # 3: names that its style guide would change
+    assert "error" not in checked.stderr.lower()
