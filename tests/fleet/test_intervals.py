@@ -103,15 +103,15 @@ def test_intervals_of_one_queues_run_cover_or_are_not_there(load: float, request
             covering[name] = covering.get(name, 0) + (metric.low <= truth <= metric.high)
             assert math.isnan(metric.low) == (metric.times_longer > 1)
     for name, count in printed.items():
-        if count <= 0.05 * RUNS:  # no interval, unless the run looked longer than it was
-            continue
-        assert within_promise(covering[name], count), f"{name}: {covering[name]} of {count}"
+        if count:  # not only where most runs have one: those of lucky runs would not cover
+            assert within_promise(covering[name], count), f"{name}: {covering[name]} of {count}"
 
 
 def estimates(queue: Queue, load: float) -> dict[str, tuple[Metric, float]]:
     end_s = queue.ended_s.max()
     edges_s = np.linspace(0.1 * end_s, end_s, 11)
-    window = Window(edges_s, (end_s - edges_s[0]) / of_device_s(queue.service_s, load, 1.0, len(queue.service_s)))
+    work_s = queue.service_s / queue.service_s.mean()  # the expected mean, not that of the run
+    window = Window(edges_s, (end_s - edges_s[0]) / of_device_s(work_s, load, 1.0, len(work_s)))
     stay_s = queue.wait_s + queue.service_s
     stable = load < 1
     mean_wait_s = load / (1 - load) if stable else math.inf

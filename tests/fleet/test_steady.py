@@ -4,11 +4,19 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.measure import measure, window_of
-from fleet.records.metrics.steady import _of_number_inside_s, places_of, relaxation_s
+from fleet.records.metrics.steady import (
+    _expected_work_s,
+    _of_number_inside_s,
+    expected_rounds,
+    places_of,
+    relaxation_s,
+)
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.scenario import Scenario
@@ -59,6 +67,35 @@ def test_on_one_device_the_work_of_all_stations_adds_up(tmp_path: Path) -> None:
     }  # fmt: skip
     run = simulate(traced(tmp_path, GAPS_OF_10_AND_20_S, **shared))
     assert remembered_s(run) == pytest.approx(of_queue_s(10.0, 15.0, 1 / 9))
+
+
+@pytest.mark.parametrize(("chances", "tokens", "rounds"), [([1.0, 1.0], 7, 3.0), ([0.0], 7, 7.0), ([0.5], 2, 1.5)])
+def test_expected_rounds_are_the_renewal_function(chances: list[float], tokens: int, rounds: float) -> None:
+    assert expected_rounds(np.array(chances), tokens) == pytest.approx(rounds)
+
+
+def test_lucky_runs_are_judged_by_the_work_that_is_expected() -> None:
+    """At equal load, runs differ by their drawn work alone, and the scenario says its mean."""
+    arrivals = {"process": "poisson", "per_s": 0.02}
+    tables = TABLES | {"verifiers": {"count": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
+    workload = {"requests": 60, "new_tokens": 13, "arrivals": arrivals}
+    runs = [simulate(make_scenario(tables | {"seed": seed, "workload": workload})) for seed in range(12)]
+    drawn = [run.frame().query("event == 'done' and station == 'verifier.1'").duration_s.sum() / 60 for run in runs]
+    expected_s = _expected_work_s(runs[0].header.fleet)[1]
+    assert np.mean(drawn) == pytest.approx(expected_s, rel=0.03)
+    assert np.std(drawn) > 0.02 * expected_s
+    times_s = np.array([remembered_s(run) for run in runs])
+    assert np.corrcoef(times_s, drawn)[0, 1] < 0.8  # only the variance of work is left of the sample
+    assert times_s.std() < 0.05 * times_s.mean()
+
+
+def test_work_that_contradicts_the_scenario_counts_as_it_is(tmp_path: Path) -> None:
+    """Replayed times of another host, say: 8 s of verification where 4 are expected."""
+    run = simulate(traced(tmp_path, GAPS_OF_10_AND_20_S))
+    assert _expected_work_s(run.header.fleet)[1] == 8.0
+    slow = traced(tmp_path, GAPS_OF_10_AND_20_S, verifiers={"count": 1, "verify": {"base_s": 2.0}})
+    header = msgspec.structs.replace(run.header, fleet=simulate(slow).header.fleet)
+    assert remembered_s(msgspec.structs.replace(run, header=header)) == pytest.approx(of_queue_s(8.0, 15.0, 1 / 9))
 
 
 def test_a_router_is_no_device(tmp_path: Path) -> None:

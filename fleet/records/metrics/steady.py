@@ -1,13 +1,15 @@
 """A run's length relative to the relaxation time of its queues, which decides whether an interval is printed.
 
-The criterion does not use the metric itself: a lucky run looks more stationary than it is, and a rule that keeps the
-intervals of lucky runs keeps those that miss the truth.
+The criterion uses neither the metric nor, where the scenario says it, the work that the run happened to have: a lucky
+run looks more stationary than it is, and a rule that keeps the intervals of lucky runs keeps those that miss the truth.
 """
 
 import math
 
 import numpy as np
 
+from fleet.acceptance.models import survival
+from fleet.acceptance.tokens import TokenModel
 from fleet.records.columns import Table
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Groups
@@ -15,7 +17,9 @@ from fleet.records.metrics.tables import at_drafter, requests_of
 from fleet.records.metrics.window import Floats, Window
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import mean_lengths
 
+CLOSE = 0.1  # difference of the run's work from the expected one up to which chance explains it
 CELLS = 512  # samples of the number of requests in the system, over the window
 
 
@@ -57,18 +61,60 @@ def places_of(fleet: Fleet) -> int:
 
 
 def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
-    """Work of each arrival on each device, device by device; None if steps are shared."""
+    """Work of each arrival on each device, device by device; None if steps are shared.
+
+    Its mean on each side is the expected one, where the scenario gives one that the run does not contradict.
+    """
     done = rows.where(rows.event.among("done") & (rows.duration_s > 0))
     if len(Groups(done.station, done.step)) < len(done):
         return None
+    duration_s, streams = done.duration_s.copy(), len(Groups(done.tag))
+    for side, expected_s in zip((at_drafter(done), ~at_drafter(done)), _expected_work_s(fleet), strict=True):
+        excess = expected_s * streams / duration_s[side].sum() if side.any() else math.nan
+        if abs(excess - 1) <= CLOSE:
+            duration_s[side] *= excess
     # Stations without a named device are devices of their own; others are identified by their device's side.
     drafting, own = at_drafter(done), done.station.codes
     sides = fleet.drafters.device, fleet.verifiers.device
     drafters, verifiers = (-1 - sides.index(device) if device else own for device in sides)
     device = np.where(drafting, drafters, verifiers)
     arrivals = Groups(device, done.tag)
-    work_s, device = arrivals.sums(done.duration_s), device[arrivals.first]
+    work_s, device = arrivals.sums(duration_s), device[arrivals.first]
     return [work_s[device == each] for each in np.unique(device)]
+
+
+def _expected_work_s(fleet: Fleet) -> tuple[float, float]:
+    """Mean work of a request at its drafter and at its target, from the scenario alone; NaN where it has no law."""
+    drafters, verifiers = fleet.drafters, fleet.verifiers
+    unequal = len(verifiers.times) != 1 or len(drafters.times) != min(drafters.count, 1)
+    if unequal or fleet.batch is not None or not fleet.in_turn or verifiers.allocate is not None:
+        return math.nan, math.nan
+    prompt, answer = mean_lengths(fleet.workload)
+    context, at_target = prompt + answer / 2, verifiers.times[0]
+    if not drafters.count:
+        return math.nan, at_target.prefill.mean_s(prompt) + (answer - 1) * at_target.decode.mean_s(1, context)
+    if fleet.acceptance is None or isinstance(fleet.acceptance, TokenModel):
+        return math.nan, math.nan
+    at_drafter, reached = drafters.times[0], survival(fleet.acceptance, drafters.depth)
+    rounds = expected_rounds(reached, round(answer) - 1)
+    draft_s = at_drafter.draft.mean_s(drafters.depth, context) + at_drafter.catch_up_s * float(reached[-1])
+    verify_s = at_target.verify.mean_s(drafters.shape.nodes(drafters.depth) + 1, context)
+    return (
+        at_drafter.prefill.mean_s(prompt) + rounds * draft_s,
+        at_target.prefill.mean_s(prompt) + rounds * verify_s,
+    )
+
+
+def expected_rounds(reached: Floats, tokens: int) -> float:
+    """Return the mean rounds for so many tokens, where a round accepts j draft tokens or more with chance reached[j-1].
+
+    The round that completes a text may commit fewer tokens than it accepts: this is the renewal function.
+    """
+    chances = -np.diff(np.concatenate([[1.0], reached, [0.0]]))  # of 0, 1, ... accepted tokens
+    rounds = np.zeros(max(tokens, 0) + len(chances))  # after the first ones, those of texts of 1, 2, ... tokens
+    for place in range(len(chances), len(rounds)):
+        rounds[place] = 1 + chances @ rounds[place - len(chances) : place][::-1]
+    return float(rounds[-1])
 
 
 def of_device_s(work_s: Floats, per_s: float, variability: float, arrivals: int) -> float:
