@@ -1,10 +1,12 @@
 """Admission: whether a drafter accepts another session."""
 
 import math
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
+
+from fleet.policies.own import with_own
 
 
 class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", forbid_unknown_fields=True):
@@ -31,7 +33,10 @@ class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", for
         return f"the drafter already serves N_max = {self.sessions} sessions"
 
 
-Admission = Everyone | AtMost
+if TYPE_CHECKING:
+    Admission = Everyone | AtMost
+else:
+    Admission = with_own("admit", Everyone, AtMost)
 
 
 def N_max(S_s: float, Z_s: float, tokens_per_round: float, standalone_tokens_per_s: float) -> int:

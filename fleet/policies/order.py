@@ -1,10 +1,12 @@
 """Order: which waiting request a drafter serves next."""
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 from msgspec import Meta
+
+from fleet.policies.own import with_own
 
 
 class Waiting(Protocol):
@@ -21,6 +23,18 @@ class Waiting(Protocol):
     @property
     def virtual_start(self) -> float:
         """Start in virtual time, see `Weighted`."""
+
+    @property
+    def base(self) -> int:
+        """Committed tokens of the text, its prompt included. This and what follows is 0 for the rules that ship."""
+
+    @property
+    def left(self) -> int:
+        """Tokens that the request still needs, by the workload."""
+
+    @property
+    def accepted_per_round(self) -> float:
+        """Accepted draft tokens of a round so far in this request, the mean; NaN before the first outcome."""
 
 
 class Fifo(msgspec.Struct, frozen=True, tag="fifo", tag_field="policy", forbid_unknown_fields=True):
@@ -66,4 +80,8 @@ class Weighted(msgspec.Struct, frozen=True, tag="weighted", tag_field="policy", 
         return min(range(len(waiting)), key=lambda index: (waiting[index].virtual_start, index))
 
 
-Order = Fifo | Priority | Weighted
+SHIPPED = (Fifo, Priority, Weighted)
+if TYPE_CHECKING:
+    Order = Fifo | Priority | Weighted
+else:
+    Order = with_own("order", *SHIPPED)

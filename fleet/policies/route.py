@@ -1,8 +1,11 @@
 """Routing: which of several drafters drafts next for a session, by reports that may be out of date."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
+
+from fleet.policies.own import with_own
 
 
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
@@ -29,4 +32,7 @@ class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field
         return min(range(len(queues)), key=lambda i: (queues[i], i != home, i))
 
 
-Route = Affinity | RoundRobin | ShortestQueue
+if TYPE_CHECKING:
+    Route = Affinity | RoundRobin | ShortestQueue
+else:
+    Route = with_own("route", Affinity, RoundRobin, ShortestQueue)

@@ -1,7 +1,7 @@
 """The keys of a scenario file (TOML) as frozen structs, the same for the simulated and the real world."""
 
 import hashlib
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,7 @@ from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import DraftGroup, Group, One
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
+from fleet.policies.own import with_own
 from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
@@ -39,7 +40,10 @@ DraftKind = Literal["model", "eagle", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Sharing = Literal["turns", "contended", "one-process"]
-GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
+if TYPE_CHECKING:
+    GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
+else:
+    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, GoodSpeed, Dsde)
 LengthRule = GrantRule | AdaEdl  # in a batch, rules may also stop drafts after any token
 Acceptance = LengthModel | TokenModel
 

@@ -12,6 +12,7 @@ class Work(msgspec.Struct, frozen=True, gc=False):
 
     - `virtual_start`: start in virtual time, for weighted orders.
     - `not_before_s`: earliest start under a rate limit.
+    - `base`, `left`, `accepted_per_round`: progress of the session; see `Waiting`.
     """
 
     kind: StepKind
@@ -19,6 +20,9 @@ class Work(msgspec.Struct, frozen=True, gc=False):
     priority: int = 0
     virtual_start: float = 0.0
     not_before_s: float = 0.0
+    base: int = 0
+    left: int = 0
+    accepted_per_round: float = 0.0
 
 
 class Buffer(deque[Work]):

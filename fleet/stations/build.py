@@ -1,10 +1,13 @@
 """From a resolved fleet to its stations, fresh and by name, and to the events that open its requests."""
 
+from itertools import chain
+
 import numpy as np
 
+from fleet.policies.order import SHIPPED
 from fleet.scenario.names import BATCH, ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request
+from fleet.scenario.workload import Request, streams_of
 from fleet.stations.batch import BatchStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Join
@@ -25,8 +28,12 @@ def stations(fleet: Fleet) -> dict[str, Station]:
 
 
 def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
-    """Build a drafter."""
-    return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter)
+    """Build a drafter; an order of an installed package also learns how long its requests become."""
+    lengths = None
+    if not isinstance(fleet.drafters.order, SHIPPED):
+        requests = chain.from_iterable(streams_of(fleet).values())
+        lengths = {request.number: request.prompt_tokens + request.new_tokens for request in requests}
+    return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter, lengths)
 
 
 def router_station(fleet: Fleet) -> RouterStation:

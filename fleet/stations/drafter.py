@@ -1,6 +1,7 @@
 """The drafter's side of the network as a state machine: one request buffer for many targets."""
 
 import math
+from collections.abc import Mapping
 
 import msgspec
 
@@ -32,12 +33,15 @@ class DrafterStation(Station):
 
     A session's first round begins with the prefill of its prompt, which delays all sessions behind it. A drafter that
     drafts ahead (AMUSD) drafts one token in a step, and continues during verification up to the granted length. Behind
-    a router it reports its work after every change. `drafter`: its number.
+    a router it reports its work after every change. `drafter`: its number. `lengths`: final tokens of each request, for
+    orders that are told of a session's progress.
 
     A session may open again, in a later epoch or request, while it is still open here; its old state is then lost.
     """
 
-    def __init__(self, name: str, drafters: ResolvedDrafters, drafter: int = 0) -> None:
+    def __init__(
+        self, name: str, drafters: ResolvedDrafters, drafter: int = 0, lengths: Mapping[int, int] | None = None
+    ) -> None:
         super().__init__(name, drafters.order, drafters.group)
         self.admission = drafters.admit
         self.warm_up = drafters.warm_up
@@ -50,6 +54,8 @@ class DrafterStation(Station):
         self.cold: set[int] = set()  # tags of the sessions whose prefix is not in the cache
         self.number = drafter if drafters.route is not None else -1  # a drafter behind a router has a number
         self.views = 0
+        self.lengths = lengths
+        self.openings: dict[int, tuple[int, int]] = {}  # base and epoch with which each session opened, by tag
         self.lease_s = drafters.lease_s
         self.heard_s: dict[int, float] = {}  # since when a session's target has to answer, by tag
         self._handlers |= {
@@ -120,6 +126,7 @@ class DrafterStation(Station):
             event.tag, event.request, event.epoch, event.base, priority=event.priority, asked=event.tokens
         )
         self.cold.add(event.tag)
+        self.openings[event.tag] = event.base, event.epoch
         return None
 
     def _await(self, tag: int, now_s: float) -> None:
@@ -132,6 +139,7 @@ class DrafterStation(Station):
         self._forget(tag)
         self.cold.discard(tag)
         self.heard_s.pop(tag, None)
+        self.openings.pop(tag, None)
 
     def _ask(self, tag: int, priority: int, now_s: float) -> None:
         """Queue a draft; when drafting ahead, one may be queued already, and starts from the new base."""
@@ -139,11 +147,24 @@ class DrafterStation(Station):
         if self.ahead and self._is_to_draft(tag):
             return
         discipline, work = self.discipline, Work("draft", tag, priority)
+        if self.lengths is not None:
+            work = self._with_progress(work, self.lengths)
         if not discipline.plain:
             target = discipline.target_of(tag)
             start, allowed_s = discipline.virtual_start(target), discipline.not_before_s(target, now_s)
             work = msgspec.structs.replace(work, virtual_start=start, not_before_s=allowed_s)
         self.waiting.append(work)
+
+    def _with_progress(self, work: Work, lengths: Mapping[int, int]) -> Work:
+        """Return the work with what its session has committed, still needs, and accepted since it opened."""
+        session, (opened, epoch) = self.sessions[work.tag], self.openings[work.tag]
+        rounds = session.epoch - epoch
+        return msgspec.structs.replace(
+            work,
+            base=session.base,
+            left=max(lengths.get(session.request, session.base) - session.base, 0),
+            accepted_per_round=(session.base - opened) / rounds - 1 if rounds else math.nan,
+        )
 
     def _is_to_draft(self, tag: int) -> bool:
         """Return whether a draft for a session waits, or follows the running prefill."""
