@@ -106,8 +106,9 @@ class Handler(BaseHTTPRequestHandler):
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if host not in self.server.hosts:
             return 403, f"Host {shortened(host)}; allowed: {', '.join(self.server.hosts)}"
-        site = self.headers.get("Sec-Fetch-Site", "none")
-        if origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
+        is_link = self.command == "GET" and self.headers.get("Sec-Fetch-Dest") == "document"  # followed in any page
+        is_ours = is_link or self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+        if origin not in (None, f"http://{host}") or not is_ours:
             return 403, "another page asks; allowed: the page that is served here"
         return None if self.path in paths else (404, f"{shortened(self.path)}; allowed: {', '.join(paths)}")
 

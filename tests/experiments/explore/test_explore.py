@@ -157,6 +157,12 @@ def test_what_any_page_may_send_is_no_question(address: str) -> None:
     assert [asked(address, "/nothing", one)[0] for one in (None, START)] == [404, 404]
 
 
+def test_a_link_to_the_page_may_be_followed(address: str) -> None:
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    assert asked(address, "/", **followed)[0] == 200
+    assert asked(address, "/simulated", START, **followed)[0] == 403
+
+
 def test_the_page_is_its_own_and_refers_to_nothing(address: str) -> None:
     named = specfleet.scenario_of("star", name="</script><script>alert(1)</script>")
     content, policy = page_of(Explorer(named))
