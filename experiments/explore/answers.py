@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from experiments.worlds import observe_in
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
@@ -21,6 +20,7 @@ from fleet.scenario.workload import mean_lengths
 from fleet.times.step_time import StepTime
 from sim.analytic import StarPrediction, throughput
 from sim.predict import predict_fleet, star_inputs
+from sim.run import observe
 
 MOST_TARGETS = 256
 TOKENS = 100_000  # of a simulation: hundredths of a second compiled, a second or two with SimPy
@@ -122,7 +122,7 @@ class Explorer:
         if not self.running.acquire(blocking=False):
             raise BusyError("a simulation is running; ask again when it has ended")
         try:
-            metrics, overload = assess(observe_in("sim", scenario))
+            metrics, overload = assess(observe(scenario))
         finally:
             self.running.release()
         what = f"{requests} requests of {self.answer_tokens:g} tokens, seed {scenario.seed}"

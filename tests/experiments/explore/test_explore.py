@@ -96,14 +96,14 @@ def test_a_simulation_is_that_of_the_scenario_at_the_sliders(address: str, arriv
 
 
 def test_one_simulation_runs_at_a_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, goes_on, observe = threading.Event(), threading.Event(), answers.observe_in
+    begun, goes_on, observe = threading.Event(), threading.Event(), answers.observe
 
     def slow(*arguments: Any) -> Any:
         begun.set()
         assert goes_on.wait(60)
         return observe(*arguments)
 
-    monkeypatch.setattr(answers, "observe_in", slow)
+    monkeypatch.setattr(answers, "observe", slow)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(asked, address, "/simulated", START)
         assert begun.wait(60)

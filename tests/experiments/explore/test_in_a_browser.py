@@ -61,7 +61,7 @@ def test_nothing_is_wider_than_the_window(tab: Tab, address: str, width: int) ->
 
 def test_another_page_makes_it_simulate_nothing(tab: Tab, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(answers, "observe_in", lambda *arguments: ran.append(arguments))
+    monkeypatch.setattr(answers, "observe", lambda *arguments: ran.append(arguments))
     tab.open("data:text/html,another")
     for kind in ("text/plain", "application/json"):
         question = f"{{method: 'POST', mode: 'no-cors', headers: {{'Content-Type': '{kind}'}}, body: '{{}}'}}"
