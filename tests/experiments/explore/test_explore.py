@@ -77,7 +77,7 @@ def test_sliders_start_at_the_scenario(name: str) -> None:
 
 
 def test_other_acceptance_starts_at_as_many_tokens() -> None:
-    changed = specfleet.scenario_of("star", acceptance={"model": "per-position", "rates": [0.9, 0.8, 0.7, 0.6, 0.5]})
+    changed = specfleet.scenario_of("star", acceptance={"model": "per-position", "survival": [0.9, 0.7, 0.5, 0.3, 0.2]})
     explorer = Explorer(changed)
     star = explorer.analytic(explorer.start).star
     assert star.acceptance_length == pytest.approx(specfleet.analytic(changed).acceptance_length)
