@@ -86,6 +86,8 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
     warmed = [(tokens, steps_in(run, setup)) for tokens, run in measured.warmed]
     depth = setup.scenario.drafters.depth
+    in_use = msgspec.structs.replace(setup, times=times)
+    factors = factors_in(concurrent, in_use, idle) if concurrent else (1.0,)
     repeated = {"draft": measured.saturated, "decode": measured.plain}  # once a pass
     return HardwareProfile(
         **facts,
@@ -97,12 +99,13 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         overhead=Overheads(**overheads),
         link=link_of(measured.with_gaps, pinged),
         idle=with_recoveries(idle, warmed),
-        contention=factors_in(concurrent, msgspec.structs.replace(setup, times=times), idle) if concurrent else (1.0,),
+        contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
         measured={name: table_of(points) for name, points in measured.points.items()}
         | {
             "acceptance": describe_acceptance(measured.accepted, depth),
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
+            "alone": factors[0],
             "passes_differ": passes_differ(
                 [[steps_in(run, setup, name).ratio for run in runs] for name, runs in repeated.items()]
             ),

@@ -10,7 +10,7 @@ from fleet.times.profile import STEPS, HardwareProfile
 
 UNSTEADY = 0.1  # difference of the same steps between passes from which the host counts as unsteady
 WORST_FIT = 0.25  # median error of a step's fit; quiet hosts are within a few percent
-MOST_ALONE = 1.5  # slowdown of a step that runs alone, which is 1 but for noise
+MOST_ALONE = 1.5  # time of a step that runs alone in a concurrent fleet over its own time, which is 1 but for noise
 
 
 def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
@@ -20,12 +20,6 @@ def passes_differ(series: Sequence[Sequence[ArrayLike]]) -> float:
     """
     means = [[float(not_delayed(ratios).mean()) for ratios in passes if np.size(ratios)] for passes in series]
     return max((max(each) / min(each) - 1 for each in means if each), default=0.0)
-
-
-def impossible_contention(profile: HardwareProfile) -> str | None:
-    """Return what is wrong with the measured contention: a step that runs alone cannot be slowed by others."""
-    alone = profile.contention[0]
-    return f"a step that runs alone took {alone:.1f} times its own time" if alone > MOST_ALONE else None
 
 
 def impossible_fit(profile: HardwareProfile) -> str | None:
@@ -43,8 +37,14 @@ def fit_error(profile: HardwareProfile, name: str) -> float:
 
 
 def unsteady(profile: HardwareProfile) -> str | None:
-    """Return one line on a host whose passes differ; None for a steady host, or where nothing was measured."""
-    share = profile.measured.get("passes_differ", 0.0)
-    if share < UNSTEADY:
+    """Return one line on a host whose passes differ, or that delays single steps; None for a steady host."""
+    share, alone = (
+        float(profile.measured.get(name, usual)) for name, usual in (("passes_differ", 0.0), ("alone", 1.0))
+    )
+    if share >= UNSTEADY:
+        what = f"the same steps took {share:.0%} longer in one pass than in another"
+    elif alone > MOST_ALONE:
+        what = f"a step that ran alone took {alone:.1f} times its own time, and contention is relative to that"
+    else:
         return None
-    return f"unsteady host: the same steps took {share:.0%} longer in one pass than in another; repeat on a quiet host"
+    return f"unsteady host: {what}; repeat on a quiet host"

@@ -50,7 +50,8 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
     for tokens, left in enumerate(idle.recoveries[1:], start=1):
         yield f"excess left after {tokens} warm-up tokens", f"{left:.0%}", ""
     for k, factor in enumerate(profile.contention, start=1):
-        yield f"contention, {k} step{'s' * (k > 1)} at once", f"x {factor:.3f}", ""
+        if k > 1:
+            yield f"contention, {k} steps at once", f"x {factor:.3f}", ""
     if (share := profile.measured.get("delayed_share")) is not None:
         yield "steps in service that the host delayed, left out", f"{share:.1%}", ""
     if (share := profile.measured.get("passes_differ")) is not None:
