@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.labels import Scale, colour_of, name_lines
+from figures.labels import LINE_COLOURS, Scale, name_lines
 from figures.style import STYLE, new_figure
 
 ANALYTIC = "analytic"
@@ -28,15 +28,15 @@ def draw(points: pd.DataFrame, x: Scale, y: Scale, heading: str = "") -> Figure:
     with rc_context(STYLE):
         figure = new_figure(7.2, 4.2)
         axes = figure.subplots()
-        ends = [_line(axes, points[points.line == line], values, (x, y), colour_of(number), numeric)
-                for number, line in enumerate(lines)]  # fmt: skip
+        colours = [LINE_COLOURS[number % len(LINE_COLOURS)] for number in range(len(lines))]
+        ends = [_line(axes, points[points.line == line], values, (x, y), colour, numeric)
+                for line, colour in zip(lines, colours, strict=True)]  # fmt: skip
         axes.set_ylabel(y.label)
         _from_zero(axes)
         _ticks(axes, values, x, numeric)
         axes.set_xlabel(x.label)
         if heading:
-            named = zip(lines, ends, strict=True)
-            name_lines(axes, [(line, end, colour_of(number)) for number, (line, end) in enumerate(named)], heading)
+            name_lines(axes, list(zip(lines, ends, colours, strict=True)), heading)
     return figure
 
 

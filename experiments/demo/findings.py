@@ -53,14 +53,14 @@ def findings(cells: Sequence[DemoCell]) -> list[str]:
 def replayed_cases(cells: Sequence[DemoCell]) -> list[list[DemoCell]]:
     """Return the cells with replayed targets by verification time, each by N."""
     replayed = [cell for cell in cells if cell.planned.kind == "replayed"]
-    names = dict.fromkeys(cell.case["targets"] for cell in replayed)
-    by_N = sorted(replayed, key=lambda cell: cell.case["N"])
-    return [[cell for cell in by_N if cell.case["targets"] == name] for name in names]
+    names = dict.fromkeys(cell.planned.case["targets"] for cell in replayed)
+    by_N = sorted(replayed, key=lambda cell: cell.planned.case["N"])
+    return [[cell for cell in by_N if cell.planned.case["targets"] == name] for name in names]
 
 
 def full_line(case: Sequence[DemoCell]) -> str:
     """Say N_full by the equation and by two measures: rounds a second, and the drafter's load, on their plateaus."""
-    name, N_full = case[0].case["targets"], predict(case[0].scenario).N_full
+    name, N_full = case[0].planned.case["targets"], predict(case[0].scenario).N_full
     return (
         f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from N = "
         f"{level_from(case, 'rounds_per_s')} on, drafter load from N = {level_from(case, 'load')} on "
@@ -70,21 +70,21 @@ def full_line(case: Sequence[DemoCell]) -> str:
 
 def level_from(case: Sequence[DemoCell], quantity: str) -> int:
     """Return the least N at which a quantity has 98 % of its value at most targets: N_full as measured."""
-    values = {cell.case["N"]: cell.measured(quantity) for cell in case}
+    values = {cell.planned.case["N"]: cell.measured(quantity) for cell in case}
     return min(N for N, value in values.items() if value >= FULL * values[max(values)])
 
 
 def throughput_line(case: Sequence[DemoCell]) -> str:
     """Say the throughput in both worlds at the knee and at most targets."""
     N_full = predict(case[0].scenario).N_full
-    knee = next((cell for cell in case if cell.case["N"] >= N_full), case[-1])
+    knee = next((cell for cell in case if cell.planned.case["N"] >= N_full), case[-1])
     shown = [knee, *(case[-1:] if case[-1] is not knee else [])]
-    return "  tokens/s: " + "; ".join(f"N = {cell.case['N']}: {both(cell)}" for cell in shown)
+    return "  tokens/s: " + "; ".join(f"N = {cell.planned.case['N']}: {both(cell)}" for cell in shown)
 
 
 def baseline_text(cell: DemoCell) -> str:
     """Say the throughput of a baseline in both worlds."""
-    return f"{cell.case['targets']}, tokens/s: {both(cell)}"
+    return f"{cell.planned.case['targets']}, tokens/s: {both(cell)}"
 
 
 def both(cell: DemoCell) -> str:
