@@ -41,9 +41,10 @@ def findings(cells: Sequence[DemoCell]) -> list[str]:
     profile = f"from the profile alone: {errors.blind:.1%} (worst {errors.blind_worst:.1%})"
     queueing = f"{errors.mechanism:.1%} (worst {errors.mechanism_worst:.1%})"
     lost = float(np.mean([delayed_share(run) for cell in cells for run in cell.runs]))
+    baselines = [cell for cell in cells if cell.planned.kind == "baseline"]
     return [
         *(line for case in replayed_cases(cells) for line in (full_line(case), throughput_line(case))),
-        "; ".join(baseline_text(cell) for cell in cells if cell.planned.kind == "baseline"),
+        "; ".join(f"{cell.planned.scenario.name}, tokens/s: {both(cell)}" for cell in baselines),
         f"error of a run's rounds/s and tokens/s, {profile}; from its own steps and acceptance (mechanism): {queueing}",
         f"host: a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time",
         verdict(errors),
@@ -80,11 +81,6 @@ def throughput_line(case: Sequence[DemoCell]) -> str:
     knee = next((cell for cell in case if cell.planned.case["N"] >= N_full), case[-1])
     shown = [knee, *(case[-1:] if case[-1] is not knee else [])]
     return "  tokens/s: " + "; ".join(f"N = {cell.planned.case['N']}: {both(cell)}" for cell in shown)
-
-
-def baseline_text(cell: DemoCell) -> str:
-    """Say the throughput of a baseline in both worlds."""
-    return f"{cell.planned.case['targets']}, tokens/s: {both(cell)}"
 
 
 def both(cell: DemoCell) -> str:

@@ -20,7 +20,7 @@ def draw_demo(cells: Sequence[DemoCell], measured_at: str) -> dict[str, Drawn]:
     """Return the figures with their captions, by name."""
     cases = replayed_cases(cells)
     few, many = cases[0][0], cases[0][-1]
-    panels = {panel_title(cell): cell.runs[0].frame() for cell in (few, many)}
+    panels = {f"{cell.planned.name}: {predict(cell.scenario).regime}": cell.runs[0].frame() for cell in (few, many)}
     sources = f"Engine: median and range of {len(few.runs)} runs. Simulation: 95 % of single runs, from the profile."
     return {
         "throughput-vs-n": (
@@ -69,8 +69,3 @@ def marks_table(cases: Sequence[Sequence[DemoCell]]) -> pd.DataFrame:
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def panel_title(cell: DemoCell) -> str:
-    """Title of a timeline panel."""
-    return f"{cell.planned.case['targets']}, N = {cell.planned.case['N']}: {predict(cell.scenario).regime}"
