@@ -4,8 +4,8 @@ import math
 
 import msgspec
 
-from fleet.policies.clip import reach
 from fleet.policies.overlap import Ahead
+from fleet.policies.shapes import reach
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.buffer import Work
 from fleet.stations.discipline import Discipline
