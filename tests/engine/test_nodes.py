@@ -47,8 +47,8 @@ class Noticing(ToyTarget):
         self.noticed(self.events)
 
 
-def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
-    ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, HERE)
+def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None, site: Site = HERE) -> Node:
+    ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, site)
     station = RecordedStation(verifier_station(fleet, target), "replayed")
     requests = {target: list(requests_of(fleet, target))}
     return Node(fleet, station, executor or ToyTarget(), *ends, requests)

@@ -20,20 +20,18 @@ from engine.net.handshake import Alive
 from engine.net.keys import ANY, Keys
 from engine.net.limits import max_bytes
 from engine.net.sockets import Sockets
-from engine.node.node import LOOPBACK, Node, Site, clients_of_drafters, drafting_node
+from engine.node.node import LOOPBACK, Site, drafting_node
 from engine.node.router import router_node
-from fleet.records.recorder import RecordedStation
 from fleet.records.run import read_run
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import requests_of
-from fleet.stations.build import verifier_station
+from tests.engine.test_nodes import toy_target
 from tests.engine.test_strangers import Ring
 from tests.fuzz.attackers import Attacker
 from tests.helpers.processes import alive, ended, eventually, specfleet
 from tests.helpers.threads import Threads
-from tests.helpers.toys import ToyDrafter, ToyTarget, toy_fleet, truth
+from tests.helpers.toys import ToyDrafter, toy_fleet, truth
 from tests.helpers.zmtp import GREETING, MORE, connected, framed
 
 HONEST, FRAMES, PATIENCE_S = 2, 300, 30.0  # targets, frames of each attacker
@@ -62,14 +60,6 @@ MESSAGES = {  # of a connection, after the greeting
     "a negative size": bytes([2]) + b"\xff" * 8,
     "a flood": framed(pack(Alive())) * 200,
 }
-
-
-class Unbelieving(ToyDrafter):
-    """A drafter that does not check what it gets."""
-
-    def receive(self, event: object, content: object) -> None:
-        if getattr(event, "opening", None) is not None:
-            self.texts[event.tag] = event.request, truth(event.request, 0, event.base)  # type: ignore[attr-defined]
 
 
 def knock(port: int, kept: contextlib.ExitStack) -> None:
@@ -130,16 +120,18 @@ def test_no_attack_on_a_port_changes_a_text_or_ends_a_node(
         node_keys = replace(ring.own, servers={ANY: ring.own.public})
         keys = {"node": node_keys, "known": ring.of("alice"), "stranger": ring.of("mallory")}
     here, there = Site(keys=keys.get("node")), Site(keys=keys.get("known"))
-    nodes = [drafting_node(fleet, number, Unbelieving(), "replayed", here) for number in range(fleet.drafters.count)]
-    port = nodes[0].port
+    nodes = [
+        drafting_node(fleet, number, ToyDrafter(trusts=True), "replayed", here)
+        for number in range(fleet.drafters.count)
+    ]
     if routed:
         nodes.append(router_node(fleet, {n: f"{LOOPBACK}:{node.port}" for n, node in enumerate(nodes)}, 0, here))
-    targets = []
-    for number in range(HONEST):
-        ends = clients_of_drafters(fleet, [number], {0: f"{LOOPBACK}:{nodes[-1].port}"}, there)
-        station = RecordedStation(verifier_station(fleet, number), "replayed")
-        targets.append(Node(fleet, station, ToyTarget(), *ends, {number: list(requests_of(fleet, number))}))
-    port = nodes[-1].port if at == "router" else port
+    targets = [toy_target(fleet, number, nodes[-1].port, site=there) for number in range(HONEST)]
+    attacked = nodes[-1 if at == "router" else 0]
+    assert attacked.socket_thread is not None
+    monitor, server = attacked.socket_thread.sockets.monitor, attacked.socket_thread.connections.server
+    assert monitor is not None
+    assert server is not None
     with Threads() as threads:
         for node in nodes:
             node.open()
@@ -147,14 +139,10 @@ def test_no_attack_on_a_port_changes_a_text_or_ends_a_node(
         for target in targets:
             target.open()
             target.wait_for_welcomes(PATIENCE_S)
-        attacking = threads.start(lambda: attack(fleet, port, SEATS, keys.get("stranger"), keys.get("known")))
+        attacking = threads.start(lambda: attack(fleet, attacked.port, SEATS, keys.get("stranger"), keys.get("known")))
         decoding = [threads.start(lambda node=node: node.serve(now_s())) for node in targets]  # type: ignore[misc]
         for thread in [attacking, *decoding]:
             thread.result()
-        attacked = next(node for node in nodes if node.port == port)
-        assert attacked.socket_thread is not None
-        monitor = attacked.socket_thread.sockets.monitor
-        assert monitor is not None
         assert eventually(lambda: len(monitor.open) <= 1)  # at most that of a router
         for node, thread in zip(nodes, serving, strict=True):
             node.stop()
@@ -164,7 +152,7 @@ def test_no_attack_on_a_port_changes_a_text_or_ends_a_node(
         assert len(outputs) == 50
         assert all(text == truth(request, 8, 32) for request, text in outputs.items())
         assert "refusal" not in target.worker.recorded.log
-    assert attacked.socket_thread.connections.server.counts["malformed"] > 0  # type: ignore[union-attr]
+    assert server.counts["malformed"] > 0
 
 
 ROUTED = """name = "attacked"

@@ -145,13 +145,6 @@ def test_a_key_can_be_allowed_while_a_node_runs(ring: Ring, monkeypatch: pytest.
         assert set(running.frames) == {"mallory"}
 
 
-def test_a_client_without_keys_gets_no_answer(ring: Ring) -> None:
-    with RunningServer(ring.own) as running, calling(running.port) as (client, _):
-        with pytest.raises(InputError, match="no drafter answered"):
-            client.wait_for_welcomes(1.0)
-        assert running.frames == {}
-
-
 def test_a_server_with_another_key_is_reported(ring: Ring) -> None:
     keys = ring.of("alice", ring.folder / "mallory.public")
     with RunningServer(ring.own) as running, calling(running.port, keys) as (_, said):
