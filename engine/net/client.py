@@ -94,7 +94,7 @@ class ClientEnd:
         self.taken_s: float | None = None  # since when its number has been taken
         self.bad = 0
         self.answers = ANSWERS if fleet.in_turn else ANSWERS + fleet.room.longest_draft
-        self.may_say = full(EXTRA + seat.most * self.answers, EXTRA_PER_S, 0.0)
+        self.may_say = full(EXTRA + (fleet.streams or fleet.workload.requests) * self.answers, EXTRA_PER_S, 0.0)
 
     def receive(self, frame: bytes, now_s: float) -> list[Action]:
         """Take a frame."""
