@@ -101,7 +101,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         idle=with_recoveries(idle, warmed),
         contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
-        measured={name: table_of(points) for name, points in measured.points.items()}
+        measured={name: fit_step(points)[1] for name, points in measured.points.items()}
         | {
             "acceptance": describe_acceptance(measured.accepted, depth),
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
@@ -129,17 +129,3 @@ def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
     if not earlier:
         return list(measured)
     return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]
-
-
-def table_of(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """Return raw quantiles and the fit of every grid point of a kind of step."""
-    return [
-        {
-            "tokens": point.tokens,
-            "context": point.context,
-            "quantiles_s": np.quantile(point.times_s, (0.1, 0.5, 0.9)).tolist(),
-            "fitted_s": fitted.fitted_s,
-            "held_out": fitted.held_out,
-        }
-        for point, fitted in zip(points, fit_step(points)[1], strict=True)
-    ]

@@ -5,6 +5,7 @@ repeated one. Small runs of the scenario's own rule on calibration prompts show 
 """
 
 import datetime
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,8 @@ FEWEST = 12  # requests of a small run
 PROFILE_NAMES = {"prefill": "verify_prefill"}  # what a profile calls a batch's steps, where it differs
 
 
-class TimedSteps(msgspec.Struct):
-    """Steps of one kind in service, without the first in each run: the variables of their times, and those times."""
-
-    extents: list[tuple[int, int, int, int]] = []
-    times_s: list[float] = []
+Served = dict[str, list[tuple[tuple[int, int, int, int], float]]]
+"""Steps in service by kind, without the first in each run: the variables of their times, and those times."""
 
 
 class BatchGrid(msgspec.Struct, frozen=True):
@@ -79,7 +77,7 @@ def calibrate_batch(
     torch.set_num_threads(THREADS)
     large, largest = load_target(resolve(scenario)), scenario.batch.rule.size
     depths = grid.depths if scenario.drafters.shape.kind == "chain" else [scenario.drafters.depth]
-    served: dict[str, TimedSteps] = {}
+    served: Served = defaultdict(list)
     runs = []
     for number, stage in enumerate(grid.stages[:-1]):
         report(stage)
@@ -105,7 +103,7 @@ def of_size(scenario: Scenario, size: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict[str, TimedSteps]) -> Run:
+def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: Served) -> Run:
     """Serve a small run, `part`, and add its steps by kind.
 
     Where the scenario's length rule looks at drafted tokens, they are read here too, because that takes time; lengths
@@ -124,15 +122,12 @@ def serve_part(scenario: Scenario, part: Scenario, large: CausalLM, served: dict
     run, _ = run_part(part, large, observe)
     rows = run.frame()
     done = rows[rows.event == "done"].drop_duplicates("step").set_index("step")
-    extents = [
-        extent(step, scenario.batch.padded, nodes_of(step, shape) if step.kind == "verify" else None) for step in steps
-    ]
     begun: set[str] = set()
-    for step, size in zip(steps, extents, strict=True):
+    for step in steps:
         if step.kind in begun:
-            kind = served.setdefault(step.kind, TimedSteps())
-            kind.extents.append(size)
-            kind.times_s.append(float(done.duration_s[step.number]))
+            nodes = nodes_of(step, shape) if step.kind == "verify" else None
+            variables = extent(step, scenario.batch.padded, nodes)
+            served[step.kind].append((variables, float(done.duration_s[step.number])))
         begun.add(step.kind)  # the first one of a kind is cold
     return run
 
@@ -170,13 +165,16 @@ def record_acceptance(scenario: Scenario, large: CausalLM, folder: Path, request
 
 
 def profile_of_batch(
-    scenario: Scenario, large: CausalLM, served: dict[str, TimedSteps], runs: list[Run], accepted: list[list[int]]
+    scenario: Scenario, large: CausalLM, served: Served, runs: list[Run], accepted: list[list[int]]
 ) -> HardwareProfile:
     """Return the profile that the measurements give. `accepted`: accepted tokens by request and round."""
     assert scenario.batch is not None
-    fits = {name: fit_batch_step(kind.extents, kind.times_s) for name, kind in served.items()}
-    facts = host_facts()
-    times: dict[str, Any] = {PROFILE_NAMES.get(name, name): time for name, (time, _) in fits.items()}
+    times, fits, facts = dict[str, Any](), dict[str, Any](), host_facts()
+    for name, steps in served.items():
+        extents, times_s = zip(*steps, strict=True)
+        times[PROFILE_NAMES.get(name, name)], error = fit_batch_step(extents, times_s)
+        quantiles_s = np.quantile(times_s, (0.1, 0.5, 0.9)).tolist()
+        fits[name] = {"steps": len(times_s), "quantiles_s": quantiles_s, "mean_absolute_error": error}
     return HardwareProfile(
         name=f"calibrated-batch-{facts['machine']}",
         **times,
@@ -188,16 +186,5 @@ def profile_of_batch(
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario)
         | {"rule": str(scenario.batch.rule.__struct_config__.tag), "largest": str(scenario.batch.rule.size)},
-        measured={"steps": {name: describe(served[name], error) for name, (_, error) in fits.items()}},
+        measured={"steps": fits},
     )
-
-
-def describe(kind: TimedSteps, error: float) -> dict[str, Any]:
-    """Return the numbers that describe a fit's quality."""
-    quantiles = np.quantile(kind.times_s, (0.1, 0.5, 0.9)).tolist()
-    return {
-        "steps": len(kind.times_s),
-        "left_out": "the first in each run",
-        "quantiles_s": quantiles,
-        "mean_absolute_error": error,
-    }

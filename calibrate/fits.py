@@ -1,7 +1,7 @@
 """Fits step times to measured times: a robust fit, also at points left out, and the spread around it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,13 +29,6 @@ class Point(msgspec.Struct, frozen=True):
         return float(np.median(self.times_s))
 
 
-class Fitted(NamedTuple):
-    """The fit at one grid point; `held_out`: the fit did not know the point."""
-
-    fitted_s: float
-    held_out: bool
-
-
 def spread_of(ratios: ArrayLike) -> Quantiles:
     """Return the quantiles of `ratios` (measured over fitted), scaled so that their interpolation has mean 1."""
     values = np.quantile(np.asarray(ratios, dtype=float), LEVELS)
@@ -43,11 +36,11 @@ def spread_of(ratios: ArrayLike) -> Quantiles:
     return Quantiles(LEVELS, tuple((values / mean).tolist()))
 
 
-def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Fitted]]:
+def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[dict[str, Any]]]:
     """Fit a + b k + c n + e k n to the medians, all coefficients at least 0, by least squares of relative errors.
 
     The fit is then scaled so that measured over fitted time is 1 in the mean over steps that the host did not delay.
-    The fit leaves out every fourth point.
+    The fit leaves out every fourth point. Beside it stand raw quantiles and the fit of each point.
     """
     held_out = [len(points) >= 2 * HOLD_OUT_EVERY and index % HOLD_OUT_EVERY == 2 for index in range(len(points))]
     tokens, context, medians = (
@@ -65,8 +58,11 @@ def fit_step(points: Sequence[Point]) -> tuple[StepTime, list[Fitted]]:
     predicted = design @ coefficients
     ratios = np.concatenate([not_delayed(point.times_s) / fit for point, fit in zip(points, predicted, strict=True)])
     a, b, c, e = (coefficients * ratios.mean()).tolist()
-    fits = [Fitted(float(fit), out) for fit, out in zip(predicted, held_out, strict=True)]
-    return StepTime(a, b, c, e, spread=spread_of(ratios)), fits
+    quantiles_s = [np.quantile(point.times_s, (0.1, 0.5, 0.9)).tolist() for point in points]
+    return StepTime(a, b, c, e, spread=spread_of(ratios)), [
+        {"tokens": point.tokens, "context": point.context, "quantiles_s": own_s, "fitted_s": fit_s, "held_out": out}
+        for point, own_s, fit_s, out in zip(points, quantiles_s, predicted.tolist(), held_out, strict=True)
+    ]
 
 
 def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, float]:

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from scipy.optimize import isotonic_regression
 
+# Distinct for colour-blind readers, too.
 LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444", "#882255")
 LEAST_APART = 0.058  # of two names at the right edge, as a share of the panel's height
 
@@ -28,11 +29,6 @@ def scale_of(name: str, unit: str, largest: float) -> Scale:
         bare = name.removesuffix("_s")
         return Scale(f"{bare}, ms", 1000.0) if largest < 1 else Scale(f"{bare}, s", 1.0)
     return Scale(f"{name}, {unit}" if unit else name, 1.0)
-
-
-def colour_of(number: int) -> str:
-    """Return the colour of a line by its number; distinct for colour-blind readers too."""
-    return LINE_COLOURS[number % len(LINE_COLOURS)]
 
 
 def name_lines(axes: Axes, ends: Sequence[tuple[str, float, str]], heading: str) -> None:

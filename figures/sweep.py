@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from figures.labels import Scale, colour_of, name_lines
+from figures.labels import LINE_COLOURS, Scale, name_lines
 from figures.style import STYLE, new_figure
 
 ANALYTIC = "analytic"
@@ -32,10 +32,11 @@ def draw(
     with rc_context(STYLE):
         figure = new_figure(max(7.2, 2.4 * len(shown)), 4.2 if len(shown) == 1 else 3.0)
         row = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-        ends = {}
+        ends: list[tuple[str, float, str]] = []
         for axes, own in zip(row, shown, strict=True):
             for number, line in enumerate(own):
-                ends[line] = _line(axes, points[points.line == line], values, (x, y), colour_of(number), numeric)
+                colour = LINE_COLOURS[number % len(LINE_COLOURS)]
+                ends.append((line, _line(axes, points[points.line == line], values, (x, y), colour, numeric), colour))
             _ticks(axes, values, x, numeric)
             axes.set_xlabel(x.label)
             if panels and heading:
@@ -45,8 +46,7 @@ def draw(
         for axes, own in zip(row, shown, strict=True):
             _mark(axes, [N_full[line] for line in own if line in N_full], values)
         if heading and not panels:
-            named = enumerate(ends.items())
-            name_lines(row[0], [(line, end, colour_of(number)) for number, (line, end) in named], heading)
+            name_lines(row[0], ends, heading)
     return figure
 
 

@@ -7,7 +7,7 @@ entry c belongs to an answer of which c tokens are there. The files are the auth
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 import pyarrow as pa
@@ -47,13 +47,8 @@ class BenchLine(msgspec.Struct, frozen=True):
     acc_ngram: MethodAcceptance
 
 
-class BenchAnswer(NamedTuple):
-    """One answer: name for errors, tokens of its prompt and of itself, and its entries."""
-
-    origin: str
-    prompt_tokens: int
-    answer_tokens: int
-    entries: list[int]
+BenchAnswer = tuple[str, int, int, list[int]]
+"""One answer: name for errors, tokens of its prompt and of itself, and its entries."""
 
 
 def read_specdecode_bench(
@@ -118,7 +113,7 @@ def _answers(path: Path, method: Method, dataset: str) -> Iterator[BenchAnswer]:
     for origin, entry in entries_of([path]):
         answer = convert(table_of(entry, origin), BenchLine, origin)
         entries = (answer.acc_eagle if method == "eagle" else answer.acc_ngram).acc_len
-        yield BenchAnswer(origin, len(answer.prompt_token_ids), len(answer.generated_token_ids), list(entries))
+        yield origin, len(answer.prompt_token_ids), len(answer.generated_token_ids), list(entries)
 
 
 def _stored(path: Path, method: Method, dataset: str) -> Iterator[BenchAnswer]:
@@ -135,4 +130,4 @@ def _stored(path: Path, method: Method, dataset: str) -> Iterator[BenchAnswer]:
     for row in rows:
         if dataset in ("", row["dataset"]):
             origin = f"{path}, {row['dataset']} {row['id']}"
-            yield BenchAnswer(origin, row["prompt_tokens"], row["generated_tokens"], row[COLUMNS[method]])
+            yield origin, row["prompt_tokens"], row["generated_tokens"], row[COLUMNS[method]]

@@ -6,7 +6,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from fleet.errors import InputError
-from fleet.policies.clip import reach
+from fleet.policies.shapes import reach
 
 TAG = 0
 

@@ -27,7 +27,7 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
     names = f"drafters.model = {drafter!r} and verifiers.model = {target!r}"
     folders = folder_of(drafter, "drafter"), folder_of(target, "target")
     sizes = [int(read_config(folder).get_text_config().vocab_size) for folder in folders]
-    there = [has_tokenizer(folder) for folder in folders]
+    there = [any((folder / name).is_file() for name in (FAST, *OTHERS)) for folder in folders]
     if all(there):
         with explained(folders[1], f"its tokenizer cannot be held against that of {drafter!r}"):
             difference = difference_of(*(tokenizer_of(folder) for folder in folders))
@@ -44,11 +44,6 @@ def check_shared_tokenizer(drafter: str, target: str) -> None:
             f"{names} do not share a tokenizer (vocabularies of {sizes[0]} and {sizes[1]} tokens, and no {FAST} in "
             "either folder to compare)"
         )
-
-
-def has_tokenizer(folder: Path) -> bool:
-    """Whether a model's folder has a tokenizer of any kind."""
-    return any((folder / name).is_file() for name in (FAST, *OTHERS))
 
 
 def tokenizer_of(folder: Path) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class ClientEnd:
         self.taken_s: float | None = None  # since when its number has been taken
         self.bad = 0
         self.answers = ANSWERS if fleet.in_turn else ANSWERS + fleet.room.longest_draft
-        self.may_say = full(EXTRA + seat.most * self.answers, EXTRA_PER_S, 0.0)
+        self.may_say = full(EXTRA + (fleet.streams or fleet.workload.requests) * self.answers, EXTRA_PER_S, 0.0)
 
     def receive(self, frame: bytes, now_s: float) -> list[Action]:
         """Take a frame."""
@@ -187,10 +187,9 @@ class ClientEnd:
             why = draft_refused(message, content, self.bounds) if isinstance(message, Draft) else ""
             if why:
                 return self._unverifiable(own, why, answers, now_s)
-            if isinstance(message, Refusal):
-                if self.open.get(own) == message.request:
-                    self._forget(own)
-            elif answers:
+            if isinstance(message, Refusal) and self.open.get(own) == message.request:
+                self._forget(own)
+            elif isinstance(message, Draft) and answers:
                 *_, due = self.unanswered.pop(own)
                 if due > message.tokens:
                     self.unanswered[own] = message.epoch, message.base + message.tokens, now_s, due - message.tokens
@@ -226,8 +225,7 @@ class ClientEnd:
         if self.watched:
             return followed
         for tag in [tag for tag, (*_, since_s, _) in self.unanswered.items() if now_s - since_s > PATIENCE_S]:
-            overdue = Lost(f"{self.name} sent no draft within {PATIENCE_S:g} s")
-            followed += [overdue, *self._give_up(tag, overdue.reason, now_s)]
+            followed += self._give_up(tag, f"{self.name} sent no draft within {PATIENCE_S:g} s", now_s)
         return followed
 
     def _answers(self, tag: int, message: Draft | Refusal) -> bool:
@@ -239,14 +237,15 @@ class ClientEnd:
 
     def _unverifiable(self, tag: int, why: str, answers: bool, now_s: float) -> list[Action]:
         """Drop a draft that cannot be verified; its session decodes alone, unless the station notices timeouts."""
-        said = Lost(f"{self.name} sends a draft that cannot be verified: {why}")
-        followed = self._give_up(tag, said.reason, now_s) if answers and not self.watched else []
-        return [said, *followed, *([] if self.calls_router else self._bad(now_s))]  # a router only relays drafts
+        reason = f"{self.name} sends a draft that cannot be verified: {why}"
+        followed = self._give_up(tag, reason, now_s) if answers and not self.watched else [Lost(reason)]
+        return followed if self.calls_router else followed + self._bad(now_s)  # a router only relays drafts
 
     def _give_up(self, tag: int, reason: str, now_s: float) -> list[Action]:
         """Close a session at the drafter, and refuse its request."""
         request = self.open[tag]
-        return [*self.send(Leave(tag, request), NOTHING, now_s), Deliver(Refusal(tag, request, reason))]
+        left = self.send(Leave(tag, request), NOTHING, now_s)
+        return [Lost(reason), *left, Deliver(Refusal(tag, request, reason))]
 
     def _forget(self, tag: int) -> None:
         self.open.pop(tag, None)

@@ -18,6 +18,7 @@ TERMS = (
     "drafters.overlap", "drafters.route", "verifiers.count", "verifiers.rule", "verifiers.allocate",
     "workload.temperature", "workload.top_k", "workload.top_p", "workload.requests",
 )  # fmt: skip
+LIVES = 256  # of a target behind a router that restarts its requests
 Role = Literal["verifier", "router"]
 Text = Annotated[str, Meta(max_length=200)]
 Incarnation = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -112,9 +113,10 @@ class Seat(msgspec.Struct, frozen=True):
 def seat_of(fleet: Fleet, role: Role, number: int, generation: int = 0) -> Seat | None:
     """Return the seat of a target, or of the router, which has all streams; None if the fleet has no such peer."""
     count, streams = fleet.verifiers.count, fleet.streams or max(fleet.workload.requests, 1)
-    if role == "router":
-        return Seat(role, 0, 0, 1, max(streams, count), generation) if number == 0 and fleet.routed else None
-    return Seat(role, number, number, count, -(-streams // count), generation) if 0 <= number < count else None
+    most = -(-streams // count)
+    if role == "router":  # its tags are those of all lives of its targets
+        return Seat(role, 0, 0, 1, LIVES * most * count, generation) if number == 0 and fleet.routed else None
+    return Seat(role, number, number, count, most, generation) if 0 <= number < count else None
 
 
 def terms_of(fleet: Fleet) -> dict[str, str]:

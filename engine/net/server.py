@@ -15,6 +15,7 @@ from engine.net.actions import LEASE_S, SERVER_PORT, Action, Cut, Deliver, Send
 from engine.net.content import NOTHING, Content
 from engine.net.frames import VERSION, FrameError, OtherVersionError, WireMessage, pack, parse, payload_of
 from engine.net.handshake import (
+    LIVES,
     Alive,
     Bye,
     Denied,
@@ -258,8 +259,10 @@ class ServerEnd:
             return f"{name} is connected already; give each a number of its own", True
         if holder is not None and self.peers[holder].life >= life:
             return f"{name} has been started again since", False
-        if not self.joins.of((role, number), now_s).spend(now_s):
-            return f"{name} has been started too often just now", True
+        no_tags = self.drafter is None and self._generation(hello) >= LIVES
+        if no_tags or not self.joins.of((role, number), now_s).spend(now_s):
+            until = "; start the router again" if no_tags else " just now"
+            return f"{name} has been started too often{until}", not no_tags
         return "", False
 
     def _wrong_node(self, hello: Hello) -> str:

@@ -28,7 +28,9 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
 
     `lock_file`: of a device that it shares by time slices.
     """
-    drafter = new_drafter(fleet, room=(_rows_at_drafter(fleet, number), fleet.room.longest_row))
+    streams = range(max(fleet.streams, fleet.verifiers.count))
+    rows = sum(fleet.drafter_of(tag) == number for tag in streams)  # at the beginning; a router may change it
+    drafter = new_drafter(fleet, room=(max(rows, 1), fleet.room.longest_row))
     log = RateLimitedLog(site.say, now_s())
     say = None if site.say is say_nothing else lambda line: log.log(line, now_s())
     executor = DraftExecutor(drafter, new_streams(fleet), not fleet.in_turn, say)
@@ -36,12 +38,6 @@ def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, s
     inputs = (drafter.model.vocabulary, drafter.state_numbers) if isinstance(drafter, Drafter) else (0, 0)
     on_device = partial(timed, device=drafter.device)
     return drafting_node(fleet, number, executor, "real", site, *inputs, on_device, device_lock(lock_file))
-
-
-def _rows_at_drafter(fleet: Fleet, drafter: int) -> int:
-    """Return the number of streams at a drafter at the beginning; it may change behind a router."""
-    streams = max(fleet.streams, fleet.verifiers.count)
-    return max(sum(fleet.drafter_of(tag) == drafter for tag in range(streams)), 1)
 
 
 def verifier_node(

@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 
 from engine.decoding.greedy import path_in_text
-from engine.net.actions import HELLO_S, Action, Deliver, Rejected
+from engine.net.actions import HELLO_S, Action, Deliver, Lost, Rejected
 from engine.net.clock import Margin, now_s
 from engine.net.content import NOTHING, Content, path_sent
 from engine.net.handshake import Ping
+from engine.net.rates import RateLimitedLog
 from engine.net.socket_thread import TICK_S, wait_for_welcomes
 from engine.node.node import HERE, Site, Stations, clients_of_drafters
 from engine.node.pending import PendingDrafts, repeats
@@ -231,6 +232,7 @@ class ReplayedFleet(Stations):
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.connections, self.sockets = clients_of_drafters(fleet, self.numbers, addresses, site)
         self.sockets.log = site.say
+        self.losses = RateLimitedLog(site.say, now_s())
         self.targets: dict[int, ReplayedTarget] = {}
         self.log = open_log(life)
         self.inbox: deque[tuple[Deliver, float]] = deque()
@@ -312,6 +314,8 @@ class ReplayedFleet(Stations):
 
     def _carry_out(self, actions: Sequence[Action], time_s: float) -> None:
         for action in self.connections.carry_out(actions, self.sockets, time_s):
+            if isinstance(action, Lost):
+                self.losses.log(action.reason, now_s())
             if isinstance(action, Rejected):
                 raise InputError(action.reason)
             if not isinstance(action, Deliver) or isinstance(action.event, Ping):

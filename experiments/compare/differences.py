@@ -14,7 +14,6 @@ from fleet.records.run import Run
 from fleet.scenario.changes import flat
 from fleet.scenario.facts import accepts, crowds, replaced_acceptance
 from fleet.scenario.links import holds_links
-from fleet.scenario.provenance import measured_on
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import without_profiles
@@ -62,15 +61,15 @@ def _profile(first: Run, second: Run) -> Iterator[str]:
 
 def _models(profile: HardwareProfile, ran: Scenario) -> Iterator[str]:
     """Whether a profile is of the models and not of the prompts that ran."""
-    origin = measured_on(profile.provenance)
-    if origin is None:
+    origin = profile.provenance
+    if "drafter_model" not in origin:
         yield f"profile: {profile.name} was not calibrated on the models that ran"
         return
-    for role, calibrated in (("drafters", origin.drafter_model), ("verifiers", origin.target_model)):
-        model = getattr(ran, role).model
+    for role, key in (("drafters", "drafter_model"), ("verifiers", "target_model")):
+        calibrated, model = origin.get(key, ""), getattr(ran, role).model
         if not _same_file(calibrated, model):
             yield f"profile: {profile.name} was calibrated on {role}.model = {calibrated}, and {model} ran"
-    if _same_file(origin.prompts_file, ran.workload.prompts):
+    if _same_file(origin.get("prompts_file", ""), ran.workload.prompts):
         yield f"prompts: {profile.name} was calibrated on those of the run, {ran.workload.prompts}: it has seen them"
 
 

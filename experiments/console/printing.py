@@ -114,13 +114,10 @@ def interval(metric: "Metric") -> str:
     if metric.drifting:
         return "still changing"
     if metric.times_longer > 1:
-        return f"needs {times_text(metric.times_longer)} the requests"
+        decimals = 1 if metric.times_longer < 10 else 0
+        rounded_up = math.ceil(metric.times_longer * 10**decimals) / 10**decimals
+        return f"needs {rounded_up:.{decimals}f}x the requests"
     return "-" if math.isnan(metric.low) else f"{number(metric.low)} .. {number(metric.high)}"
-
-
-def times_text(factor: float) -> str:
-    """A factor of a run's length, rounded up: 1.3x, 14x."""
-    return f"{math.ceil(10 * factor) / 10:.1f}x" if factor < 10 else f"{math.ceil(factor)}x"
 
 
 def case_text(case: Mapping[str, Any]) -> str:

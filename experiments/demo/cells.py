@@ -86,11 +86,6 @@ class DemoCell(msgspec.Struct, frozen=True):
     blind: dict[str, Metric]
     rows: list[ComparedQuantity]
 
-    @property
-    def case(self) -> dict[str, Any]:
-        """What names the cell."""
-        return self.planned.case
-
     def measured(self, quantity: str) -> float:
         """The median of a quantity over the engine's runs."""
         return float(np.median([run[quantity].value for run in self.reruns.engine]))

@@ -20,7 +20,7 @@ def draw_demo(cells: Sequence[DemoCell], measured_at: str) -> dict[str, Drawn]:
     """Return the figures with their captions, by name."""
     cases = replayed_cases(cells)
     few, many = cases[0][0], cases[0][-1]
-    panels = {panel_title(cell): cell.runs[0].frame() for cell in (few, many)}
+    panels = {f"{cell.planned.name}: {predict(cell.scenario).regime}": cell.runs[0].frame() for cell in (few, many)}
     sources = f"Engine: median and range of {len(few.runs)} runs. Simulation: 95 % of single runs, from the profile."
     return {
         "throughput-vs-n": (
@@ -38,7 +38,7 @@ def throughput_table(cases: Sequence[Sequence[DemoCell]]) -> pd.DataFrame:
     """One row a case, source and N, in the form that the throughput figure takes."""
     rows = []
     for cell in (cell for case in cases for cell in case):
-        place = {"case": cell.case["targets"], "N": cell.case["N"]}
+        place = {"case": cell.planned.case["targets"], "N": cell.planned.case["N"]}
         rows.append(place | {"source": "sim"} | single_runs(cell.blind[SHOWN]))
         rows.append(place | {"source": "engine"} | range_of([run[SHOWN] for run in cell.reruns.engine]))
         rows.append(place | {"source": "analytic", SHOWN: predict(cell.scenario).throughput.with_bonus})
@@ -64,13 +64,8 @@ def marks_table(cases: Sequence[Sequence[DemoCell]]) -> pd.DataFrame:
         prediction, errors = predict(case[0].scenario), errors_of(rows_of(case))
         rows.append(
             {
-                "case": case[0].case["targets"], "N_full": prediction.N_full,
+                "case": case[0].planned.case["targets"], "N_full": prediction.N_full,
                 "N_full_measured": level_from(case, "rounds_per_s"), "error": errors.blind,
             }
         )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def panel_title(cell: DemoCell) -> str:
-    """Title of a timeline panel."""
-    return f"{cell.case['targets']}, N = {cell.case['N']}: {predict(cell.scenario).regime}"

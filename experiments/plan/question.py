@@ -87,7 +87,7 @@ class PlannedPair(msgspec.Struct, frozen=True):
         """The fleet of a kind here that all others of it are made of, with other values of the varied keys."""
         base = self.colocated if kind == COLOCATED else self.base
         assert base is not None
-        return with_levers(base, levers)
+        return change_scenario(base, levers) if levers else base
 
     def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> FleetShape:
         """A fleet of a kind at these places."""
@@ -160,12 +160,8 @@ class Question(msgspec.Struct, frozen=True):
         if shape.kind == PLAIN:
             return replace(named, drafters=type(base.drafters)(count=0))
         drafters = replace(base.drafters, count=1 if shape.kind == COLOCATED else shape.drafters)
-        return with_levers(replace(named, drafters=drafters), shape.levers)
-
-
-def with_levers(scenario: Scenario, levers: Mapping[str, Any]) -> Scenario:
-    """Return the scenario with other values of the varied keys."""
-    return change_scenario(scenario, levers) if levers else scenario
+        named = replace(named, drafters=drafters)
+        return change_scenario(named, shape.levers) if shape.levers else named
 
 
 def check(question: Question) -> None:

@@ -120,7 +120,10 @@ def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
     hopeful = _in_order(screened, contest.goals)
     waiting = [one for one in hopeful if contest.may_win(one)]
     most = MOST_FLEETS * len(contest.question.pairs)
-    while waiting and len(contest.entrants) < most and not _is_too_dear(waiting[0], contest.leader):
+    while waiting and len(contest.entrants) < most:
+        leader = contest.leader
+        if leader is not None and waiting[0].per_million > (1 + MARGIN) * leader.mean("cost_per_million"):
+            break  # what is left costs too much, the equations' error allowed for
         contest.simulate(waiting[:WAVE])
         waiting = waiting[WAVE:]
     contest.race()
@@ -139,11 +142,6 @@ def _in_order(screened: Iterable[Screened], goals: Sequence[Goal]) -> list[Scree
     by_miss = sorted(screened, key=lambda one: estimated_miss(one, goals))
     able = [one for one in by_miss if estimated_miss(one, goals) <= SLACK]
     return sorted(able or by_miss[:WAVE], key=lambda one: (one.per_million, one.tpot_s))
-
-
-def _is_too_dear(next_one: Screened, leader: Entrant | None) -> bool:
-    """Whether what is left in order costs too much, the equations' error allowed for."""
-    return leader is not None and next_one.per_million > (1 + MARGIN) * leader.mean("cost_per_million")
 
 
 def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:

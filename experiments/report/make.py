@@ -49,11 +49,7 @@ def page_of(path: Path) -> ReportPage:
     if is_file(path / PLAN):
         return page_of(path / PLAN)
     if is_file(path / TABLE):
-        return _of_sweep(path)
+        file = path / SCENARIO
+        scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
+        return sweep_page(path.resolve().name, read_sweep(path), kept_cells(path), scenario)
     raise InputError(f"{path}: holds no results; {ALLOWED}")
-
-
-def _of_sweep(folder: Path) -> ReportPage:
-    file = folder / SCENARIO
-    scenario = convert(read_json(file), Scenario, str(file)) if is_file(file) else None
-    return sweep_page(folder.resolve().name, read_sweep(folder), kept_cells(folder), scenario)

@@ -205,7 +205,8 @@ def _best_cells(
     for name, metric, more in (("most tokens", "throughput", True), ("fastest users", "tpot_p99_s", False)):
         if metric in wide and wide[metric].notna().any():
             row = wide.loc[wide[metric].idxmax() if more else wide[metric].idxmin()]
-            lines.append((name, f"{_cell_name(row, keys)}: {_value(simulated, row, keys, metric)}"))
+            cell = ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
+            lines.append((name, f"{cell}: {_value(simulated, row, keys, metric)}"))
     failed, full = [cell for cell in cells if cell.error], [cell for cell in cells if cell.overload]
     if failed:
         lines.append(("failed", f"{len(failed)} cells; the first: {failed[0].error}"))
@@ -222,10 +223,6 @@ def _value(simulated: pd.DataFrame, row: pd.Series, keys: Sequence[str], metric:
     one, unit = same.iloc[0], unit_of_metric(metric, same)
     interval = " (no interval)" if math.isnan(one.low) else f" ({one.low:.4g} .. {one.high:.4g})"
     return f"{metric} {one.value:.4g} {unit}{interval}"
-
-
-def _cell_name(row: pd.Series, keys: Sequence[str]) -> str:
-    return ", ".join(f"{key} = {text_of(row[key])}" for key in keys)
 
 
 def _cells(simulated: pd.DataFrame, wide: pd.DataFrame, keys: Sequence[str], label: str) -> Grid:

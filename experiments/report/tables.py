@@ -39,18 +39,13 @@ def metrics_grid(metrics: Mapping[str, Metric], label: str) -> Grid:
     meanings = {meaning.name: meaning.what.replace("`", "") for meaning in METRICS}
     rows = [
         (
-            name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit, _why(metric), label,
-            meanings.get(name, ""),
+            name, metric.value, metric.low, metric.high, *percentile_values(metric), metric.unit,
+            interval(metric) if math.isnan(metric.low) else "", label, meanings.get(name, ""),
         )
         for name, metric in metrics.items()
     ]  # fmt: skip
     headings = ("metric", "value", "low", "high", *PERCENTILES, "unit", "interval", "label", "what it is")
     return Grid("All metrics", headings, rows, "low and high: the ends of the 95 % interval.")
-
-
-def _why(metric: Metric) -> str:
-    """Why a metric has no interval; empty where it has one."""
-    return interval(metric) if math.isnan(metric.low) else ""
 
 
 def scenario_grids(fleet: Fleet, profile: HardwareProfile | str, note: str = "") -> list[Grid]:

@@ -15,8 +15,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from fleet.acceptance.blocks import uniform_blocks
 from fleet.acceptance.places import ByPlace, reached
+from fleet.acceptance.sources import uniform_blocks
 from fleet.errors import InputError
 
 Probability = Annotated[float, Meta(ge=0, le=1)]

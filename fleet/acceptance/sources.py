@@ -1,8 +1,15 @@
-"""One source of random numbers for each cause of randomness in a run, the same in both worlds."""
+"""One source of random numbers for each cause of randomness in a run, the same in both worlds; uniform ones in blocks.
 
+One numpy call for each number is too slow for an event loop.
+"""
+
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+
+SMALLEST, LARGEST = 32, 4096  # numbers of a block
 
 
 class RandomSources(NamedTuple):
@@ -26,3 +33,15 @@ def sources_of(seed: int) -> RandomSources:
 def of_each(source: np.random.Generator, count: int) -> list[np.random.Generator]:
     """Return the sources of `count` drafters, spawned from theirs; a single drafter uses that itself."""
     return [source] if count == 1 else list(source.spawn(count))
+
+
+def uniform_blocks(rng: np.random.Generator) -> Iterator[NDArray[np.float64]]:
+    """Yield blocks of uniform numbers in [0, 1) without end; each is twice as long as the block before.
+
+    The first blocks are small because a fleet has thousands of sources, most of which draw few numbers. The block
+    length does not change the sequence of a generator that has a single source.
+    """
+    size = SMALLEST
+    while True:
+        yield rng.random(size)
+        size = min(2 * size, LARGEST)

@@ -9,17 +9,13 @@ from fleet.policies.own import with_own
 
 
 class Affinity(msgspec.Struct, frozen=True, tag="affinity", tag_field="policy", forbid_unknown_fields=True):
-    """A session keeps its drafter; new sessions are dealt to the drafters in turn."""
-
-    def choose(self, tag: int, home: int | None, queues: Sequence[int], turn: int) -> int:
-        """Return the number of the drafter."""
-        return tag % len(queues) if home is None else home
+    """A session keeps its drafter; new sessions are dealt to the drafters in turn, without a router."""
 
 
 class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="policy", forbid_unknown_fields=True):
     """Each drafter in turn, whatever its queue."""
 
-    def choose(self, tag: int, home: int | None, queues: Sequence[int], turn: int) -> int:
+    def choose(self, home: int | None, queues: Sequence[int], turn: int) -> int:
         """Return the number of the drafter."""
         return turn % len(queues)
 
@@ -27,12 +23,14 @@ class RoundRobin(msgspec.Struct, frozen=True, tag="round-robin", tag_field="poli
 class ShortestQueue(msgspec.Struct, frozen=True, tag="shortest-queue", tag_field="policy", forbid_unknown_fields=True):
     """The drafter with the fewest sessions, those sent since its report included; the own one among equals."""
 
-    def choose(self, tag: int, home: int | None, queues: Sequence[int], turn: int) -> int:
+    def choose(self, home: int | None, queues: Sequence[int], turn: int) -> int:
         """Return the number of the drafter."""
         return min(range(len(queues)), key=lambda i: (queues[i], i != home, i))
 
 
 if TYPE_CHECKING:
-    Route = Affinity | RoundRobin | ShortestQueue
+    Routing = RoundRobin | ShortestQueue  # a router decides each round
+    Route = Affinity | Routing
 else:
-    Route = with_own("route", Affinity, RoundRobin, ShortestQueue)
+    Routing = with_own("route", RoundRobin, ShortestQueue)
+    Route = Affinity | Routing

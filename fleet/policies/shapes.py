@@ -83,3 +83,12 @@ def depths_of(parents: Sequence[int]) -> list[int]:
     for parent in parents:
         depths.append(depths[parent] + 1)
     return depths[1:]
+
+
+def reach(depth: int, base: int, positions: int) -> int:
+    """Return how many of `depth` levels a draft after `base` tokens may have.
+
+    - `positions`: learned positions of the models; 0 for no limit. A node of level j is j positions after the newest
+      committed token.
+    """
+    return max(min(depth, positions - base), 0) if positions else depth

@@ -31,11 +31,6 @@ OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "
 
 def conflicts(scenario: Scenario, needs: Needs) -> Iterator[str]:
     """Yield one line for each conflict, with the keys. `needs`: signals of draft tokens that the length rule uses."""
-    for side in ("drafters", "verifiers"):
-        device = getattr(scenario, side).device
-        if device and device not in scenario.devices:
-            known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
-            yield f"{side}.device = {device!r} is no device of [devices]; allowed: {known}"
     yield from _unused_keys(scenario)
     yield from _of_stations(scenario)
     yield from _of_goals_and_prices(scenario)
@@ -122,8 +117,11 @@ def _of_workload(workload: Workload) -> Iterator[Case]:
 
 def _of_stations(scenario: Scenario) -> Iterator[str]:
     drafters, verifiers = scenario.drafters, scenario.verifiers
-    for side in ("drafters", "verifiers"):
-        if getattr(scenario, side).profile != "" and drafters.device == verifiers.device != "":
+    for side, own in (("drafters", drafters), ("verifiers", verifiers)):
+        if own.device and own.device not in scenario.devices:
+            known = ", ".join(scenario.devices) or "none: add a table [devices.NAME]"
+            yield f"{side}.device = {own.device!r} is no device of [devices]; allowed: {known}"
+        if own.profile != "" and drafters.device == verifiers.device != "":
             yield (
                 f"{side}.profile is of a machine of that side's own, and both are on devices.{drafters.device}; give "
                 "`profile`, what was measured on one device, or leave the devices out"

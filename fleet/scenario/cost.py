@@ -5,8 +5,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-HOUR_S = 3600.0
-MILLION = 1e6
 Price = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -34,4 +32,4 @@ def per_million_tokens(cost_per_hour: float, tokens_per_s: float) -> float:
     >>> per_million_tokens(3.6, 1000.0)
     1.0
     """
-    return cost_per_hour / HOUR_S / tokens_per_s * MILLION
+    return cost_per_hour / 3600.0 / tokens_per_s * 1e6

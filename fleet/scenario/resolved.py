@@ -21,7 +21,7 @@ from fleet.policies.liveness import Patience
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.ragged import BatchRule
-from fleet.policies.route import Route
+from fleet.policies.route import Routing
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
 from fleet.scenario.cost import Cost
@@ -70,7 +70,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     warm_up: WarmUp = NoWarmUp()
     group: DraftGroup = One()
     overlap: Overlap = InTurn()
-    route: Route | None = None
+    route: Routing | None = None
     limits_per_s: tuple[float, ...] = ()
     positions: int = 0
     lease_s: float = 0.0

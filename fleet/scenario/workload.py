@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 import msgspec
 import numpy as np
 
-from fleet.acceptance.blocks import uniform_blocks
+from fleet.acceptance.sources import uniform_blocks
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import parsed, read_csv

@@ -3,9 +3,9 @@
 import msgspec
 import numpy as np
 
-from fleet.policies.clip import reach
 from fleet.policies.order import Fifo
 from fleet.policies.ragged import PooledRow
+from fleet.policies.shapes import reach
 from fleet.scenario.resolved import ResolvedBatch
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Instruction, Join, Released, StepDone

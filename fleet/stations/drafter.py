@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fleet.policies.clip import reach
 from fleet.policies.overlap import Ahead
+from fleet.policies.shapes import reach
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.buffer import Work
 from fleet.stations.discipline import Discipline

@@ -3,7 +3,7 @@
 import msgspec
 
 from fleet.policies.order import Fifo
-from fleet.policies.route import Route
+from fleet.policies.route import Routing
 from fleet.stations.buffer import Work
 from fleet.stations.messages import DraftRequest, Ignored, Instruction, Leave, Routed, StepDone, View
 from fleet.stations.session import Session
@@ -19,7 +19,7 @@ class RouterStation(Station):
     A session that moves leaves its old drafter and opens at the new one, which then needs its prefix in the cache.
     """
 
-    def __init__(self, name: str, drafters: int, route: Route) -> None:
+    def __init__(self, name: str, drafters: int, route: Routing) -> None:
         super().__init__(name, Fifo())
         self.route = route
         self.queues = [0] * drafters  # sessions at each drafter, by its newest view and those sent since
@@ -65,7 +65,7 @@ class RouterStation(Station):
         return []
 
     def _bind(self, kind: StepKind, session: Session) -> Member:
-        drafter = self.route.choose(session.tag, self.homes.get(session.tag), self.queues, self.turn)
+        drafter = self.route.choose(self.homes.get(session.tag), self.queues, self.turn)
         return Member(session.tag, session.request, session.epoch, session.base, drafter)
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:

@@ -5,7 +5,7 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from fleet.acceptance.blocks import uniform_blocks
+from fleet.acceptance.sources import uniform_blocks
 from fleet.policies.shapes import Shape
 from fleet.times.overhead import Delay
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes

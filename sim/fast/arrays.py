@@ -14,7 +14,7 @@ import numpy as np
 
 from fleet.acceptance.models import Sampler, expected_committed
 from fleet.acceptance.sources import RandomSources, sources_of
-from fleet.policies.clip import reach
+from fleet.policies.shapes import reach
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.messages import Draft, DraftRequest, Leave

@@ -64,17 +64,12 @@ def calibrate(
         remark(line)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
-        say_beside(signals if is_batch else None, fits, stays)
-
-
-def say_beside(signals: Path | None, fits: Path, stays: bool) -> None:
-    """Say what is beside a profile: its signals, if any, and the scenario that fits; `stays`: one was there before."""
-    if signals is not None:
-        remark(f"signals of drafted tokens, where the drafts are chains: {signals}")
-    if stays:
-        remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
-    else:
-        remark(f"scenario that fits it: {fits}")
+        if is_batch:
+            remark(f"signals of drafted tokens, where the drafts are chains: {signals}")
+        if stays:
+            remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
+        else:
+            remark(f"scenario that fits it: {fits}")
 
 
 def print_profile(profile: "HardwareProfile", as_json: bool) -> None:

@@ -119,8 +119,8 @@ def test_a_fit_finds_the_terms_that_made_the_times() -> None:
     assert (fit.base_s, fit.per_token_s, fit.per_context_token_s, fit.per_token_context_s) == pytest.approx(
         (0.002, 0.001, 1e-5, 1e-6)
     )
-    assert any(fitted.held_out for fitted in fits)
-    assert [fitted.fitted_s for fitted in fits] == pytest.approx([point.median_s for point in points], rel=1e-9)
+    assert any(row["held_out"] for row in fits)
+    assert [row["fitted_s"] for row in fits] == pytest.approx([point.median_s for point in points], rel=1e-9)
 
 
 def test_fits_of_acceptance_are_shown() -> None:

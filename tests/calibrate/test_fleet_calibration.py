@@ -14,7 +14,6 @@ from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
 from fleet.errors import InputError
 from fleet.records.replay import replay
-from fleet.scenario.provenance import measured_on
 from sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
 
@@ -33,7 +32,8 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
     profile = calibrate(scenario, tmp_path, TINY, stages.append)
     assert tuple(stages) == STAGES
     models = scenario.drafters.model, scenario.verifiers.model
-    assert measured_on(profile.provenance) == (*models, scenario.workload.prompts)
+    named = [profile.provenance[key] for key in ("drafter_model", "target_model", "prompts_file")]
+    assert named == [*models, scenario.workload.prompts]
     nodes = scenario.drafters.shape.nodes(scenario.drafters.depth)
     assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)

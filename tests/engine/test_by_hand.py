@@ -11,7 +11,7 @@ from engine.net.actions import SERVER_PORT
 from engine.net.client import ClientEnd
 from engine.net.clock import now_s
 from engine.net.server import ServerEnd
-from engine.node.node import LOOPBACK, Node
+from engine.node.node import LOOPBACK, Node, Site
 from engine.node.prompts import prompts_of
 from engine.node.real import drafter_node, verifier_node
 from engine.node.router import router_node
@@ -86,6 +86,18 @@ def test_a_router_answers_once_all_drafters_have_answered(tiny: Path) -> None:
     assert router.socket_thread.connections.receive(SERVER_PORT, b"early", hello.frame, 0.0) == []  # type: ignore[union-attr]
     frame = check(scenario, [*drafters, router], target)
     assert set(frame.station) == {"drafter.1", "drafter.2", "router", "verifier.1"}
+
+
+def test_replayed_targets_say_that_they_have_lost_their_drafter() -> None:
+    times = {"draft": {"base_s": 0.001}, "verify": {"base_s": 0.002}, "verify_prefill": {"base_s": 0.002}}
+    fleet = resolve(star(profile=times, drafters={"kind": "replayed"}, verifiers={"kind": "replayed"}))
+    drafter, lines = replayed_drafter_node(fleet), list[str]()
+    drafter.open()
+    targets = ReplayedFleet(fleet, addresses([drafter]), site=Site(say=lines.append))
+    targets.wait_for_welcomes(PATIENCE_S)
+    drafter.close()
+    targets.serve(now_s())
+    assert lines in ([f"127.0.0.1:{drafter.port} {how}"] for how in ("has ended", "is gone"))
 
 
 @pytest.mark.parametrize("shares", [[[0, 1, 2]], [[0, 1], [2]]])

@@ -9,7 +9,7 @@ from engine.net.actions import LEASE_S, Action, Cut, Deliver, Lost, Opened, Reje
 from engine.net.client import PATIENCE_S, TAKEN_S, ClientEnd
 from engine.net.content import NOTHING, Content
 from engine.net.frames import VERSION, pack, parse
-from engine.net.handshake import Alive, Bye, Denied, Unknown, Welcome
+from engine.net.handshake import LIVES, Alive, Bye, Denied, Unknown, Welcome
 from engine.net.server import IDLE, JOINS, MAX_BAD, STRANGERS, ServerEnd
 from fleet.errors import InputError
 from fleet.stations.messages import Draft, DraftRequest, Leave, Refusal, View
@@ -119,6 +119,21 @@ def test_only_a_newer_incarnation_takes_over_a_seat() -> None:
     assert denied.reason == "verifier 1 has been started again since"
     assert said(server.receive(b"d", frame_of(ClientEnd(FLEET, 0, 9).tick(0.0)), 0.0, "another key"))[0].later
     assert list(server.peers) == [b"b"]
+
+
+def test_a_restarted_target_has_tags_behind_a_router_too() -> None:
+    fleet = toy_fleet(drafters={"count": 2, "route": "round-robin"})
+    front, drafter, router = ServerEnd(fleet, 1, drafter=None), ServerEnd(fleet, 1), ClientEnd(fleet, 0, 1, "router")
+    welcomed(drafter, router)
+    for life in range(1, LIVES + 1):
+        target = ClientEnd(fleet, 1, life)
+        welcomed(front, target, life * LEASE_S, b"%d" % life)
+        (event,) = delivered(asks(front, target, b"%d" % life, replace(OPENING, tag=1)))
+        assert fleet.target_of(event.tag) == 1
+        assert delivered(asks(drafter, router, b"peer", event)) == [event]
+        front.receive(b"%d" % life, pack(Bye()), 0.0)
+    (denied,) = said(front.receive(b"last", frame_of(ClientEnd(fleet, 1, LIVES + 1).tick(0.0)), 9999.0))
+    assert denied.reason == "verifier 2 has been started too often; start the router again"
 
 
 @pytest.mark.parametrize("how", ["bye", "silent", "unreachable"])

@@ -1,11 +1,17 @@
-"""Nodes over real sockets, with toy models: threads of one process, and ends of single nodes."""
+"""Nodes over real sockets, with toy models: threads of one process, their wakes, and ends of single nodes."""
 
+import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from engine.net.clock import now_s
+from engine.net.connections import ConnectionTable
+from engine.net.content import NOTHING
+from engine.net.socket_thread import SocketThread
 from engine.net.sockets import Sockets
 from engine.node.node import HERE, LOOPBACK, Node, Site, clients_of_drafters, drafting_node
 from engine.node.write_ahead_log import Life
@@ -15,7 +21,7 @@ from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import verifier_station
-from fleet.stations.messages import StationEvent
+from fleet.stations.messages import Leave, StationEvent
 from fleet.times.step import Step
 from tests.helpers.threads import Threads
 from tests.helpers.toys import Content, ToyDrafter, ToyTarget, check_texts, toy_fleet
@@ -41,8 +47,8 @@ class Noticing(ToyTarget):
         self.noticed(self.events)
 
 
-def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None) -> Node:
-    ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, HERE)
+def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None, site: Site = HERE) -> Node:
+    ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, site)
     station = RecordedStation(verifier_station(fleet, target), "replayed")
     requests = {target: list(requests_of(fleet, target))}
     return Node(fleet, station, executor or ToyTarget(), *ends, requests)
@@ -144,3 +150,60 @@ def test_a_taken_address_is_reported_in_one_line() -> None:
     with pytest.raises(InputError, match=f"tcp://127.0.0.1:{first.bound_port}: Address already in use"):
         Sockets(f"tcp://127.0.0.1:{first.bound_port}")
     first.close()
+
+
+def test_a_wake_ends_a_waiting_poll() -> None:
+    sockets = Sockets()
+    threading.Timer(0.05, sockets.wake).start()
+    began = time.monotonic()
+    assert sockets.poll(10.0) == []
+    assert time.monotonic() - began < 5.0
+    sockets.close()
+
+
+def test_a_wake_after_close_writes_into_no_file() -> None:
+    sockets = Sockets()
+    sockets.close()
+    read, write = os.pipe()  # reuses the descriptors of the waking pipe
+    assert {read, write} & {sockets.waking, sockets.woken}
+    os.set_blocking(read, False)
+    sockets.wake()
+    with pytest.raises(BlockingIOError):
+        os.read(read, 1)
+    os.close(read)
+    os.close(write)
+
+
+def test_sockets_can_be_closed_while_threads_wake_them() -> None:
+    for _ in range(30):
+        sockets, started = Sockets(), threading.Barrier(3)
+
+        def wake(sockets: Sockets = sockets, started: threading.Barrier = started) -> None:
+            started.wait()
+            for _ in range(500):
+                sockets.wake()
+
+        with ThreadPoolExecutor(2) as pool:
+            waking = [pool.submit(wake) for _ in range(2)]
+            started.wait()
+            sockets.close()
+            for each in waking:
+                each.result()
+
+
+def test_a_node_can_end_while_its_thread_is_ending() -> None:
+    """The thread closes its transport as soon as it should end, perhaps before `wake`."""
+    sockets = Sockets()
+    thread = SocketThread(ConnectionTable(), sockets, lambda _: None, lambda: None, lambda _: None)
+    wake = sockets.wake
+
+    def late() -> None:
+        thread.join(5.0)  # `end` must not return before the thread has ended
+        wake()
+
+    sockets.wake = late  # type: ignore[method-assign]
+    thread.start()
+    thread.end()
+    assert not thread.is_alive()
+    sockets.wake = wake  # type: ignore[method-assign]
+    thread.post(Leave(0, 0), NOTHING)

@@ -19,8 +19,7 @@ from engine.node.build import positions_of, with_positions
 from engine.node.colocated import Colocated
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
-from fleet.policies.clip import reach
-from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
+from fleet.policies.shapes import CHAIN, Shape, dynamic, reach, tree
 from fleet.records.replay import replay
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.resolve import resolve

@@ -145,13 +145,6 @@ def test_a_key_can_be_allowed_while_a_node_runs(ring: Ring, monkeypatch: pytest.
         assert set(running.frames) == {"mallory"}
 
 
-def test_a_client_without_keys_gets_no_answer(ring: Ring) -> None:
-    with RunningServer(ring.own) as running, calling(running.port) as (client, _):
-        with pytest.raises(InputError, match="no drafter answered"):
-            client.wait_for_welcomes(1.0)
-        assert running.frames == {}
-
-
 def test_a_server_with_another_key_is_reported(ring: Ring) -> None:
     keys = ring.of("alice", ring.folder / "mallory.public")
     with RunningServer(ring.own) as running, calling(running.port, keys) as (_, said):
@@ -172,53 +165,6 @@ def test_a_cut_peer_is_disconnected_and_its_key_banned(ring: Ring, monkeypatch: 
         assert eventually(lambda: running.server.peers)  # later it may connect again, and does so by itself
     gone = ", key alice) is gone: it is cut, for 8 bad frames, the last malformed"
     assert any(client.endswith(gone) for client in running.lines)
-
-
-@pytest.mark.parametrize(
-    ("sent", "malformed"),
-    [
-        pytest.param(framed(b"no frame at all"), 1, id="junk"),
-        pytest.param(framed(pack(Alive()), MORE) + framed(b"more"), 1, id="a message of several parts"),
-        pytest.param(bytes([2]) + (MOST + 1).to_bytes(8, "big"), 0, id="too large a frame, which is not read"),
-    ],
-)
-def test_frames_against_the_protocol_end_their_connection(sent: bytes, malformed: int) -> None:
-    with RunningServer() as running, connected(running.port) as stream:
-        stream.sendall(sent)
-        assert is_closed(stream)
-        assert eventually(lambda: running.server.counts["malformed"] == malformed)
-        assert running.frames.total() == malformed
-
-
-OLDER = {
-    "text": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
-    "ZMTP 1": b"\x01\x00\x06\x00hello\x06\x00again",
-    "ZMTP 1, in parts": b"\x01\x00\x06\x01hello\x06\x00again",
-    "ZMTP 2": b"\xff" + bytes(8) + b"\x7f\x01\x05\x00\x00\x00\x05hello\x00\x05again",
-}
-
-
-@pytest.mark.parametrize("sent", OLDER.values(), ids=list(OLDER))
-def test_an_older_greeting_or_a_line_of_text_is_dropped(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "STRANGER_S", 0.5)
-    with RunningServer() as running, socket.create_connection(("127.0.0.1", running.port), PATIENCE_S) as stream:
-        stream.sendall(sent)
-        assert is_closed(stream)
-        with calling(running.port) as (client, _):  # the node goes on
-            client.wait_for_welcomes(PATIENCE_S)
-        assert set(running.frames) == {""}
-        assert running.server.counts["malformed"] == 0
-
-
-def test_a_silent_stranger_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "STRANGER_S", 0.5)
-    with RunningServer() as running, calling(running.port) as (client, _):
-        client.wait_for_welcomes(PATIENCE_S)
-        with connected(running.port) as greeted, connected(running.port, greets=False) as silent:
-            assert is_closed(greeted)
-            assert is_closed(silent)
-        assert eventually(lambda: running.open == 1)  # a served peer stays connected, even with a silent user
-        assert len(running.server.peers) == 1
 
 
 def test_silent_strangers_cost_a_bounded_number_of_sockets() -> None:

@@ -1,9 +1,11 @@
-"""Timeouts of real nodes: events of a client, sessions of a server, and the order of events at a worker."""
+"""Events of real nodes: timeouts of a client, sessions of a server, and the order of events at a worker."""
 
+import math
 import time
 from typing import Any
 
 import msgspec
+import pytest
 
 from engine.net.actions import Deliver, Opened, Send
 from engine.net.client import ClientEnd
@@ -16,7 +18,7 @@ from engine.node import worker as workers
 from engine.node.worker import Stop, Worker
 from fleet.records.recorder import RecordedStation
 from fleet.stations.build import verifier_station
-from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave
+from fleet.stations.messages import Draft, DraftRequest, Finished, Join, Leave, StationEvent
 from fleet.stations.session import ERA
 from tests.helpers.connecting import content_of, delivered, frame_of, welcomed
 from tests.helpers.toys import ToyTarget, toy_fleet
@@ -157,3 +159,51 @@ def test_a_worker_gives_up_a_silent_drafter_and_probes_it() -> None:
     assert requests[0].tokens == -1
     assert len(requests) > 2
     assert all(message.opening and message.tokens == 0 for message in requests[1:])
+
+
+TOKENS = 6
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["came during a step", "came after its end"])
+def test_arrivals_after_a_step_follow_its_end(is_late: bool) -> None:
+    """The thread may be delayed between a step's end and the reading of arrivals, or the other way round."""
+    fleet = toy_fleet(verifiers={"count": 1}, workload={"requests": 2, "new_tokens": TOKENS})
+    events: list[tuple[float, str]] = []
+    held_back: list[StationEvent] = [Join(1, 1, 8, TOKENS)]
+
+    class EventRecorder(RecordedStation):
+        """A station that records its events and their times."""
+
+        def handle(self, event: StationEvent, time_s: float, payload_bytes: int = 0) -> list[object]:
+            events.append((time_s, type(event).__name__))
+            return super().handle(event, time_s, payload_bytes)
+
+    def post(instruction: object, _content: Content) -> None:
+        if isinstance(instruction, DraftRequest):
+            draft = Draft(instruction.tag, instruction.request, instruction.epoch, instruction.base, 1)
+            node.inbox.put((now_s(), Deliver(draft, Content([0]))))
+        elif isinstance(instruction, Finished) and instruction.request == 1:
+            node.inbox.put(Stop())
+
+    class LateReader(ToyTarget):
+        """Events of its first step are read after it."""
+
+        def run(self, step: object) -> object:
+            if not is_late and held_back:
+                node.inbox.put((now_s(), Deliver(held_back.pop())))
+            return super().run(step)
+
+    class Interrupted(Worker):
+        """A message arrives between the end of its first step and the reading of arrivals."""
+
+        def _drain(self, by_s: float = math.inf) -> None:
+            if is_late and held_back and by_s < math.inf:
+                self.inbox.put((now_s(), Deliver(held_back.pop())))
+            super()._drain(by_s)
+
+    node = Interrupted(EventRecorder(verifier_station(fleet, 0), "replayed"), LateReader(), post, zero_s=now_s())
+    node.inbox.put((now_s(), Deliver(Join(0, 0, 8, TOKENS))))
+    node.run()
+    assert events == sorted(events, key=lambda each: each[0])
+    names = [name for _, name in events]
+    assert names.index("Join", 1) == names.index("StepDone") + (1 if is_late else -1)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.acceptance.blocks import LARGEST, SMALLEST, uniform_blocks
+from fleet.acceptance.sources import LARGEST, SMALLEST, uniform_blocks
 from fleet.stations.buffer import Buffer, Work
 from tests.helpers.stars import repeatable
 

@@ -13,7 +13,7 @@ from fleet.policies.order import Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
-from fleet.policies.route import Affinity, RoundRobin, ShortestQueue
+from fleet.policies.route import RoundRobin, ShortestQueue
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.buffer import Work
@@ -36,7 +36,7 @@ def places(draw: st.DrawFn) -> tuple[list[int], int | None]:
 @given(places())
 def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], int | None]) -> None:
     queues, home = place
-    chosen = ShortestQueue().choose(0, home, queues, 0)
+    chosen = ShortestQueue().choose(home, queues, 0)
     if home is not None and queues[home] == min(queues):
         assert chosen == home
     else:
@@ -44,11 +44,10 @@ def test_a_session_leaves_home_for_a_shorter_queue_only(place: tuple[list[int], 
 
 
 @repeatable
-@given(places(), st.integers(0, 9), st.integers(0, 9))
-def test_the_other_routes_look_at_home_or_turn_alone(place: tuple[list[int], int | None], tag: int, turn: int) -> None:
+@given(places(), st.integers(0, 9))
+def test_turns_look_at_no_queue(place: tuple[list[int], int | None], turn: int) -> None:
     queues, home = place
-    assert Affinity().choose(tag, home, queues, turn) == (home if home is not None else tag % len(queues))
-    assert RoundRobin().choose(tag, home, queues, turn) == turn % len(queues)
+    assert RoundRobin().choose(home, queues, turn) == turn % len(queues)
 
 
 works = st.lists(

@@ -1,7 +1,7 @@
 """Start of a target's next round: rate limits, weights in virtual time, and a drafter's views."""
 
 from fleet.policies.order import Weighted
-from fleet.policies.route import Affinity
+from fleet.policies.route import RoundRobin
 from fleet.scenario.resolved import ResolvedDrafters
 from fleet.stations.discipline import Discipline
 from fleet.stations.drafter import DrafterStation
@@ -39,7 +39,7 @@ def test_weights_space_rounds_in_virtual_time_with_bounded_credit() -> None:
 
 
 def test_views_report_what_waits_and_what_runs() -> None:
-    hub = DrafterStation("drafter.1", ResolvedDrafters(route=Affinity()), drafter=1)
+    hub = DrafterStation("drafter.1", ResolvedDrafters(route=RoundRobin()), drafter=1)
 
     def run_step() -> list[Instruction]:
         started(hub)

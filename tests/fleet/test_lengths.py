@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.allocate import Fixed, FixedShare, RandomShare
-from fleet.policies.clip import reach
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.overlap import Ahead
 from fleet.policies.ragged import Realign, SameLength
-from fleet.policies.shapes import Shape
+from fleet.policies.shapes import Shape, reach
 from tests.helpers.stars import repeatable
 
 

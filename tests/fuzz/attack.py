@@ -143,7 +143,7 @@ class AttackedFleet(ToyFleet):
         super().__init__(FLEET, network)
         self.targets, self.drafter = range(HONEST), FuzzedDrafter()
 
-    def new_drafter(self) -> FuzzedDrafter:
+    def new_drafter(self, _drafter: int) -> FuzzedDrafter:
         return self.drafter
 
 

@@ -68,7 +68,7 @@ class AheadDrafter(ToyDrafter):
     """A drafter that continues from its own guesses, and returns to its target's text."""
 
     def receive(self, event: StationEvent, content: Content) -> None:
-        if isinstance(event, DraftRequest) and not event.opening:
+        if isinstance(event, DraftRequest) and not event.opening and not self.trusts:
             text = self.texts[event.tag][1]
             text[event.base - len(content.tokens) :] = content.tokens
             assert text == truth(event.request, 0, event.base), f"poisoned by {event}"
@@ -138,9 +138,9 @@ class ToyFleet:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
         server = ServerEnd(fleet, 1 + self.deaths[name], drafter=drafter)
         connections = ConnectionTable(server, links=stated_links(fleet, drafter))
-        self._node(name, drafter_station(fleet, drafter), self.new_drafter(), connections)
+        self._node(name, drafter_station(fleet, drafter), self.new_drafter(drafter), connections)
 
-    def new_drafter(self) -> ToyDrafter:
+    def new_drafter(self, _drafter: int) -> ToyDrafter:
         """Return the executor of a drafter."""
         return ToyDrafter() if self.fleet.in_turn else AheadDrafter()
 

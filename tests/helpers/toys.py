@@ -68,9 +68,13 @@ class ToyTarget(Executor):
 
 
 class ToyDrafter(Executor):
-    """A drafter that guesses the truth, and every few tokens something else. It checks every prefix that it gets."""
+    """A drafter that guesses the truth, and every few tokens something else. It checks every prefix that it gets.
 
-    def __init__(self) -> None:
+    `trusts`: whether it takes any prefix for the truth instead.
+    """
+
+    def __init__(self, trusts: bool = False) -> None:
+        self.trusts = trusts
         self.texts: dict[int, tuple[int, list[int]]] = {}
         self.sent: dict[int, list[int]] = {}
         self.opened: dict[int, tuple[int, int]] = {}
@@ -79,7 +83,9 @@ class ToyDrafter(Executor):
     def receive(self, event: StationEvent, content: Content) -> None:
         if not isinstance(event, DraftRequest):
             return
-        if event.opening:
+        if self.trusts:
+            self.texts[event.tag] = event.request, truth(event.request, 0, event.base)
+        elif event.opening:
             assert (event.request, event.epoch) > self.opened.get(event.tag, (-1, 0)), "opened twice"
             self.opened[event.tag] = event.request, event.epoch
             self.sent.pop(event.tag, None)

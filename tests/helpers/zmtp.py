@@ -12,15 +12,24 @@ MORE = 1
 def connected(port: int, greets: bool = True, claims: bytes = b"") -> socket.socket:
     """A connection to a server of this host; after ZeroMQ's greeting, or silent. `claims`: a routing id, if any."""
     stream = socket.create_connection(("127.0.0.1", port), timeout=30.0)
-    if greets:
-        stream.sendall(GREETING)
-        _read(stream, len(GREETING))
-        ready = _READY + (_IDENTITY + len(claims).to_bytes(4, "big") + claims if claims else b"")
-        stream.sendall(bytes([4, len(ready)]) + ready)
-        flags, size = _read(stream, 2)
-        assert flags == 4
-        _read(stream, size)
+    try:
+        if greets:
+            _greet(stream, claims)
+    except BaseException:
+        stream.close()
+        raise
     return stream
+
+
+def _greet(stream: socket.socket, claims: bytes) -> None:
+    """Exchange greetings and metadata."""
+    stream.sendall(GREETING)
+    _read(stream, len(GREETING))
+    ready = _READY + (_IDENTITY + len(claims).to_bytes(4, "big") + claims if claims else b"")
+    stream.sendall(bytes([4, len(ready)]) + ready)
+    flags, size = _read(stream, 2)
+    assert flags == 4
+    _read(stream, size)
 
 
 def framed(part: bytes, flags: int = 0) -> bytes:
