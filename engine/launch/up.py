@@ -39,6 +39,7 @@ def up(scenario: Scenario, file: str, changes: Sequence[str], folder: Path, say:
     fleet = resolve(scenario)
     check_by_hand(fleet)
     own = [part for change in changes for part in ("--set", change)]
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         nodes = {}
         for name, words in commands_of(fleet, file).items():

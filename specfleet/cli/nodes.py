@@ -187,7 +187,6 @@ def up(
     from specfleet import scenario_of
 
     texts = [f"{key}={toml(value)}" for key, value in settings(changes).items()]
-    out.mkdir(parents=True, exist_ok=True)
     with keeping(out):
         start(scenario_of(scenario, settings(changes)), str(scenario), texts, out, remark)
     remark(f"records and logs: {out}")

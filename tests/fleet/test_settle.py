@@ -28,8 +28,14 @@ SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, resolved, kept or written
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
-    *("fleet/records/run.py", "sim/run.py", "sim/predict.py"),
-    *("engine/launch/by_hand.py", "engine/launch/serve.py", "engine/node/batch.py", "engine/node/colocated.py"),
+    *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py"),
+    *(
+        "engine/launch/by_hand.py",
+        "engine/launch/serve.py",
+        "engine/launch/up.py",
+        "engine/node/batch.py",
+        "engine/node/colocated.py",
+    ),
 }
 
 

@@ -17,7 +17,7 @@ from fleet.records.metrics.tables import at_drafter, requests_of
 from fleet.records.metrics.window import Floats, Window
 from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import mean_lengths
+from fleet.scenario.workload import has_file, mean_lengths
 
 CLOSE = 0.1  # difference of the run's work from the expected one up to which chance explains it
 CELLS = 512  # samples of the number of requests in the system, over the window
@@ -87,7 +87,8 @@ def _expected_work_s(fleet: Fleet) -> tuple[float, float]:
     """Mean work of a request at its drafter and at its target, from the scenario alone; NaN where it has no law."""
     drafters, verifiers = fleet.drafters, fleet.verifiers
     unequal = len(verifiers.times) != 1 or len(drafters.times) != min(drafters.count, 1)
-    if unequal or fleet.batch is not None or not fleet.in_turn or verifiers.allocate is not None:
+    other = fleet.batch is not None or not fleet.in_turn or verifiers.allocate is not None
+    if unequal or other or has_file(fleet.workload):  # a run is measured without the files of its workload
         return math.nan, math.nan
     prompt, answer = mean_lengths(fleet.workload)
     context, at_target = prompt + answer / 2, verifiers.times[0]

@@ -1,0 +1,43 @@
+"""docs/journeys.md: every command works as it stands there, in order, in one folder, and says what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.processes import ROOT, specfleet
+
+PAGE = (ROOT / "docs" / "journeys.md").read_text()
+JOURNEYS = {
+    title: [shlex.split(line.removeprefix("$ ")) for line in re.findall(r"^\$ .*$", text, re.MULTILINE)]
+    for title, text in (part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
+}
+SAID = {  # by the first words of a command
+    "analytic fleet.toml": "N_full", "sweep fleet.toml": "knee: N_full =", "simulate fleet.toml": "share of alone",
+    "plan fleet.toml": "fleet: ", "simulate runs/mine/pair.toml": "throughput", "run runs/mine/pair.toml": "throughput",
+    "compare runs/mine/sim.parquet": "mechanism", "sweep star": "level with it within chance",
+}  # fmt: skip
+LIMIT_S = 600
+DISAGREE = 1  # what a busy host makes of a comparison
+
+
+def test_each_journey_has_at_most_ten_commands() -> None:
+    assert len(JOURNEYS) == 3
+    assert all(1 < len(commands) <= 10 for commands in JOURNEYS.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
+@pytest.mark.parametrize("title", JOURNEYS)
+def test_the_commands_of_a_journey_work_in_order(title: str, tmp_path: Path) -> None:
+    if title.startswith("Models"):
+        pytest.importorskip("torch")
+    for words in JOURNEYS[title]:
+        process = specfleet(*words[1:], cwd=tmp_path)
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode in ((0, DISAGREE) if words[1] == "compare" else (0,)), err
+        assert SAID.get(" ".join(words[1:3]), "") in out
+        assert "Traceback" not in err
+        kept = words[words.index("-o") + 1] if "-o" in words else "."
+        assert (tmp_path / kept).exists()
