@@ -202,21 +202,16 @@ class Drafter:
         self._missing(tags)
         self.cache.realign(tags)
 
-    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, above: torch.Tensor, nodes: Nodes) -> torch.Tensor:
+    def _extend(self, tags: Sequence[int], tokens: torch.Tensor, nodes: Nodes) -> torch.Tensor:
         """Feed nodes (B, w) of the draft that grows; return the logits after them (B, w, V)."""
         B, w = tokens.shape
-        hidden = self._feed(tags, tokens.clamp(min=0).flatten(), [w] * B, nodes, above)
+        hidden = self._feed(tags, tokens.clamp(min=0).flatten(), [w] * B, nodes)
         return self._logits(hidden).view(B, w, -1)
 
     def _feed(
-        self,
-        tags: Sequence[int],
-        tokens: torch.Tensor,
-        counts: Sequence[int],
-        nodes: Nodes | None = None,
-        above: torch.Tensor | None = None,
+        self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
-        """Feed tokens (N,), `counts` of each row, or nodes below those `above` them; return (N, hidden)."""
+        """Feed tokens (N,), `counts` of each row, or nodes of the draft that grows; return (N, hidden)."""
         return self.model.feed(self.cache, tags, tokens, counts, nodes)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -230,19 +230,14 @@ class EagleDrafter(Drafter):
 
     @torch.inference_mode()
     def _feed(
-        self,
-        tags: Sequence[int],
-        tokens: torch.Tensor,
-        counts: Sequence[int],
-        nodes: Nodes | None = None,
-        above: torch.Tensor | None = None,
+        self, tags: Sequence[int], tokens: torch.Tensor, counts: Sequence[int], nodes: Nodes | None = None
     ) -> torch.Tensor:
-        """Feed pairs that are now known, or nodes with the outputs of those `above` them."""
-        if above is None:
+        """Feed pairs that are now known, or nodes with the outputs of those above them."""
+        if nodes is None or nodes.above is None:
             states = torch.cat([self.features[tag][-count:] for tag, count in zip(tags, counts, strict=True)])
         else:
             outputs = self.outputs.view(len(tags), -1, self.outputs.shape[-1])
-            parents = above.expand(len(tags), -1)[:, :, None].expand(-1, -1, outputs.shape[-1])
+            parents = nodes.above.expand(len(tags), -1)[:, :, None].expand(-1, -1, outputs.shape[-1])
             states = outputs.gather(1, parents).flatten(0, 1)
 
         def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:

@@ -17,8 +17,8 @@ from fleet.errors import InputError
 from fleet.policies.shapes import Shape, depths_of
 
 BROKEN = -2  # replaces a token if its logits are not numbers
-Extend = Callable[[torch.Tensor, torch.Tensor, Nodes], torch.Tensor]
-"""Feed nodes (B, w) below these nodes (B or 1, w) of the last level; return logits (B, w, V)."""
+Extend = Callable[[torch.Tensor, Nodes], torch.Tensor]
+"""Feed nodes (B, w) below those of the last level; return logits (B, w, V)."""
 Stops = Callable[[int, float], bool]
 """Whether row i stops after a token; its distribution has that entropy, in nats."""
 
@@ -109,12 +109,12 @@ def grow_static(
                 tree = static_tree(tuple(children[: number + 1]), device)
                 break
         if number + 1 < len(children):
-            if tree.is_chain:
-                nodes = Nodes(number)
-            else:
-                nodes = Nodes(first - 1, tree.ancestors[:, first:last, 1:last], tree.depths[:, first:last] - 1)
             above = torch.arange(level.shape[1], device=device).repeat_interleave(count)[None]
-            level = extend(tokens[-1], above, nodes)
+            if tree.is_chain:
+                nodes = Nodes(number, above=above)
+            else:
+                nodes = Nodes(first - 1, tree.ancestors[:, first:last, 1:last], tree.depths[:, first:last] - 1, above)
+            level = extend(tokens[-1], nodes)
             first = last
     drafted = torch.cat(tokens, 1)
     numbers = torch.arange(tree.nodes, device=device)
@@ -162,8 +162,8 @@ def grow_dynamic(shape: Shape, depths: Sequence[int], logits: torch.Tensor, exte
         fed_numbers.append(first + best)
         above = above.gather(1, best)
         attended = torch.cat([attended[rows, above] if number else attended, itself], -1)
-        nodes = Nodes(number * width, attended, torch.full((1, width), number, device=device))
-        level = extend(tokens.gather(1, best), above, nodes)  # (B, width, V)
+        nodes = Nodes(number * width, attended, torch.full((1, width), number, device=device), above)
+        level = extend(tokens.gather(1, best), nodes)  # (B, width, V)
         gained, tokens = torch.log_softmax(level.double(), -1).topk(width, -1)  # (B, width, width)
         tokens = mark_broken(tokens, level)
         likely = (likely.gather(1, best)[:, :, None] + gained).flatten(1)

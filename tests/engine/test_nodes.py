@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,10 +20,10 @@ from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import requests_of
 from fleet.stations.build import verifier_station
-from fleet.stations.messages import Leave, StationEvent
+from fleet.stations.messages import Leave
 from fleet.times.step import Step
 from tests.helpers.threads import Threads
-from tests.helpers.toys import Content, ToyDrafter, ToyTarget, check_texts, toy_fleet
+from tests.helpers.toys import ToyDrafter, ToyTarget, check_texts, toy_fleet
 
 FLEET = toy_fleet()
 PATIENCE_S = 30.0
@@ -32,19 +31,6 @@ PATIENCE_S = 30.0
 
 def toy_drafter(fleet: Fleet, executor: ToyDrafter | None = None, port: int = 0) -> Node:
     return drafting_node(fleet, 0, executor or ToyDrafter(), "replayed", Site(life=Life(port=port)))
-
-
-class Noticing(ToyTarget):
-    """A toy target that calls `noticed` with the number of events so far."""
-
-    def __init__(self, noticed: Callable[[int], None]) -> None:
-        super().__init__()
-        self.noticed, self.events = noticed, 0
-
-    def receive(self, event: StationEvent, content: Content) -> None:
-        super().receive(event, content)
-        self.events += 1
-        self.noticed(self.events)
 
 
 def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None, site: Site = HERE) -> Node:
@@ -91,11 +77,13 @@ def test_targets_decode_alone_when_the_drafter_ends() -> None:
     drafter = toy_drafter(FLEET)
     drafter.open()
 
-    def end(events: int) -> None:
-        if events == 10:
-            drafter.stop()
+    class Ending(ToyTarget):
+        def run(self, step: Step) -> tuple[Outcome, ...]:
+            if step.number == 5:
+                drafter.stop()
+            return super().run(step)
 
-    targets = [toy_target(FLEET, 0, drafter.port, Noticing(end)), toy_target(FLEET, 1, drafter.port)]
+    targets = [toy_target(FLEET, 0, drafter.port, Ending()), toy_target(FLEET, 1, drafter.port)]
     for node in targets:
         node.open()
     check_texts(FLEET, serve(drafter, *targets))

@@ -3,6 +3,7 @@
 import time
 from itertools import pairwise
 from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,14 +25,6 @@ from tests.helpers.light import answers_late, reports_and_dies, reports_much
 from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 
-
-class Recorded:
-    """A station's records, as an observer reads them."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-
-
 SCENARIO = star()
 FLEET = resolve(SCENARIO)
 LOG = log_of_run(simulate(SCENARIO))
@@ -39,12 +32,12 @@ COMMITTED = commits_of(make_run(SCENARIO, "sim", LOG, resolve(SCENARIO)).columns
 
 
 def looks(*observed_logs: Log, take: object = None) -> Observer:
-    return Observer(lambda: [Recorded(log) for log in observed_logs], 0.0, take)  # type: ignore[misc,arg-type]
+    return Observer(lambda: [SimpleNamespace(log=log) for log in observed_logs], 0.0, take)  # type: ignore[misc,arg-type]
 
 
 def test_the_last_report_completes_the_log() -> None:
     seen: list[Counters] = []
-    with watched(FLEET, seen.append) as take, observed(lambda: [Recorded(LOG)], now_s(), take):  # type: ignore[list-item]
+    with watched(FLEET, seen.append) as take, observed(lambda: [SimpleNamespace(log=LOG)], now_s(), take):  # type: ignore[list-item]
         pass
     assert seen[-1].committed == COMMITTED > 0
     assert sum(one.finished for one in seen[-1].verifying.values()) == SCENARIO.workload.requests

@@ -41,10 +41,11 @@ def drafted(
     """Draft with the engine's own growth from a drafter with a table of logits."""
     fed: list[list[Text]] = [[()]] * rows
 
-    def extend(tokens: torch.Tensor, above: torch.Tensor, _nodes: Nodes) -> torch.Tensor:
+    def extend(tokens: torch.Tensor, nodes: Nodes) -> torch.Tensor:
+        assert nodes.above is not None
         fed[:] = [
             [(*level[parent], max(token, 0)) for parent, token in zip(parents, row, strict=True)]
-            for level, parents, row in zip(fed, above.expand_as(tokens).tolist(), tokens.tolist(), strict=True)
+            for level, parents, row in zip(fed, nodes.above.expand_as(tokens).tolist(), tokens.tolist(), strict=True)
         ]
         return logits_after(drafter, fed)
 
