@@ -30,7 +30,7 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
     scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
     stages: list[str] = []
     profile = calibrate(scenario, tmp_path, TINY, stages.append)
-    assert tuple(stages) == STAGES
+    assert [stage for stage in stages if " again: " not in stage] == list(STAGES)  # a busy host is measured again
     models = scenario.drafters.model, scenario.verifiers.model
     named = [profile.provenance[key] for key in ("drafter_model", "target_model", "prompts_file")]
     assert named == [*models, scenario.workload.prompts]
