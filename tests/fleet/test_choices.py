@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost, Everyone, N_max
+from fleet.policies.allocate import RandomShare
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import AllWaiting, Barrier, One
 from fleet.policies.order import Fifo, Priority, Weighted
@@ -18,6 +20,7 @@ from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers
 from fleet.stations.buffer import Work
 from fleet.stations.drafter import DrafterStation
+from fleet.stations.grants import Grants
 from fleet.stations.messages import Draft, DraftRequest, Ignored, Join, Refusal, StepDone
 from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation
@@ -182,3 +185,16 @@ def test_a_drafter_ends_its_drafts_where_the_models_positions_end() -> None:
         assert started(hub).members[0].tokens == base - 1
         ended(hub, 1.0)
         assert started(hub, 1.0).members[0].tokens == tokens
+
+
+def test_a_lag_is_kept_for_two_rounds_of_the_lightest_target() -> None:
+    assert Weighted((0.5, 2.0)).credit == 4.0
+
+
+def test_shares_are_drawn_from_the_given_numbers() -> None:
+    rule, grants = RandomShare(9), Grants(RandomShare(9), np.random.default_rng(5))
+    for tag in range(3):
+        grants.open(tag)
+    drawn = rule.lengths([None] * 3, np.random.default_rng(5))
+    assert drawn != rule.lengths([None] * 3, np.random.default_rng(0))
+    assert list(grants.grant([0, 1, 2]).values()) == drawn

@@ -203,3 +203,19 @@ def test_a_quantiles_interval_lies_between_two_of_the_values() -> None:
     assert metric.value == np.quantile(values, 0.5)
     assert metric.low == ordered[math.floor(low * 1000) - 1]
     assert metric.high == ordered[math.ceil(high * 1000)]
+
+
+def test_a_drift_of_twenty_batches_takes_four_early_and_ten_late_ones() -> None:
+    limit = math.sqrt((4 + 2) / 12 * (1 / 4 + 1 / 10)) * stats.t.ppf(0.995, 12)
+    for factor, drifting in ((0.999, False), (1.001, True)):
+        early = [factor * limit + side for side in (-1, 1, -1, 1)]
+        assert drifts([*early, *[90.0, -90.0] * 3, -1.0, *[0.0] * 8, 1.0]) == drifting
+
+
+def test_few_batches_widen_a_quantiles_interval_by_students_factor() -> None:
+    below, counts, level = [40.0, 50.0, 60.0], [100.0] * 3, 0.5
+    error = variance_of_mean([(each - 50.0) / 100.0 for each in below])
+    error *= (stats.t.ppf(0.975, 2) / stats.norm.ppf(0.975)) ** 2
+    worth = level * (1 - level) / error
+    beta = stats.beta(level * worth + 0.5, (1 - level) * worth + 0.5)
+    assert quantile_levels(below, counts, level) == pytest.approx((beta.ppf(0.025), beta.ppf(0.975)))

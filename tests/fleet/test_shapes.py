@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.policies.shapes import MOST_NODES, parents, tree
+from fleet.policies.shapes import CHAIN, MOST_NODES, parents, tree
 
 
 def test_a_tree_may_have_4096_nodes() -> None:
@@ -15,3 +15,8 @@ def test_a_tree_may_have_4096_nodes() -> None:
 def test_a_larger_tree_is_refused(children: list[int]) -> None:
     with pytest.raises(ValueError, match=f"has more than {MOST_NODES} nodes"):
         parents(children)
+
+
+def test_a_row_has_room_for_the_overshoot_of_a_round_and_the_draft_beyond() -> None:
+    assert CHAIN.room(5) == 5 + 5 + 2
+    assert tree(3).room(2) == tree(3).nodes(2) + 2 + 2

@@ -164,3 +164,11 @@ def test_routed_latencies_are_those_of_requests() -> None:
     latency_s = mean(lasts_s[request] - joined_s[request] for request in counted)
     assert measured["ttft_s"].value == pytest.approx(ttft_s)
     assert measured["latency_s"].value == pytest.approx(latency_s)
+
+
+def test_a_request_that_waits_for_its_route_can_leave() -> None:
+    """A target that gives up names its epoch; nothing was sent to a drafter yet."""
+    station = RouterStation("router", 2, RoundRobin())
+    assert station.handle(DraftRequest(0, 0, 1, 11, opening=True), 0.0) == []
+    assert station.handle(Leave(0, 0, epoch=1), 0.0) == []
+    assert not station.waiting
