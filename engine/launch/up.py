@@ -29,7 +29,7 @@ Commands = dict[str, list[str]]
 def up(scenario: Scenario, file: str, changes: Sequence[str], folder: Path, say: Say) -> None:
     """Start every node of a scenario, wait until the targets are done, then end the others.
 
-    - `file`, `changes`: the scenario as the nodes are told it: its file or shipped name, and texts KEY=VALUE.
+    - `file`, `changes`: the scenario as the nodes get it: its file or shipped name, and texts KEY=VALUE.
     - `folder`: where each node has its log and its records, under its station's name.
     - `say`: is called with a line for each node that starts or ends.
 

@@ -34,7 +34,7 @@ class DrafterStation(Station):
     A session's first round begins with the prefill of its prompt, which delays all sessions behind it. A drafter that
     drafts ahead (AMUSD) drafts one token in a step, and continues during verification up to the granted length. Behind
     a router it reports its work after every change. `drafter`: its number. `lengths`: final tokens of each request, for
-    orders that are told of a session's progress.
+    orders of installed packages, which see a session's progress.
 
     A session may open again, in a later epoch or request, while it is still open here; its old state is then lost.
     """

@@ -176,7 +176,7 @@ def ports_of(session: int) -> set[int]:
 
 
 def test_no_attack_on_the_ports_of_a_run_changes_it(tmp_path: Path) -> None:
-    """Nodes of a run have no keys; whoever is first has a number, and all are taken."""
+    """Nodes of a run have no keys; the first peer with a number has it, and all are taken."""
     file, out = tmp_path / "fleet.toml", tmp_path / "run.parquet"
     file.write_text(ROUTED)
     process, fleet = specfleet("run", file, "-o", out), resolve(read_scenario(file))

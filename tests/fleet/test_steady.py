@@ -8,9 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from fleet.acceptance.models import Recorded
 from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.measure import measure, window_of
 from fleet.records.metrics.steady import (
+    LONG,
     _expected_work_s,
     _of_number_inside_s,
     expected_rounds,
@@ -72,6 +74,23 @@ def test_on_one_device_the_work_of_all_stations_adds_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("chances", "tokens", "rounds"), [([1.0, 1.0], 7, 3.0), ([0.0], 7, 7.0), ([0.5], 2, 1.5)])
 def test_expected_rounds_are_the_renewal_function(chances: list[float], tokens: int, rounds: float) -> None:
     assert expected_rounds(np.array(chances), tokens) == pytest.approx(rounds)
+
+
+def test_rounds_of_a_long_answer_grow_by_the_mean_round() -> None:
+    reached = np.array([0.6, 0.36])
+    near, far = (expected_rounds(reached, tokens) for tokens in (2 * LONG, 10**7))
+    assert far - near == pytest.approx((10**7 - 2 * LONG) / 1.96)
+
+
+def test_a_run_deeper_than_its_profiles_acceptance_is_measured_by_its_own_work() -> None:
+    """The engine ran it; only a simulation would need what the profile does not know."""
+    arrivals = {"process": "poisson", "per_s": 0.02}
+    tables = TABLES | {"verifiers": {"count": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
+    run = simulate(make_scenario(tables | {"workload": {"requests": 20, "new_tokens": 13, "arrivals": arrivals}}))
+    shallow = msgspec.structs.replace(run.header.fleet, acceptance=Recorded(2, ((2, 1), (0, 2))))
+    assert run.header.fleet.drafters.depth > 2
+    measured = measure(msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, fleet=shallow)))
+    assert measured["throughput"].value == measure(run)["throughput"].value
 
 
 def test_lucky_runs_are_judged_by_the_work_that_is_expected() -> None:

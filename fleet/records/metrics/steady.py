@@ -10,6 +10,7 @@ import numpy as np
 
 from fleet.acceptance.models import survival
 from fleet.acceptance.tokens import TokenModel
+from fleet.errors import InputError
 from fleet.records.columns import Table
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Groups
@@ -19,6 +20,7 @@ from fleet.scenario.arrivals import Gamma, Poisson
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import has_file, mean_lengths
 
+LONG = 1000  # tokens of an answer from which its mean rounds grow by those of a mean round
 CLOSE = 0.1  # difference of the run's work from the expected one up to which chance explains it
 CELLS = 512  # samples of the number of requests in the system, over the window
 
@@ -96,7 +98,10 @@ def _expected_work_s(fleet: Fleet) -> tuple[float, float]:
         return math.nan, at_target.prefill.mean_s(prompt) + (answer - 1) * at_target.decode.mean_s(1, context)
     if fleet.acceptance is None or isinstance(fleet.acceptance, TokenModel):
         return math.nan, math.nan
-    at_drafter, reached = drafters.times[0], survival(fleet.acceptance, drafters.depth)
+    try:
+        at_drafter, reached = drafters.times[0], survival(fleet.acceptance, drafters.depth)
+    except InputError:  # the engine drafted deeper than the profile's acceptance reaches
+        return math.nan, math.nan
     rounds = expected_rounds(reached, round(answer) - 1)
     draft_s = at_drafter.draft.mean_s(drafters.depth, context) + at_drafter.catch_up_s * float(reached[-1])
     verify_s = at_target.verify.mean_s(drafters.shape.nodes(drafters.depth) + 1, context)
@@ -111,6 +116,8 @@ def expected_rounds(reached: Floats, tokens: int) -> float:
 
     The round that completes a text may commit fewer tokens than it accepts: this is the renewal function.
     """
+    if tokens > LONG:
+        return expected_rounds(reached, LONG) + (tokens - LONG) / (1 + float(reached.sum()))
     chances = -np.diff(np.concatenate([[1.0], reached, [0.0]]))  # of 0, 1, ... accepted tokens
     rounds = np.zeros(max(tokens, 0) + len(chances))  # after the first ones, those of texts of 1, 2, ... tokens
     for place in range(len(chances), len(rounds)):

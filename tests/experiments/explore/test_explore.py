@@ -1,4 +1,4 @@
-"""The page under sliders: its numbers are the equations' and the simulator's, and nobody but the page gets them."""
+"""The page under sliders: its numbers are the equations' and the simulator's, and only the page gets them."""
 
 import http.client
 import json
