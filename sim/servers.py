@@ -39,13 +39,15 @@ class Delays(NamedTuple):
     after_s: Iterator[float]
 
 
+NO_DELAYS = Delays(repeat(0.0), repeat(0.0), repeat(0.0))
+
+
 def drawn_delays(overhead: Overhead, rng: np.random.Generator) -> Delays:
     """Draw the delays of a station, each kind from its own generator."""
+    if overhead == Overhead():
+        return NO_DELAYS
     queued, woken, after = rng.spawn(3)
     return Delays(delays_s(overhead.queued, queued), delays_s(overhead.woken, woken), delays_s(overhead.after, after))
-
-
-NO_DELAYS = Delays(repeat(0.0), repeat(0.0), repeat(0.0))
 
 
 class Server:
@@ -94,7 +96,7 @@ class Server:
 
     def start_delay_s(self, waited: bool = False) -> float:
         """Return the delay before the next step, once. `waited`: whether the station waited for its device."""
-        if self.delayed:
+        if self.delayed or self.delays is NO_DELAYS:
             return 0.0
         self.delayed = True
         return next(self.delays.queued_s if self.queued or waited else self.delays.woken_s)
@@ -142,13 +144,9 @@ class Device:
 
     def start(self, server: Server) -> None:
         """Start the server's step."""
-        self._begin(server)
-
-    def _begin(self, server: Server) -> bool:
         begun = server.begin()
         if begun is not None:
             server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
-        return begun is not None
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         server.finish(step, duration_s)
@@ -181,7 +179,8 @@ class TimeSlicedDevice(Device):
 
     def start(self, server: Server) -> None:
         """Start the server's step, which holds the device until its end."""
-        self.busy = self._begin(server)
+        super().start(server)
+        self.busy = server.station.running is not None
 
     def _next_turn(self) -> None:
         while not self.busy and (server := self._next_server()) is not None:

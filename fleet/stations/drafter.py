@@ -80,10 +80,10 @@ class DrafterStation(Station):
 
     def _request(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         followed = self._accept(event, now_s)
-        if any(isinstance(instruction, Ignored) for instruction in followed):
+        if followed and isinstance(followed[0], Ignored):
             return followed
         # The router has counted the request as work, so every outcome is reported, a refusal too.
-        return [*followed, *self._report()]
+        return followed + self._report()
 
     def _accept(self, event: DraftRequest, now_s: float) -> list[Instruction]:
         """Accept a request; return the direct answer: a refusal, or the empty draft of an empty grant."""
@@ -200,7 +200,7 @@ class DrafterStation(Station):
                 if (member.request, member.epoch) >= self.latest[member.tag]:  # else it has opened again meanwhile
                     self.cold.discard(member.tag)
         drafts = self._drafted(step, now_s) if step.kind == "draft" else []
-        return drafts if self.program else [*drafts, *self._report()]
+        return drafts if self.program else drafts + self._report()
 
     def _drafted(self, step: Step, now_s: float) -> list[Instruction]:
         """Send a step's drafts, except for sessions that left or advanced while it ran."""

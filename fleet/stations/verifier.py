@@ -84,10 +84,10 @@ class VerifierStation(Station):
         if session.alone:
             return self._answered(event, session, now_s)
         extended = extend(session, event.epoch, event.base, event.tokens)
-        if not isinstance(extended, str):
-            extended = self._unasked(event, session) or extended
         if isinstance(extended, str):
             return [Ignored(event, extended)]
+        if reason := self._unasked(event, session):
+            return [Ignored(event, reason)]
         self.sessions[event.tag] = extended
         self.silence.heard(event.tag)
         self._ask(extended, now_s)
@@ -172,7 +172,7 @@ class VerifierStation(Station):
 
     def _under_way(self, tag: int) -> bool:
         """Return whether work for a session is queued or runs."""
-        return bool(self.waiting.holds(tag)) or self._runs(tag)
+        return self.waiting.holds(tag) > 0 or self._runs(tag)
 
     def _runs(self, tag: int) -> bool:
         """Return whether a step for a session runs."""

@@ -29,6 +29,8 @@ def ratio_blocks(spread: Spread, rng: np.random.Generator) -> Iterator[np.ndarra
 
 def delays_s(delay: Delay, rng: np.random.Generator) -> Iterator[float]:
     """Yield independent delays in seconds without end."""
+    if isinstance(delay.spread, Constant):
+        return repeat(delay.mean_s)
     return (delay.mean_s * ratio for ratio in ratios(delay.spread, rng))
 
 
