@@ -144,9 +144,13 @@ class Device:
 
     def start(self, server: Server) -> None:
         """Start the server's step."""
+        self._begin(server)
+
+    def _begin(self, server: Server) -> bool:
         begun = server.begin()
         if begun is not None:
             server.env.timeout(begun[1]).callbacks.append(partial(self._end, server, *begun))
+        return begun is not None
 
     def _end(self, server: Server, step: Step, duration_s: float, _end: Event) -> None:
         server.finish(step, duration_s)
@@ -179,8 +183,7 @@ class TimeSlicedDevice(Device):
 
     def start(self, server: Server) -> None:
         """Start the server's step, which holds the device until its end."""
-        super().start(server)
-        self.busy = server.station.running is not None
+        self.busy = self._begin(server)
 
     def _next_turn(self) -> None:
         while not self.busy and (server := self._next_server()) is not None:
