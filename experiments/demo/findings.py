@@ -38,14 +38,14 @@ class Errors(NamedTuple):
 def findings(cells: Sequence[DemoCell]) -> list[str]:
     """Return the lines to print."""
     errors = errors_of(rows_of(cells))
-    profile = f"from the profile alone: {errors.blind:.1%} (worst {errors.blind_worst:.1%})"
-    queueing = f"{errors.mechanism:.1%} (worst {errors.mechanism_worst:.1%})"
+    blind = f"{errors.blind:.1%} from the profile alone (worst {errors.blind_worst:.1%})"
+    own = f"{errors.mechanism:.1%} from its own steps and acceptance (mechanism; worst {errors.mechanism_worst:.1%})"
     lost = float(np.mean([delayed_share(run) for cell in cells for run in cell.runs]))
     baselines = [cell for cell in cells if cell.planned.kind == "baseline"]
     return [
         *(line for case in replayed_cases(cells) for line in (full_line(case), throughput_line(case))),
         "; ".join(f"{cell.planned.scenario.name}, tokens/s: {both(cell)}" for cell in baselines),
-        f"error of a run's rounds/s and tokens/s, {profile}; from its own steps and acceptance (mechanism): {queueing}",
+        f"error of a run's rounds/s and tokens/s: {blind}; {own}",
         f"host: a run and its rerun differ by {errors.host:.1%}; other work delayed steps by {lost:.1%} of their time",
         verdict(errors),
     ]
@@ -65,7 +65,7 @@ def full_line(case: Sequence[DemoCell]) -> str:
     return (
         f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from "
         f"{level_text(case, 'rounds_per_s')} on, drafter load from {level_text(case, 'load')} on "
-        f"({case[-1].measured('load'):.0%})"
+        f"(at most {case[-1].measured('load'):.0%})"
     )
 
 
