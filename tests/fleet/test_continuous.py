@@ -1,0 +1,152 @@
+"""Continuous batching: hand-made traces of vLLM's rules, and what holds for all."""
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.policies.continuous import ContinuousBatching, Row, Schedule, after_step
+
+K = 3
+
+
+def tokens_of(step: Schedule) -> dict[int, int]:
+    return {share.tag: share.tokens for share in step.shares}
+
+
+def next_rows(step: Schedule, accepted: int = 0, drafts: int = K) -> list[Row]:
+    """Running rows after a step in which every verification accepts that many drafts."""
+    shares = {share.tag: share for share in step.shares}
+    return [
+        after_step(row, shares[row.tag], min(accepted, shares[row.tag].drafts), drafts) if row.tag in shares else row
+        for row in step.running
+    ]
+
+
+def test_prompts_take_what_running_rows_leave() -> None:
+    """Budget 16: A and B verify 3 drafts each, C has 20 of 40 prompt tokens, D waits with a prompt of 5."""
+    rule = ContinuousBatching(max_num_seqs=8, max_num_batched_tokens=16, lookahead=K)
+    A, B, C, D, E = range(5)
+    running = [Row(A, 31, 30, K), Row(B, 51, 50, K), Row(C, 40, 20)]
+    waiting: tuple[Row, ...] = (Row(D, 5),)
+    steps = []
+    for _ in range(4):
+        step = rule.schedule(running, waiting)
+        steps.append(tokens_of(step))
+        running, waiting = next_rows(step), step.waiting
+    assert steps == [{A: 4, B: 4, C: 8}, {A: 4, B: 4, C: 8}, {A: 4, B: 4, C: 4, D: 4}, {A: 4, B: 4, C: 4, D: 1}]
+    full = rule.schedule(running, [Row(E, 7)])
+    assert tokens_of(full) == {A: 4, B: 4, C: 4, D: 4}
+    assert [row.tag for row in full.waiting] == [E]
+
+
+def test_a_short_budget_cuts_the_last_drafts() -> None:
+    rule = ContinuousBatching(max_num_seqs=8, max_num_batched_tokens=10)
+    step = rule.schedule([Row(tag, 31, 30, K) for tag in range(3)], [])
+    assert [(share.tokens, share.drafts) for share in step.shares] == [(4, 3), (4, 3), (2, 1)]
+    assert [row.drafts for row in step.running] == [3, 3, 1]
+
+
+def test_a_row_without_budget_keeps_its_drafts() -> None:
+    step = ContinuousBatching(8, 4).schedule([Row(tag, 31, 30, K) for tag in range(2)], [])
+    assert tokens_of(step) == {0: 4}
+    assert step.running[1] == Row(1, 31, 30, K)
+
+
+@pytest.mark.parametrize("lookahead", [K, 0])
+def test_rejected_drafts_keep_their_blocks(lookahead: int) -> None:
+    rule = ContinuousBatching(8, 8192, kv_blocks=100, lookahead=lookahead)
+    step = rule.schedule([], [Row(0, 30)])
+    assert [row.blocks for row in step.running] == [2]
+    rows = next_rows(step)
+    for computed in (33, 36):
+        step = rule.schedule(rows, [])
+        assert [row.blocks for row in step.running] == [3]
+        rows = next_rows(step, accepted=2)
+        assert rows[0].computed == computed
+
+
+def test_the_row_admitted_last_is_preempted() -> None:
+    """Six blocks, two each; A needs a third. Nobody is admitted in that step, though a block is free."""
+    rule = ContinuousBatching(8, 8192, kv_blocks=6)
+    A, B, C, D = range(4)
+    step = rule.schedule([Row(A, 33, 32, 0, 2), Row(B, 20, 19, 0, 2), Row(C, 25, 24, 0, 2)], [Row(D, 3)])
+    assert tokens_of(step) == {A: 1, B: 1}
+    assert step.preempted == (C,)
+    assert [row.blocks for row in step.running] == [3, 2]
+    assert step.waiting == (Row(C, 25), Row(D, 3))
+    again = rule.schedule(next_rows(step, drafts=0), step.waiting)
+    assert tokens_of(again) == {A: 1, B: 1}  # C needs two blocks, and D does not overtake it
+
+
+def test_a_row_may_preempt_itself() -> None:
+    rule = ContinuousBatching(8, 8192, kv_blocks=3)
+    step = rule.schedule([Row(0, 17, 16, 0, 1), Row(1, 17, 16, 0, 1)], [])
+    assert (tokens_of(step), step.preempted) == ({0: 1}, (1,))
+
+
+def test_each_row_pays_the_slots_of_a_small_model() -> None:
+    rule = ContinuousBatching(8, 10, slots=1)
+    step = rule.schedule([Row(0, 31, 30, K)], [Row(1, 9)])
+    assert tokens_of(step) == {0: 4, 1: 4}
+
+
+def test_a_row_without_its_draft_sits_out() -> None:
+    rule = ContinuousBatching(8, 64)
+    step = rule.schedule([Row(0, 31, 30, sits_out=True), Row(1, 31, 30)], [])
+    assert tokens_of(step) == {1: 1}
+    assert step.running[0] == Row(0, 31, 30, sits_out=True)
+
+
+REQUESTS = st.lists(st.tuples(st.integers(1, 70), st.integers(1, 30), st.integers(0, 40)), min_size=1, max_size=8)
+
+
+@given(
+    requests=REQUESTS, seqs=st.integers(1, 5), budget=st.integers(2, 40), blocks=st.integers(0, 20),
+    depth=st.integers(0, 4), slots=st.integers(0, 1), lookahead=st.booleans(), data=st.data(),
+)  # fmt: skip
+def test_work_and_memory_are_conserved(
+    requests: list[tuple[int, int, int]], seqs: int, budget: int, blocks: int, depth: int, slots: int,
+    lookahead: bool, data: st.DataObject,
+) -> None:  # fmt: skip
+    """Every request that fits ends; no step exceeds a limit; every known token is computed once a time it is lost."""
+    rule = ContinuousBatching(seqs, budget, blocks, 8, depth if lookahead else 0, slots)
+    requests = [each for each in requests if rule.fits(each[0] + each[1] + depth)]
+    arrivals = deque(sorted(range(len(requests)), key=lambda tag: requests[tag][2]))
+    goals = {tag: prompt + new for tag, (prompt, new, _) in enumerate(requests)}
+    running: list[Row] = []
+    waiting: tuple[Row, ...] = ()
+    computed = dict.fromkeys(goals, 0)
+    open_tags = set(goals)
+    for number in range(10_000):
+        if not open_tags:
+            break
+        while arrivals and requests[arrivals[0]][2] <= number:
+            tag = arrivals.popleft()
+            waiting = (*waiting, Row(tag, requests[tag][0]))
+        step = rule.schedule(running, waiting)
+        assert sum(share.tokens + slots for share in step.shares) <= budget
+        assert len(step.running) <= seqs
+        assert not blocks or sum(row.blocks for row in step.running) <= blocks
+        assert step.shares or not (running or waiting)
+        shares = {share.tag: share for share in step.shares}
+        for tag in step.preempted:
+            computed[tag] = 0
+            assert tag not in shares
+        running = []
+        for row in step.running:
+            share = shares.get(row.tag)
+            if share is not None:
+                assert share.computed == computed[row.tag]
+                assert row.blocks * 8 >= share.computed + share.tokens
+                accepted = data.draw(st.integers(0, share.drafts))
+                row = after_step(row, share, accepted, depth)  # noqa: PLW2901
+                computed[row.tag] += share.tokens - share.drafts + accepted
+                assert row.computed == computed[row.tag]
+                if share.samples and row.known >= goals[row.tag]:
+                    open_tags.remove(row.tag)
+                    continue
+            running.append(row)
+        waiting = step.waiting
+    assert not open_tags
