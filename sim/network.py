@@ -41,7 +41,7 @@ from fleet.stations.messages import (
 from fleet.stations.outcomes import Outcomes, nothing
 from fleet.stations.payload import sizes_of
 from fleet.stations.station import Station
-from fleet.times.durations import batch_durations, draft_durations, one_way_s, verifier_durations
+from fleet.times.durations import LocalDraftTimes, batch_durations, draft_durations, one_way_s, verifier_durations
 from fleet.times.effects import NEVER_IDLE, IdleEffect
 from fleet.times.overhead import Overhead
 from fleet.times.step import Step
@@ -113,7 +113,7 @@ class Network:
         self, targets: np.random.Generator, links: np.random.Generator, drafters: np.random.Generator
     ) -> list[Server]:
         """Build all servers and links; the targets come first."""
-        M, N = self.fleet.drafters.count, self.fleet.verifiers.count
+        M, N = self.fleet.drafters.stations, self.fleet.verifiers.count
         drafting = [self._drafter(drafter, rng) for drafter, rng in enumerate(of_each(drafters, M))]
         verifying = [self._verifier(target, rng) for target, rng in enumerate(targets.spawn(N))]
         for (target, drafter), sources in ways_of(linked_pairs(self.fleet, self.requests), links).items():
@@ -150,7 +150,10 @@ class Network:
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
         times = self.fleet.verifier_times(target)
-        duration_s = verifier_durations(times, self.fleet.drafters.shape, rng)
+        drafts = None
+        if verifiers.drafts is not None:
+            drafts = LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
+        duration_s = verifier_durations(times, self.fleet.drafters.shape, rng, drafts)
         service = Service(duration_s, self.outcomes.at(station))
         return self._server(station, self._device(verifiers.device), service, times.overhead)
 

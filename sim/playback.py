@@ -70,10 +70,10 @@ class PlayedOutcomes:
         return lambda step: [self._drafted(step, member) for member in step.members]
 
     def _next(self, step: Step, member: Member) -> Outcome:
-        place = member.tag, member.request, step.kind
+        place = member.tag, member.request, step.kind_of(member)
         left = self.left.get(place)
         outcome = self.last[place] = left.popleft() if left else self.last[place]
-        if outcome.accepted > member.tokens and step.kind == "verify":
+        if outcome.accepted > member.tokens and step.kind_of(member) == "verify":
             return msgspec.structs.replace(outcome, accepted=member.tokens, matches=False)
         return outcome
 

@@ -80,7 +80,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.limits_per_s": any(drafters.limits_per_s),
         "drafters.device": bool(drafters.device),
         "verifiers.device": bool(verifiers.device),
-        "verifiers.group": not isinstance(verifiers.group, One),
+        "verifiers.late": verifiers.late != "skip",
         "verifiers.allocate": verifiers.allocate is not None,
         "verifiers.tiers": _differ(fleet),
         "workload.arrivals": workload.arrivals is not None,

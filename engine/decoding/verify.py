@@ -104,8 +104,20 @@ class Target:
         if self.streams.pop(tag, None) is not None:
             self.cache.close(tag)
 
+    def feed_part(self, tag: int, tokens: int) -> torch.Tensor:
+        """Feed the next tokens of a stream's text, a part of its prompt; return their states for a draft head."""
+        known = self.cache.lengths[tag]
+        return self._split(
+            self.model.prefill(self.cache, tag, self.streams[tag].committed[known : known + tokens], self.taps)
+        )[1]
+
+    def forget(self, tag: int) -> None:
+        """Forget a stream's cache; its text has to be fed again."""
+        self.cache.roll_back(tag, 0)
+
     def prefill(self, tag: int) -> Verdict:
-        """Feed a stream's prompt and commit the token after it. The verdict's hidden states are the prompt's."""
+        """Feed the rest of a stream's text and commit the token after it. The verdict's hidden states are of this
+        rest."""
         stream = self.streams[tag]
         states = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :], self.taps)
         last, hidden = self._split(states)

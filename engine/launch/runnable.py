@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from fleet.errors import InputError
-from fleet.policies.group import One
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.resolved import Fleet
@@ -33,6 +32,10 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
                 f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
+    if fleet.verifiers.drafts is not None:
+        yield "drafters.place = 'target' is simulated only so far; `[batch]` runs drafter and target in one process"
+    if fleet.verifiers.late == "decode" and fleet.drafters.kind != "replayed":
+        yield "verifiers.late = 'decode': allowed with it: drafters.kind = 'replayed'; with models: 'skip', 'wait'"
     if fleet.batch is not None:
         return
     yield from _in_one_process(fleet)
@@ -51,7 +54,6 @@ def _in_one_process(fleet: Fleet) -> Iterator[str]:
         "drafters.count": drafters.count > 1,
         "drafters.limits_per_s": any(drafters.limits_per_s),
         "drafters.overlap": not fleet.in_turn,
-        "verifiers.group": not isinstance(verifiers.group, One),
         "verifiers.allocate": verifiers.allocate is not None,
         "workload.streams": workload.streams not in (0, verifiers.count),
         "workload.arrivals": workload.arrivals is not None,

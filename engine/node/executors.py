@@ -5,6 +5,7 @@ of the messages that its station sends. It takes no decisions.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.policies.shapes import depths_of
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
-from fleet.times.step import Step
+from fleet.times.step import Member, Step
 
 
 class DraftExecutor(Executor):
@@ -121,7 +122,8 @@ class VerifyExecutor(Executor):
 
     - `sends_hidden`: whether the drafter reads the target's hidden states.
     - `signals`: whether outcomes have the acceptance probabilities of draft tokens, for length rules.
-    - `rejoins`: whether a lost drafter may get requests again within a text; then hidden states are kept until its end.
+    - `rejoins`: whether a lost drafter may get requests again within a text; then hidden states are kept until its end,
+      else until the first request.
     """
 
     def __init__(
@@ -145,35 +147,58 @@ class VerifyExecutor(Executor):
         self.outputs: dict[int, list[int]] = {}
 
     def receive(self, event: StationEvent, content: Content) -> None:
-        """Open a stream with its prompt, or take draft tokens."""
+        """Note a request, or take draft tokens. The request's cache opens with its prefill."""
         self.pending.receive(event, content)
         if isinstance(event, Join):
-            self.streams.open(self.target, "target", event)
             self.open_requests[event.tag] = event
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
-        """Prefill, decode one token, or verify drafts."""
-        tags = [member.tag for member in step.members]
-        taken = [self.pending.take(tag) for tag in tags]
-        if step.kind == "verify":
+        """Feed parts of prompts, then verify drafts and decode tokens together."""
+        outcomes: dict[int, Outcome] = {}
+        together = []
+        for member in step.members:
+            if step.kind_of(member) in ("prefill", "chunk"):
+                outcomes[member.tag] = self._feed_prompt(member, step.kind_of(member) == "prefill")
+            else:
+                together.append(member)
+        if together:
+            tags = [member.tag for member in together]
+            kept = [member.tokens if step.kind_of(member) == "verify" else 0 for member in together]
+            taken = [cut_to(self.pending.take(tag), most) for tag, most in zip(tags, kept, strict=True)]
             drafts = drafts_of(taken, self.target.model.device)
-            verdicts = self.target.verify(tags, drafts, signals=self.signals)
+            for tag, verdict in zip(tags, self.target.verify(tags, drafts, signals=self.signals), strict=True):
+                self.verdicts[tag] = verdict
+                if self.sends_hidden and self.rejoins:
+                    self.states.setdefault(tag, []).append(verdict.committed_hidden)
+                outcomes[tag] = with_means(Outcome(verdict.accepted), verdict.signals)
+        return tuple([outcomes[member.tag] for member in step.members])
+
+    def _feed_prompt(self, member: Member, is_last: bool) -> Outcome:
+        """Feed a part of a text, and commit the token after its last part; a first part begins anew."""
+        tag = member.tag
+        self.pending.take(tag)  # of a text that lost its cache
+        if tag not in self.target.streams:
+            self.streams.open(self.target, "target", self.open_requests[tag])
+        elif not member.base:
+            self.target.forget(tag)
+            self.states.pop(tag, None)
+        if is_last:
+            verdict = self.target.prefill(tag)
+            hidden = verdict.hidden
+            self.verdicts[tag] = replace(verdict, hidden=hidden[-1:])
         else:
-            verdicts = self.target.decode(tags)
-        self.verdicts.update(zip(tags, verdicts, strict=True))
-        if self.sends_hidden and self.rejoins:
-            for tag, verdict in zip(tags, verdicts, strict=True):
-                whole = tag not in self.states  # a prefill has those of the prompt
-                self.states.setdefault(tag, []).append(verdict.hidden if whole else verdict.committed_hidden)
-        return tuple([with_means(Outcome(verdict.accepted), verdict.signals) for verdict in verdicts])
+            hidden = self.target.feed_part(tag, member.tokens)
+        if self.sends_hidden:
+            self.states.setdefault(tag, []).append(hidden)
+        return Outcome()
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Mark outcomes after which the drafter has already continued with the target's own token."""
-        if step.kind != "verify":
-            return outcomes
         return tuple(
             [
                 self.pending.resolved(member.tag, member.tokens, outcome, self.verdicts[member.tag].token)
+                if step.kind_of(member) == "verify"
+                else outcome
                 for member, outcome in zip(step.members, outcomes, strict=True)
             ]
         )
@@ -196,9 +221,10 @@ class VerifyExecutor(Executor):
 
     def _states_before(self, opening: DraftRequest) -> torch.Tensor:
         """The hidden states of all tokens but the last that open a session."""
+        parts = self.states[opening.tag]
         if not self.rejoins:
-            return self.verdicts[opening.tag].hidden
-        return torch.cat(self.states[opening.tag])[: opening.base - 1]
+            del self.states[opening.tag]
+        return torch.cat(parts)[: opening.base - 1]
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
@@ -209,6 +235,14 @@ class VerifyExecutor(Executor):
         self.pending.forget(tag)
         self.verdicts.pop(tag, None)
         self.states.pop(tag, None)
+
+
+def cut_to(content: Content, tokens: int) -> Content:
+    """Return the first tokens of a draft: a step with little room verifies no more. Drafts of trees are never cut."""
+    if len(content.tokens) <= tokens or content.nodes is not None:
+        return content
+    own = None if content.distributions is None else content.distributions[:tokens]
+    return Content(content.tokens[:tokens], distributions=own, rule=content.rule)
 
 
 def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:

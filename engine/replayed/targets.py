@@ -74,8 +74,9 @@ class Continued:
 
     def _outcome(self, step: Step, member: Member, draft: Content) -> Outcome:
         continuation, accepted = self.continuations[member.request], 0
-        position = (member.base or member.tokens) - len(continuation.prompt)  # the tokens of a prefill are the prompt
-        if step.kind == "verify":
+        kind = step.kind_of(member)
+        position = member.base + member.tokens * (kind == "prefill") - len(continuation.prompt)
+        if kind == "verify":
             path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
             self.paths[member.tag], accepted = path, len(path)
         return Outcome(accepted)

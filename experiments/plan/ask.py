@@ -20,7 +20,7 @@ from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.changes import Changes
 from fleet.scenario.reading import Given, scenario_of
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import Scenario, Verifiers
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
 
@@ -159,8 +159,10 @@ def _with_load(
     if arrivals_per_s is not None:
         if not 0 < arrivals_per_s < 1e9:
             raise InputError(f"arrivals = {arrivals_per_s}: needs a number of requests a second, above 0")
-        # Waiting requests share a step, as in every server with open arrivals.
-        changes |= {"workload.arrivals": Poisson(arrivals_per_s), "drafters.group": "batch", "verifiers.group": "batch"}
+        # Requests share steps, as in every server with open arrivals.
+        changes |= {"workload.arrivals": Poisson(arrivals_per_s), "drafters.group": "batch"}
+        if base.verifiers.max_num_seqs == 1:
+            changes["verifiers.max_num_seqs"] = Verifiers().max_num_seqs
     return scenario_of(base, changes)
 
 

@@ -14,13 +14,12 @@ from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.scenario.changes import parts_of
 from fleet.scenario.cost import Cost
-from fleet.scenario.scenario import Scenario, SharedDevice
+from fleet.scenario.scenario import Drafters, Scenario
 
 ROLES = ("target", "drafter")
 
 Devices = tuple[str, int]
 """What a role runs on: the name of the device, and how many of them share its model."""
-OWN = "own"  # name of the device on which a co-located pair runs
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -107,14 +106,13 @@ def _beside(verifying: Placed, drafting: Placed) -> Placed:
 
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
     """Return the fleet of one target with its drafter on the target's own device."""
-    replace = msgspec.structs.replace
+    replace, kind = msgspec.structs.replace, base.drafters.kind
+    if beside.shape.head:
+        kind = "eagle"
+    drafters = Drafters(depth=base.drafters.depth, shape=base.drafters.shape, place="target", kind=kind)
+    verifiers = replace(base.verifiers, count=1)
     return replace(
-        base,
-        profile=estimated_profile(verifying, beside),
-        devices={OWN: SharedDevice("one-process")},
-        drafters=replace(base.drafters, count=1, device=OWN),
-        verifiers=replace(base.verifiers, count=1, device=OWN),
-        link=None,
+        base, profile=estimated_profile(verifying, beside), drafters=drafters, verifiers=verifiers, link=None
     )
 
 

@@ -141,7 +141,7 @@ class _Load:
         self.drafter, self.target = fleet.drafter_times(0), fleet.verifier_times(0)
         self.nodes = fleet.drafters.shape.nodes(self.depth) + 1
         self.drafts_alone = isinstance(fleet.drafters.group, One)
-        self.verifies_alone = isinstance(fleet.verifiers.group, One)
+        self.verifies_alone = fleet.verifiers.batching.max_num_seqs == 1
         self.draft_prefill_s = per_s * self.drafter.prefill.mean_s(prompt)
         self.prefill_s = per_s * self.target.prefill.mean_s(prompt)
 
@@ -164,21 +164,16 @@ class _Load:
                        self.verifies_alone, waits=self.verifies_alone)  # fmt: skip
 
     def together_s(self, N: int) -> float:
-        """The same where each of N targets drafts for itself, with two groups of sessions that alternate."""
+        """The same where each of N targets drafts for all of its rows, after each of its steps."""
         per_s, left = self.rounds_per_s / N, 1 - (self.draft_prefill_s + self.prefill_s) / N
         if left <= 0:
             return math.inf
-        alone_s = self._round_s(1.0) / left
-        if self.drafts_alone or self.verifies_alone:
-            # A draft keeps other sessions from verifying: one server, with arrivals at any time.
+        if self.verifies_alone:
+            alone_s = self._round_s(1.0) / left
             busy = per_s * alone_s
             return alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else math.inf
-
-        def round_s(sessions: float) -> float:
-            groups = min(sessions, 2.0)  # one session waits for itself alone, two alternate, more share steps
-            return groups * self._round_s(sessions / groups) / left
-
-        return _settled_s(round_s, lambda time_s: 1 + per_s * time_s) / self.tokens_per_round
+        rounds_s = _settled_s(lambda rows: self._round_s(rows) / left, lambda time_s: max(1.0, per_s * time_s))
+        return rounds_s / self.tokens_per_round
 
     def _round_s(self, rows: float) -> float:
         """A draft and a verification of so many rows."""

@@ -85,7 +85,7 @@ def run_rule(rule: str, clients: int, budget: int, requests: int, family: str = 
             "link": {"latency_s": 0.005, "bandwidth_bytes_per_s": BANDWIDTH},
         },
         drafters={"count": clients, "tiers": larger},
-        verifiers={"count": 1, "group": "barrier", "allocate": RULES[rule] | {"budget": budget}},
+        verifiers={"count": 1, "late": "wait", "allocate": RULES[rule] | {"budget": budget}},
         acceptance={"model": "ratios", "switch": 0.3, "clients": domains},
         workload={
             "requests": clients * requests,

@@ -2,6 +2,7 @@
 
 from fleet.errors import InputError
 from fleet.hardware.device import Figure
+from fleet.hardware.memory import NOTE, kv_memory
 from fleet.hardware.passes import Placed, check, rewrite_s, roofline_of
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
@@ -79,6 +80,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
         verify_prefill=StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target, every_logit=False)),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
+        kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,
         hidden=target.shape.hidden if drafter.shape.head else 0,
         sources=_sources(target, drafter),
@@ -97,6 +99,7 @@ def _sources(target: Placed, drafter: Placed) -> dict[str, str]:
         "realign": f"estimated: the caches of {target.shape.name} and {drafter.shape.name}, read and written once",
         "vocabulary": f"stated: {target.shape.name}",
         "hidden": f"stated: {target.shape.name}",
+        "kv": NOTE,
         "catch_up_s": LEFT_OUT,
         "overhead": LEFT_OUT,
         "link": LEFT_OUT,

@@ -1,4 +1,4 @@
-"""Grouping: which waiting work shares a step."""
+"""Grouping: which waiting drafts share a step of a drafter."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -12,7 +12,7 @@ from fleet.policies.order import Waiting
 class One(msgspec.Struct, frozen=True, tag="one", tag_field="policy", forbid_unknown_fields=True):
     """One session at a time, as in StarSD; the station's order says which."""
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
+    def pick(self, waiting: Sequence[Waiting]) -> list[int]:
         """Return the indices of the work that shares the next step."""
         return [0] if waiting else []
 
@@ -26,32 +26,12 @@ class AllWaiting(msgspec.Struct, frozen=True, tag="batch", tag_field="policy", f
 
     most: Annotated[int, Meta(ge=1, le=1 << 30)] = 1 << 30
 
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
+    def pick(self, waiting: Sequence[Waiting]) -> list[int]:
         """Return the indices of the work that shares the next step: all of the oldest work's kind."""
         return alike(waiting, waiting[0].kind)[: self.most] if waiting else []
 
 
-class Barrier(msgspec.Struct, frozen=True, tag="barrier", tag_field="policy", forbid_unknown_fields=True):
-    """All open sessions at once, as in GoodSpeed's rounds (algorithm 1): the verification waits for the slowest.
-
-    The prefill of a new request runs first and does not wait, nor does plain decoding.
-    """
-
-    def pick(self, waiting: Sequence[Waiting], sessions: int) -> list[int]:
-        """Return the indices of the work that shares the next step; none while one of `sessions` speculating ones is
-        missing.
-        """
-        prefills, verifications = alike(waiting, "prefill"), alike(waiting, "verify")
-        if prefills:
-            return prefills
-        others = alike(waiting, "decode")
-        if verifications and len(verifications) == sessions and not (others and others[0] < verifications[0]):
-            return verifications
-        return others
-
-
-DraftGroup = One | AllWaiting  # drafts do not wait
-Group = DraftGroup | Barrier
+DraftGroup = One | AllWaiting
 
 
 def alike(waiting: Sequence[Waiting], kind: str) -> list[int]:

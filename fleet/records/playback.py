@@ -270,4 +270,4 @@ class _Watched:
         self.log.ends_s[self.name].append(now_s - self.begun_s - event.duration_s)
         self.log.moments.append((now_s, 0, now_s, self.name, False))
         for member, outcome in zip(step.members, event.outcomes, strict=True):
-            self.log.outcomes[member.tag, member.request, step.kind].append(outcome)
+            self.log.outcomes[member.tag, member.request, step.kind_of(member)].append(outcome)

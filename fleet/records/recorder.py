@@ -78,7 +78,7 @@ class RecordedStation:
             step = plan.step
             for member in step.members:
                 self.log += (
-                    now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind,
+                    now_s, self.station.name, self.written, "start", self.origin, step.number, step.kind_of(member),
                     member.tag, member.request, member.epoch, member.base, member.tokens, 0,
                     0, False, 0, 0.0, step.idle_gap_s, 0, "", False, 0.0, 0.0, 0.0,
                 )  # fmt: skip
@@ -100,7 +100,7 @@ class RecordedStation:
         for member, outcome in zip(step.members, event.outcomes, strict=True):
             tokens = member.tokens if outcome.drafted < 0 else outcome.drafted
             self.log += (
-                now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind,
+                now_s, self.station.name, self.written, "done", self.origin, event.step, step.kind_of(member),
                 member.tag, member.request, member.epoch, member.base, tokens, 0,
                 outcome.accepted, False, 0, event.duration_s, 0.0, 0, "",
                 outcome.matches, outcome.ratio, outcome.kld, outcome.kld_peak,

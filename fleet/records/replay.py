@@ -83,13 +83,11 @@ def outcome_of(row: Row) -> Outcome:
 
 
 def _step_of(rows: list[Row]) -> tuple[object, ...]:
-    members = tuple((row.tag, row.request, row.epoch, row.base, row.tokens) for row in rows)
-    return rows[0].step, rows[0].kind, members
+    return rows[0].step, tuple((row.kind, row.tag, row.request, row.epoch, row.base, row.tokens) for row in rows)
 
 
 def _bare(step: Step) -> tuple[object, ...]:
-    members = tuple((m.tag, m.request, m.epoch, m.base, m.tokens) for m in step.members)
-    return step.number, step.kind, members
+    return step.number, tuple((step.kind_of(m), m.tag, m.request, m.epoch, m.base, m.tokens) for m in step.members)
 
 
 def _short(row: Row) -> str:

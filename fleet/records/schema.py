@@ -21,8 +21,8 @@ class Row(NamedTuple):
             "killed" for a station whose state is lost, "restart" for a fresh one in its place.
         origin: Origin of the row: "simulated", "real", or "replayed" (a station in place of absent hardware).
         step (number): Number of the step (start, done).
-        kind: Kind of the step (start, done): prefill, draft_prefill, warm_up, draft, verify, decode, realign,
-            route.
+        kind: Kind of this session's part of the step (start, done): prefill, chunk (a part of a prompt before the
+            last), draft_prefill, warm_up, draft, verify, decode, realign, route.
         tag (number): The decoding stream, from 0; of a view, the drafter.
         request (number): The request within the workload, from 0; of a view, the number of the view; of a restart,
             how often the station was started again.

@@ -25,7 +25,8 @@ Case = tuple[str, bool, Container[str]]
 
 OF_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "rule"}}
 # A drafter's description may stay without one: `--set drafters.count=0` then gives the baseline.
-OF_A_DRAFTER = {"count", "depth", "shape", "kind", "model", "profile", "device"}
+OF_A_PLACE = {"depth", "shape", "place", "kind", "model", "profile"}
+OF_A_DRAFTER = {"count", "place", "depth", "shape", "kind", "model", "profile", "device"}
 OF_A_SHAPE = {"chain": set[str](), "tree": {"branching"}, "dynamic": {"width", "most"}}
 
 
@@ -83,11 +84,16 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     }  # fmt: skip
     used = {f"drafters.{name}" for name in OF_A_DRAFTER}
     yield "drafters.count = 0 decodes without a drafter", not drafters.count, {
-        "verifiers.allocate", "verifiers.patience_s", "verifiers.rejoin_s", "faults",
+        "verifiers.allocate", "verifiers.patience_s", "verifiers.rejoin_s", "verifiers.late", "faults",
         *(key for key in changed_keys if key.startswith("drafters.") and not key.startswith("drafters.shape.")),
     } - used  # fmt: skip
+    beside = drafters.place == "target"
+    yield "drafters.place = 'target' drafts within the target's steps", beside, {
+        *(key for key in changed_keys if key.startswith("drafters.") and key.split(".")[1] not in OF_A_PLACE),
+        "drafters.count", "link", "verifiers.late", "verifiers.patience_s", "verifiers.rejoin_s",
+    }  # fmt: skip
     yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
-        "drafters.depth", "drafters.shape", "drafters.limits_per_s", "verifiers.allocate",
+        "drafters.depth", "drafters.shape", "drafters.limits_per_s", "verifiers.allocate", "verifiers.late",
     }  # fmt: skip
     unused = {f"drafters.shape.{name}" for names in OF_A_SHAPE.values() for name in names - OF_A_SHAPE[shape]}
     yield f"drafters.shape.kind = {shape!r} has other keys", True, unused

@@ -52,7 +52,7 @@ def devices_of(fleet: Fleet) -> tuple[int, int]:
     if fleet.batch is not None:
         return 0, 1
     of_drafters, of_targets = fleet.drafters.device, fleet.verifiers.device
-    drafters = fleet.drafters.count if not of_drafters else int(of_drafters != of_targets)
+    drafters = fleet.drafters.stations if not of_drafters else int(of_drafters != of_targets)
     return drafters, 1 if of_targets else fleet.verifiers.count
 
 

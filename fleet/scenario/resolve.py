@@ -7,11 +7,13 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.policies.allocate import Fixed
+from fleet.policies.continuous import ContinuousBatching
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
 from fleet.scenario.resolved import (
     Fleet,
+    LocalDrafts,
     ResolvedBatch,
     ResolvedDevice,
     ResolvedDrafters,
@@ -19,7 +21,7 @@ from fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from fleet.scenario.scenario import Scenario, Tier, needs_of
+from fleet.scenario.scenario import Drafters, Scenario, Tier, needs_of
 from fleet.scenario.sides import Hardware, hardware_of, title_of
 from fleet.scenario.workload import longest_of, with_lengths
 from fleet.times.labels import basis_of
@@ -27,6 +29,8 @@ from fleet.times.overhead import Overhead
 from fleet.times.profile import HardwareProfile
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
+
+BLOCK_TOKENS = 16  # tokens of a block of the KV cache, as vLLM's
 
 
 def resolve(scenario: Scenario) -> Fleet:
@@ -51,6 +55,8 @@ def resolve(scenario: Scenario) -> Fleet:
         "speculates": drafters.count > 0,
         "overlap": drafters.overlap,
         "patience": Patience(verifiers.patience_s, verifiers.rejoin_s),
+        "drafts": _local_drafts(drafters, resolved_drafters["positions"]),
+        "batching": _batching(scenario, hardware),
         "drafters": 1 if moves else max(drafters.count, 1),
         "profile": title_of(verifiers.profile),
         "times": tuple(_verifier_times(scenario, hardware)),
@@ -156,6 +162,47 @@ def _batch(scenario: Scenario, profile: HardwareProfile | None) -> ResolvedBatch
     return ResolvedBatch(batch.rule, batch.allocate or Fixed(scenario.drafters.depth), batch.padded, times)
 
 
+def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:
+    """How targets draft on their own devices; None if they do not."""
+    if drafters.place == "own" or not drafters.count:
+        return None
+    return LocalDrafts(drafters.depth, positions, drafters.kind != "lookup")
+
+
+def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
+    """The rule of a target's steps: its limits, and the places that drafts take.
+
+    Heads and small models on the target's device keep `depth` places of each row; a small model's pass has a token more
+    a row.
+
+    Raises:
+        InputError: A request of the workload does not fit into the KV cache.
+    """
+    verifiers, drafters = scenario.verifiers, scenario.drafters
+    beside = drafters.place == "target" and drafters.count > 0
+    depth = drafters.depth if verifiers.allocate is None else verifiers.allocate.longest
+    has_cache = beside and drafters.kind != "lookup"
+    slots = int(has_cache and drafters.kind != "eagle")
+    kv, tokens = hardware.verifying.kv if hardware.verifying else None, verifiers.kv_tokens
+    if not tokens and kv is not None:
+        tokens = kv.tokens(has_cache)
+    batching = ContinuousBatching(
+        max_num_seqs=verifiers.max_num_seqs,
+        max_num_batched_tokens=max(verifiers.max_num_batched_tokens, depth + 1 + slots),
+        kv_blocks=tokens // BLOCK_TOKENS,
+        block_size=BLOCK_TOKENS,
+        lookahead=depth if has_cache else 0,
+        slots=slots,
+    )
+    longest, _ = longest_of(scenario.workload)
+    if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
+        raise InputError(
+            f"scenario {scenario.name!r}: a request of {longest} tokens and its draft do not fit into a KV cache of "
+            f"{tokens} tokens; give shorter requests, another precision, or more devices to a target"
+        )
+    return batching
+
+
 def _device(scenario: Scenario, hardware: Hardware, name: str) -> ResolvedDevice:
     """The sharing and the slowdowns of a device that several stations share."""
     profile = hardware.drafting if scenario.drafters.device == name else hardware.verifying
@@ -173,7 +220,7 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
     absent = profile is not None and replayed and basis_of(profile) != "measured"
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
-        if hardware.in_process:
+        if hardware.in_process or drafters.place == "target":
             return ResolvedLink(LinkTime())
         of_drafter = _in_tier(drafters.tiers, drafter, "link", scenario.link)
         stated = _in_tier(verifiers.tiers, target, "link", of_drafter)

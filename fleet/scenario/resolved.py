@@ -16,7 +16,8 @@ from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Needs
-from fleet.policies.group import DraftGroup, Group, One
+from fleet.policies.continuous import ContinuousBatching
+from fleet.policies.group import DraftGroup, One
 from fleet.policies.liveness import Patience
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
@@ -31,8 +32,10 @@ from fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
     GrantRule,
+    Late,
     LengthRule,
     Measure,
+    Place,
     Sharing,
     TargetKind,
     VerificationRule,
@@ -62,6 +65,7 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     targets: int = 0
     depth: int = 5
     shape: Shape = CHAIN
+    place: Place = "own"
     kind: DraftKind = "model"
     model: str = "demo"
     device: str = ""
@@ -77,11 +81,29 @@ class ResolvedDrafters(msgspec.Struct, frozen=True):
     profile: str = ""
     times: tuple[DrafterTimes, ...] = ()
 
+    @property
+    def stations(self) -> int:
+        """Number of drafters that are stations of their own."""
+        return 0 if self.place == "target" else self.count
+
+
+class LocalDrafts(msgspec.Struct, frozen=True):
+    """Drafts on a target's device: `depth` tokens; `positions` as above.
+
+    - `reads_prompts`: whether the drafter has a KV cache, and reads all that its target does.
+    """
+
+    depth: int
+    positions: int = 0
+    reads_prompts: bool = True
+
 
 class ResolvedVerifiers(msgspec.Struct, frozen=True):
     """The verifying side: `count` targets. Keys of the same name are the scenario's.
 
     - `speculates`: whether there are drafters for them.
+    - `drafts`: how each drafts on its own device; None with drafters elsewhere.
+    - `batching`: which requests share a step.
     - `drafters`: number of drafters that streams are dealt to in turn; 1 behind a router.
     - `profile`: name and basis of this side's own profile.
     """
@@ -92,8 +114,10 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     device: str = ""
     rule: VerificationRule = "rejection"
     speculates: bool = True
+    drafts: LocalDrafts | None = None
     priorities: tuple[int, ...] = ()
-    group: Group = One()
+    batching: ContinuousBatching = ContinuousBatching(256, 2048)
+    late: Late = "skip"
     overlap: Overlap = InTurn()
     allocate: GrantRule | None = None
     patience: Patience = Patience()
@@ -192,7 +216,7 @@ class Fleet(msgspec.Struct, frozen=True):
     @property
     def models(self) -> int:
         """The number of concurrent models, each in its own process."""
-        drafting = 0 if self.drafters.kind == "replayed" else self.drafters.count
+        drafting = 0 if self.drafters.kind == "replayed" else self.drafters.stations
         return drafting + (self.verifiers.count if self.verifiers.kind == "real" else 0)
 
     @property
@@ -214,7 +238,7 @@ class Fleet(msgspec.Struct, frozen=True):
     @property
     def drafter_names(self) -> list[str]:
         """Names of all drafters' stations, in order."""
-        return [self.drafter_name(drafter) for drafter in range(self.drafters.count)]
+        return [self.drafter_name(drafter) for drafter in range(self.drafters.stations)]
 
     def target_of(self, tag: int) -> int:
         """Return the target of a stream: streams are dealt to the targets in turn."""

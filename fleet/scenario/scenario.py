@@ -14,7 +14,7 @@ from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import DraftGroup, Group, One
+from fleet.policies.group import DraftGroup, One
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.own import with_own
@@ -40,6 +40,8 @@ DraftKind = Literal["model", "eagle", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
 Sharing = Literal["turns", "contended", "one-process"]
+Late = Literal["skip", "wait", "decode"]
+Place = Literal["own", "target"]
 if TYPE_CHECKING:
     GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
 else:
@@ -72,6 +74,8 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         count (drafters): `M`, the number of drafters. 0 is plain autoregressive decoding, without a drafter.
         depth (levels): `d`, levels of a draft; for a chain, the speculation length in tokens.
         shape: The shape of drafts: a chain, a static tree, or a dynamic tree that follows likely branches.
+        place: Where drafts come from: "own", drafters on devices of their own; "target", each target's device, which
+            drafts for all rows after each of its steps, as heads and small models of servers do.
         kind: What drafts: a small model, an EAGLE head of the target, or prompt lookup, which needs no model. In the
             real world "replayed" replaces a drafter whose accelerator is absent: it waits for the profile's step
             times, and sends drafts of a small model's size. It needs replayed targets, which then draw acceptance
@@ -98,6 +102,7 @@ class Drafters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: Annotated[int, Meta(ge=0, le=10**5)] = 1
     depth: Depth = 5
     shape: Shape = CHAIN
+    place: Place = "own"
     kind: DraftKind = "model"
     model: str = "demo"
     profile: HardwareProfile | str = ""
@@ -132,7 +137,14 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tiers: Groups of targets that differ from the others.
         priorities (priority): Priorities of the requests of targets 1, 2, ...; a larger number is more urgent, and
             targets beyond the list have 0. The order "priority" uses them.
-        group: Which sessions share a verification: one at a time, a batch of those that wait, or all at a barrier.
+        max_num_seqs (requests): Most requests that a target runs at once; all of them share each step. vLLM's name and
+            default. With 1 a target decodes one request after the other.
+        max_num_batched_tokens (tokens): Most tokens of a step, drafts included. Running requests come first, and
+            prompts take the rest, in chunks. vLLM's name and default.
+        kv_tokens (tokens): Size of a target's KV cache. A request that does not fit waits; when running ones grow
+            beyond it, the newest is preempted and computed again. 0 is the profile's size, or no limit.
+        late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
+            all drafts are verified together, a barrier. "decode": it goes on with one token.
         patience_s: Timeout of a draft, after which a target decodes alone. 0 is none.
         rejoin_s: Time of decoding alone before each retry.
         allocate: Rule by which the verifier grants speculation lengths. Left out, `drafters.depth` applies. Rules
@@ -151,7 +163,10 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify: StepTime | None = None
     tiers: tuple[Tier, ...] = ()
     priorities: tuple[Annotated[int, Meta(ge=-(10**9), le=10**9)], ...] = ()
-    group: Group = One()
+    max_num_seqs: Count = 256
+    max_num_batched_tokens: Count = 2048
+    kv_tokens: WholeNumber = 0
+    late: Late = "skip"
     patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     rejoin_s: Annotated[float, Meta(ge=1e-3, le=1e9)] = 1.0
     allocate: GrantRule | None = None

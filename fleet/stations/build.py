@@ -21,7 +21,7 @@ def stations(fleet: Fleet) -> dict[str, Station]:
     if fleet.batch is not None:
         return {BATCH: batch_station(fleet)}
     built: list[Station] = [verifier_station(fleet, target) for target in range(fleet.verifiers.count)]
-    built += [drafter_station(fleet, drafter) for drafter in range(fleet.drafters.count)]
+    built += [drafter_station(fleet, drafter) for drafter in range(fleet.drafters.stations)]
     if fleet.routed:
         built.append(router_station(fleet))
     return {station.name: station for station in built}

@@ -28,6 +28,10 @@ class Grants:
         self.states.pop(tag, None)
         self.out.pop(tag, None)
 
+    def withdraw(self, tag: int) -> None:
+        """Return the grant of a draft that will not be verified to the budget."""
+        self.out.pop(tag, None)
+
     def verified(self, tag: int, drafted: int, outcome: Outcome) -> None:
         """Update a session's state with the outcome, and return its grant to the budget."""
         self.out.pop(tag, None)

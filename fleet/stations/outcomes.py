@@ -16,7 +16,8 @@ from fleet.policies.ragged import BatchRule
 from fleet.scenario.resolved import Fleet
 from fleet.stations.batch import BatchStation
 from fleet.stations.station import Station
-from fleet.times.step import Member, Step
+from fleet.stations.verifier import VerifierStation
+from fleet.times.step import Member, Step, StepKind
 
 DONE = (Outcome(),)
 
@@ -34,11 +35,15 @@ class Outcomes:
     """
 
     def __init__(self, fleet: Fleet) -> None:
-        model, rng = fleet.acceptance_model(), sources_of(fleet.seed).acceptance
+        rng = sources_of(fleet.seed).acceptance
         by_token = isinstance(fleet.drafters.overlap, Ahead) or fleet.needs == "ratios"
         self.tokens: TokenSampler | None = None
         self.lengths: Sampler | PlaceSampler | None = None
-        self.drafts: list[int] = []  # of the batch's running draft step
+        self.drafts: dict[str, list[int]] = {}  # draft tokens of the rows of a running draft step, by station
+        self.prompts: dict[tuple[int, int], int] = {}  # tokens of prompts, by tag and request
+        if not fleet.drafters.count and fleet.acceptance is None:
+            return
+        model = fleet.acceptance_model()
         if isinstance(model, TokenModel) or (by_token and isinstance(model, Geometric)):
             self.tokens = TokenSampler(model, rng)
         elif by_token:
@@ -59,17 +64,17 @@ class Outcomes:
         """
         return partial(self._of, station, rule)
 
-    def drafting(self, station: BatchStation) -> Callable[[Step], list[int]]:
+    def drafting(self, station: BatchStation | VerifierStation) -> Callable[[Step], list[int]]:
         """Return the function that draws the draft length of each row; a stop rule may cut it."""
 
         def drafted(step: Step) -> list[int]:
-            self.drafts = [self._draft(member, station) for member in step.members]
-            return self.drafts
+            drafts = self.drafts[station.name] = [self._draft(member, station) for member in step.members]
+            return drafts
 
         return drafted
 
-    def _draft(self, member: Member, station: BatchStation) -> int:
-        if self.tokens is None:
+    def _draft(self, member: Member, station: BatchStation | VerifierStation) -> int:
+        if self.tokens is None or station.grants is None:
             return member.tokens
         for drafted in range(1, member.tokens):
             token, _ = self.tokens.at(member.tag, member.base + drafted - 1)
@@ -79,26 +84,38 @@ class Outcomes:
 
     def _of(self, station: Station, rule: BatchRule | None, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "draft":
-            return tuple([Outcome(drafted=drafted) for drafted in self.drafts])
-        if step.kind == "verify":
-            outcomes = tuple([self._verify(member, station) for member in step.members])
-            if rule is None:
-                return outcomes
-            kept = zip(outcomes, rule.kept([outcome.accepted for outcome in outcomes]), strict=True)
-            return tuple([msgspec.structs.replace(outcome, accepted=accepted) for outcome, accepted in kept])
-        if step.kind == "prefill":
-            for member in step.members:
-                if self.lengths is not None:
-                    self.lengths.begin_session(member.tag, member.tokens, member.request)
-                elif self.tokens is not None:
-                    self.tokens.begin_session(member.tag, member.tokens)
-        return nothing(step)
+            return tuple([Outcome(drafted=drafted) for drafted in self.drafts[station.name]])
+        outcomes = tuple([self._outcome(step.kind_of(member), member, station) for member in step.members])
+        if rule is None or step.kind != "verify":
+            return outcomes
+        kept = zip(outcomes, rule.kept([outcome.accepted for outcome in outcomes]), strict=True)
+        return tuple([msgspec.structs.replace(outcome, accepted=accepted) for outcome, accepted in kept])
+
+    def _outcome(self, kind: StepKind, member: Member, station: Station) -> Outcome:
+        if kind == "verify":
+            return self._verify(member, station)
+        if kind == "prefill":
+            self._begin(member)
+        return DONE[0]
+
+    def _begin(self, member: Member) -> None:
+        """Begin a text at the end of its prompt; a text that is prefilled anew, after a preemption, goes on."""
+        place, prompt = (member.tag, member.request), member.base + member.tokens
+        if prompt > self.prompts.setdefault(place, prompt):
+            return
+        if self.lengths is not None:
+            self.lengths.begin_session(member.tag, prompt, member.request)
+        elif self.tokens is not None:
+            self.tokens.begin_session(member.tag, prompt)
 
     def _verify(self, member: Member, station: Station) -> Outcome:
-        tag, drafted = member.tag, member.tokens
+        tag, drafted, passed = member.tag, member.tokens, member.behind
         if self.lengths is not None:
-            return Outcome(self.lengths.draw(tag, drafted, member.base))
+            accepted = self.lengths.draw(tag, drafted + passed, member.base - passed)
+            return Outcome(max(accepted - passed, 0))
         assert self.tokens is not None
+        if passed and self.tokens.verify(tag, member.base - passed, passed).accepted < passed:
+            return Outcome()  # the text went on with other tokens than the draft
         outcome = self.tokens.verify(tag, member.base, drafted)
         # If the drafter went on, the target's own token is compared with the tail's next one.
         went_on = outcome.accepted == drafted < station.sessions[tag].tail

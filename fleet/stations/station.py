@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from fleet.policies.group import Group, One
+from fleet.policies.group import DraftGroup, One
 from fleet.policies.order import Order
 from fleet.stations.buffer import Buffer, Work
 from fleet.stations.messages import Ignored, Instruction, Join, StationEvent, StepDone
@@ -45,7 +45,7 @@ class Station:
     caches of this group only. `sessions` has this station's state of every stream by tag.
     """
 
-    def __init__(self, name: str, order: Order, group: Group = ONE) -> None:
+    def __init__(self, name: str, order: Order, group: DraftGroup = ONE) -> None:
         self.name = name
         self.order = order
         self.group = group
@@ -110,12 +110,8 @@ class Station:
         return WAIT
 
     def _next_group(self) -> list[int]:
-        """Return the indices into `waiting` of the next group; none if the group is not complete."""
-        return self.group.pick(self.waiting, self._members()) if self.waiting else []
-
-    def _members(self) -> int:
-        """Return the sessions that a barrier waits for."""
-        return len(self.sessions)
+        """Return the indices into `waiting` of the next group."""
+        return self.group.pick(self.waiting) if self.waiting else []
 
     def _plan_program(self) -> bool:
         """Take the next group out of the buffer and begin its program; False if there is none."""

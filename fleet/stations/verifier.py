@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from fleet.policies.continuous import Schedule
 from fleet.policies.order import Fifo
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
+from fleet.policies.shapes import reach
 from fleet.scenario.resolved import ResolvedVerifiers
 from fleet.stations.buffer import Work
 from fleet.stations.grants import Grants
@@ -27,6 +29,7 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
+from fleet.stations.rows import Rows
 from fleet.stations.session import ERA, INCARNATION, Session, commit, era_of, extend, new_era
 from fleet.stations.station import Station
 from fleet.stations.timeouts import Silence
@@ -41,16 +44,27 @@ class VerifierStation(Station):
     of figure 1); `rng` is for random grants. A drafter that drafts ahead is granted the rest of the request, so that
     a tail ends with its request.
 
+    Its running requests share each step: some prefill, others verify or decode (`rows.py`). Requests beyond the limits
+    wait; a request that loses its KV cache is prefilled again, with the text that it has.
+
     A drafter that times out is given up: the session decodes alone in a new era, and from time to time requests an
     empty draft. When that arrives, the drafter is back, and the session opens there again.
     """
 
     def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
-        super().__init__(name, Fifo(), verifiers.group)
+        super().__init__(name, Fifo())
+        self.rows = Rows(verifiers.batching, verifiers.late)
+        self.kinds: dict[int, StepKind] = {}  # of the parts of the next step
+        self.planned: Schedule | None = None
+        self.is_planned = False  # whether `planned` holds for the present state
         self.ahead = verifiers.overlap if isinstance(verifiers.overlap, Ahead) else None
         self.grants = Grants(verifiers.allocate, rng) if verifiers.allocate else None
         self.silence = Silence(verifiers.patience, verifiers.drafters)
         self.alone = not verifiers.speculates
+        self.drafts = verifiers.drafts
+        self.passed: dict[int, int] = {}  # tokens by which the text is ahead of the draft on its way, by tag
+        self.granted: dict[int, int] = {}  # lengths of the drafts that follow the running step, by tag
+        self.fed: dict[int, int] = {}  # tokens of the last step, by tag
         self._handlers |= {
             Join: self._join,
             Draft: self._draft,
@@ -73,6 +87,69 @@ class VerifierStation(Station):
             *(Retry(session.tag, session.request) for session in retries),
         ]
 
+    def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
+        """Process an event at `now_s`; return the instructions that follow."""
+        self.is_planned = False
+        return super().handle(event, now_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `plan` would start a step now."""
+        return self.running is None and (bool(self.program) or self._next_step() is not None)
+
+    def _next_step(self) -> Schedule | None:
+        if not self.is_planned:
+            self.planned = self.rows.next_step(self.sessions, self._ready())
+            self.is_planned = True
+        return self.planned
+
+    def _ready(self) -> dict[int, StepKind]:
+        """Return what each session could do now, by tag."""
+        ready = {work.tag: work.kind for work in self.waiting}
+        if self.rows.late == "decode":
+            ready |= {tag: "decode" for tag in self.rows.running if tag not in ready}
+        return ready
+
+    def _plan_program(self) -> bool:
+        step = self._next_step()
+        if step is None:
+            return False
+        self.is_planned = False
+        ready = self._ready()
+        self.rows.begin(step)
+        for tag in step.preempted:
+            self._preempted(tag)
+        shares = self.rows.shares
+        self.kinds = {tag: kind if shares[tag].samples else "chunk" for tag, kind in ready.items() if tag in shares}
+        for share in step.shares:
+            if share.samples:
+                self.waiting.drop(share.tag)
+        kinds = set(self.kinds.values())
+        self.program.append((kinds.pop() if len(kinds) == 1 else "mixed", tuple(self.kinds)))
+        return True
+
+    def _preempted(self, tag: int) -> None:
+        """Prefill a session anew, since its cache is lost; drafts on the way are stale."""
+        session = self.sessions[tag]
+        if not _has_not_asked(session):
+            session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0)
+            self.sessions[tag] = session
+        self.silence.heard(tag)
+        if self.grants:
+            self.grants.withdraw(tag)
+        self.waiting.drop(tag)
+        self.waiting.append(Work("prefill", tag, session.priority))
+
+    def _join(self, event: Join, now_s: float) -> list[Instruction]:
+        refused = super()._join(event, now_s)
+        if not refused:
+            self.rows.join(event.tag, event.prompt_tokens)
+        return refused
+
+    def _forget(self, tag: int) -> None:
+        super()._forget(tag)
+        self.rows.forget(tag)
+
     def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
         self.first_epoch = event.incarnation * INCARNATION
         return []
@@ -83,21 +160,40 @@ class VerifierStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         if session.alone:
             return self._answered(event, session, now_s)
-        extended = extend(session, event.epoch, event.base, event.tokens)
+        extended = extend(session, event.epoch, event.base + self.passed.get(event.tag, 0), event.tokens)
         if isinstance(extended, str):
             return [Ignored(event, extended)]
         if reason := self._unasked(event, session):
             return [Ignored(event, reason)]
         self.sessions[event.tag] = extended
         self.silence.heard(event.tag)
+        if passed := self.passed.get(event.tag, 0):
+            return self._drop(event.tag, passed, now_s)
         self._ask(extended, now_s)
         return []
+
+    def _drop(self, tag: int, tokens: int, now_s: float) -> list[Instruction]:
+        """Drop the first tokens of a late draft, which the text has passed; ask again if no token is left."""
+        session = self.sessions[tag]
+        self.waiting.drop(tag)
+        if session.tail > tokens:
+            session = self.sessions[tag] = msgspec.structs.replace(session, tail=session.tail - tokens)
+            self._ask(session, now_s)
+            return []
+        del self.passed[tag]
+        session = self.sessions[tag] = msgspec.structs.replace(session, tail=0, epoch=session.epoch + 1)
+        granted = -1
+        if self.grants:
+            self.grants.withdraw(tag)
+            granted = self.grants.grant([tag])[tag]
+        return [self._request(session, False, granted, now_s)]
 
     def _unasked(self, event: Draft, session: Session) -> str:
         """Return why no honest drafter sends this draft, which continues its session; empty if one may."""
         if _has_not_asked(session):
             return f"request {event.request} of tag {event.tag} has asked for no draft yet"
-        if event.tokens == 0 if self.ahead else self._under_way(event.tag):
+        decodes = self._runs(event.tag) and self.kinds[event.tag] == "decode" and not session.tail
+        if event.tokens == 0 if self.ahead else self._under_way(event.tag) and not decodes:
             return f"the draft of epoch {event.epoch} of tag {event.tag} is empty, or came before"
         if self.ahead and session.base + session.tail + event.tokens > session.goal:
             return f"the tail of tag {event.tag} is complete"
@@ -156,9 +252,6 @@ class VerifierStation(Station):
         session = self.sessions[tag] = msgspec.structs.replace(session, epoch=new_era(session.epoch) + 1)
         return [DraftRequest(tag, event.request, session.epoch, session.base, True, session.priority, 0)]
 
-    def _members(self) -> int:
-        return sum(not session.alone for session in self.sessions.values())
-
     def _ask(self, session: Session, now_s: float) -> None:
         """Queue a verification of the tail, once it is long enough, unless one is queued or runs."""
         if self.ahead:
@@ -198,30 +291,63 @@ class VerifierStation(Station):
             self.waiting.append(Work("decode", session.tag, session.priority))
 
     def _ended(self, step: Step, event: StepDone, now_s: float) -> list[Instruction]:
-        if self.silence.silent_s and step.kind == "prefill":
-            for tag in [member.tag for member in step.members if not self.sessions[member.tag].alone]:
-                alone = self.silence.begins_alone(tag)
-                self.sessions[tag] = msgspec.structs.replace(self.sessions[tag], alone=alone)
-        grants = self._learn(step, event.outcomes) if self.grants else {}
+        parts = list(zip(step.members, event.outcomes, strict=True))
+        if step.kind in ("draft", "draft_prefill"):
+            self._drafted(parts)
+            return []
+        self.fed = {tag: share.tokens for tag, share in self.rows.shares.items()}
+        for member, outcome in parts:
+            self.rows.end(member.tag, outcome.accepted)
+        parts = [part for part in parts if step.kind_of(part[0]) != "chunk"]
+        if self.silence.silent_s:
+            for member, _ in parts:
+                if step.kind_of(member) == "prefill" and not self.sessions[member.tag].alone:
+                    alone = self.silence.begins_alone(member.tag)
+                    self.sessions[member.tag] = msgspec.structs.replace(self.sessions[member.tag], alone=alone)
+        grants = self._learn(step, parts) if self.grants else {}
         followed: list[Instruction] = []
-        for member, outcome in zip(step.members, event.outcomes, strict=True):
-            followed += self._commit(step.kind, member, outcome, grants.get(member.tag, -1), now_s)
+        for member, outcome in parts:
+            followed += self._commit(step.kind_of(member), member, outcome, grants.get(member.tag, -1), now_s)
+        if self.drafts:
+            self._draft_next(step)
         return followed
 
-    def _learn(self, step: Step, outcomes: Sequence[Outcome]) -> dict[int, int]:
+    def _draft_next(self, step: Step) -> None:
+        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on."""
+        assert self.drafts is not None
+        tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
+        if not self.drafts.reads_prompts:
+            tags = tuple([tag for tag in tags if tag in self.granted])
+        drafts = any(self.granted.values())
+        if tags and (drafts or self.drafts.reads_prompts):
+            self.program.append(("draft" if drafts else "draft_prefill", tags))
+        else:
+            self._drafted([(self._bind("draft", self.sessions[tag]), Outcome()) for tag in tags])
+
+    def _drafted(self, parts: Sequence[tuple[Member, Outcome]]) -> None:
+        """Append the drafts of a step to their sessions, and queue their verification."""
+        for member, outcome in parts:
+            if member.tag in self.granted:
+                drafted = member.tokens if outcome.drafted < 0 else outcome.drafted
+                session = self.sessions[member.tag]
+                self.sessions[member.tag] = msgspec.structs.replace(session, tail=drafted)
+                self.waiting.append(Work("verify", member.tag, session.priority))
+        self.granted.clear()
+
+    def _learn(self, step: Step, parts: Sequence[tuple[Member, Outcome]]) -> dict[int, int]:
         """Update the allocation with the outcomes, and get the lengths of the next drafts."""
         assert self.grants is not None
-        for member, outcome in zip(step.members, outcomes, strict=True):
+        for member, outcome in parts:
             session = self.sessions[member.tag]
             if session.alone:
                 continue
-            if step.kind == "prefill":
+            if step.kind_of(member) == "prefill":
                 self.grants.open(member.tag)
             else:
                 self.grants.verified(member.tag, member.tokens, outcome)
             if session.base + outcome.accepted + 1 >= session.goal:
                 self.grants.close(member.tag)
-        return self.grants.grant([member.tag for member in step.members])
+        return self.grants.grant([member.tag for member, _ in parts])
 
     def _commit(
         self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
@@ -229,35 +355,63 @@ class VerifierStation(Station):
         """Commit a session's tokens, and start its next round."""
         verified = member.tokens if kind == "verify" else 0
         before = self.sessions[member.tag]
+        if kind == "decode" and not before.alone and before.base + 1 < before.goal:
+            return self._went_on(before, now_s)
+        self.passed.pop(member.tag, None)
         session = commit(before, verified, outcome.accepted, outcome.matches)
         self.sessions[member.tag] = session
         if session.finished:
-            self._forget(session.tag)
-            self.silence.forget(session.tag)
-            finished: list[Instruction] = [
-                Released(session.tag, session.request),
-                Finished(session.tag, session.request),
-            ]
-            # The drafter has the request only if a draft was requested: not after a prefill, not after a refusal.
-            known = kind == "verify" or session.epoch - self.first_epoch >= ERA
-            return [Leave(session.tag, session.request), *finished] if known else finished
+            return self._finish(kind, before, session)
         if session.tag in self.silence.returning:
             return [self._go_back(session.tag, now_s)]
+        return self._next_round(before, session, granted, now_s)
+
+    def _next_round(self, before: Session, session: Session, granted: int, now_s: float) -> list[Instruction]:
+        """Queue a session's next step, or get its next draft. `before`: the session before its last step."""
         if session.alone:
             self.waiting.append(Work("decode", session.tag, session.priority))
             return []
         if session.epoch == before.epoch:  # the rest of the tail stays valid, and the drafter needs no message
             self._ask(session, now_s)
             return []
-        opening = kind == "prefill"
+        if self.drafts:
+            self.granted[session.tag] = granted if granted >= 0 else self.drafts.depth
+            return []
+        opening = _has_not_asked(before)
         if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
         return [self._request(session, opening, granted, now_s)]
 
+    def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
+        """Commit a token of a session whose draft is late. A draft that came meanwhile loses its first token."""
+        tag = before.tag
+        self.sessions[tag] = msgspec.structs.replace(before, base=before.base + 1)
+        self.passed[tag] = self.passed.get(tag, 0) + 1
+        return self._drop(tag, 1, now_s) if before.tail else []
+
+    def _finish(self, kind: StepKind, before: Session, session: Session) -> list[Instruction]:
+        """Release a complete request. `before`: its session before its last step."""
+        tag, request = session.tag, session.request
+        self._forget(tag)
+        self.silence.forget(tag)
+        # A drafter has the request only if a draft was requested: not after a first prefill, nor a refusal.
+        known = kind == "verify" or (not before.alone and not _has_not_asked(before))
+        known |= session.epoch - self.first_epoch >= ERA
+        leave: list[Instruction] = [Leave(tag, request)] if known and not self.drafts else []
+        return [*leave, Released(tag, request), Finished(tag, request)]
+
     def _bind(self, kind: StepKind, session: Session) -> Member:
-        tokens = {"prefill": session.base, "verify": session.tail, "decode": 1}[kind]
-        base = 0 if kind == "prefill" else session.base
-        return Member(session.tag, session.request, session.epoch, base, tokens)
+        tag = session.tag
+        if kind in ("draft", "draft_prefill"):
+            assert self.drafts is not None
+            depth = reach(self.granted.get(tag, 0), session.base, self.drafts.positions)
+            return Member(tag, session.request, session.epoch, session.base, depth, self.fed[tag])
+        part = self.kinds[tag]
+        share = self.rows.shares[tag]
+        base = share.computed if part in ("prefill", "chunk") else session.base
+        tokens = share.drafts if part == "verify" else share.tokens
+        behind = self.passed.get(tag, 0) if part == "verify" else 0
+        return Member(tag, session.request, session.epoch, base, tokens, behind, part if kind == "mixed" else "")
 
 
 def _has_not_asked(session: Session) -> bool:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from fleet.acceptance.sources import uniform_blocks
 from fleet.policies.shapes import Shape
+from fleet.times.mixed import drafting_s, pass_s
 from fleet.times.overhead import Delay
 from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
 from fleet.times.step import Step
@@ -66,14 +68,15 @@ def step_name(drafting: bool, kind: str) -> str:
 def grid_place(kind: str, tokens: int, base: int) -> tuple[int, int]:
     """Return tokens and context that set the time of a step over `tokens` tokens at committed length `base`.
 
-    d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; a prefill has no context.
+    d draft tokens are verified by feeding d + 1; a plain decoding step feeds one; the context of a prefill is its
+    earlier chunks.
     """
     match kind:
         case "verify":
             return tokens + 1, base
         case "decode":
             return 1, base
-        case "prefill" | "draft_prefill":
+        case "draft_prefill":
             return tokens, 0
         case _:
             return tokens, base
@@ -120,6 +123,13 @@ Duration = Callable[[Step], float]
 """Draws the time in seconds of a step on its device."""
 
 
+class LocalDraftTimes(NamedTuple):
+    """Times of a target's own drafter, and the function that gives the draft tokens of each row of a draft."""
+
+    times: DrafterTimes
+    drafted: Callable[[Step], Sequence[int]]
+
+
 def draft_durations(times: DrafterTimes, rng: np.random.Generator) -> Duration:
     """Return the function that draws S(d) and the drafter's other steps.
 
@@ -138,14 +148,28 @@ def draft_durations(times: DrafterTimes, rng: np.random.Generator) -> Duration:
     return duration_s
 
 
-def verifier_durations(times: VerifierTimes, shape: Shape, rng: np.random.Generator) -> Duration:
-    """Return the function that draws the times of a verifier's steps on drafts of that shape."""
+def verifier_durations(
+    times: VerifierTimes, shape: Shape, rng: np.random.Generator, drafts: LocalDraftTimes | None = None
+) -> Duration:
+    """Return the function that draws the times of a target's steps on drafts of that shape.
+
+    - `drafts`: of a target that drafts itself.
+    """
     of_kind = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
+    of_kind["chunk"], draws["chunk"] = times.prefill, draws["prefill"]
+    ratio = ratios(times.verify.spread, rng)
+    draft_ratio = ratios(drafts.times.draft.spread, rng) if drafts else repeat(1.0)
 
     def duration_s(step: Step) -> float:
-        nodes = nodes_of(step, shape) if step.kind == "verify" else None
-        return timed(draws[step.kind], of_kind[step.kind], step, tokens=nodes)
+        kind = step.kind
+        if drafts and kind in ("draft", "draft_prefill"):
+            tokens = drafts.drafted(step) if kind == "draft" else [0] * len(step.members)
+            return drafting_s(drafts.times, step, tokens) * next(draft_ratio)
+        if len(step.members) > 1 and (kind == "mixed" or times.verify.roofline is not None):
+            return pass_s(times, step, shape) * next(ratio)
+        nodes = nodes_of(step, shape) if kind == "verify" else None
+        return timed(draws[kind], of_kind[kind], step, tokens=nodes)
 
     return duration_s
 

@@ -1,4 +1,4 @@
-"""Slowdown after idle gaps, and electrical power."""
+"""Slowdown after idle gaps, memory of the KV cache, and electrical power."""
 
 import bisect
 from typing import Annotated
@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from fleet.times.step_time import Factor, Seconds, Share
 
+Bytes = Annotated[float, Meta(ge=0, le=1e18)]
 Watts = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -51,6 +52,29 @@ def interpolated(x: float, xs: tuple[float, ...], ys: tuple[float, ...]) -> floa
         return ys[-1]
     share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
     return ys[right - 1] + share * (ys[right] - ys[right - 1])
+
+
+class KvMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Memory of one device of a target for its KV cache, and what a token takes of it.
+
+    Keys:
+        free_bytes (bytes): Memory beside the target's weights and activations.
+        token_bytes (bytes/token): Keys and values of a token of the target.
+        drafter_bytes (bytes): Weights of the drafter, if it is on the target's device.
+        drafter_token_bytes (bytes/token): Keys and values of a token of that drafter.
+    """
+
+    free_bytes: Bytes
+    token_bytes: Annotated[float, Meta(gt=0, le=1e18)]
+    drafter_bytes: Bytes = 0.0
+    drafter_token_bytes: Bytes = 0.0
+
+    def tokens(self, beside: bool = False) -> int:
+        """Return how many tokens fit. `beside`: whether the drafter is on the device, too."""
+        free_bytes, token_bytes = self.free_bytes, self.token_bytes
+        if beside:
+            free_bytes, token_bytes = free_bytes - self.drafter_bytes, token_bytes + self.drafter_token_bytes
+        return max(int(free_bytes / token_bytes), 0)
 
 
 class Power(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

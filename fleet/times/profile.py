@@ -18,7 +18,7 @@ from fleet.files import write_file
 from fleet.inputs.format import FORMAT, Version, check_format
 from fleet.inputs.strict import convert
 from fleet.inputs.text import is_file, read_json, shortened
-from fleet.times.effects import IdleEffect, Power
+from fleet.times.effects import IdleEffect, KvMemory, Power
 from fleet.times.overhead import Overheads
 from fleet.times.step_time import Factor, LinkTime, Seconds, StepTime
 
@@ -50,6 +50,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         acceptance: Acceptance of draft tokens, unless the scenario sets it.
         vocabulary (tokens): Size of the vocabulary, which sizes the draft distributions on the wire.
         hidden (numbers): Length of the target's hidden states of one token, which EAGLE heads receive.
+        kv: Memory of the KV cache of a target's device. Left out, it has no limit.
         positions (tokens): Number of learned positions of the models; a draft is shortened rather than exceed it. 0
             is no limit.
         power: Electrical power of a device. Left out, energy is not reported.
@@ -74,6 +75,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acceptance: AcceptanceModel | None = None
     vocabulary: Size = 0
     hidden: Size = 0
+    kv: KvMemory | None = None
     positions: Annotated[int, Meta(ge=0)] = 0
     power: Power | None = None
     provenance: dict[str, str] = {}

@@ -74,13 +74,14 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self._one_pass_s(tokens, fed, rows, context)
 
     def _one_pass_s(self, each: float, fed: float, rows: int, context: float) -> float:
-        device_s = self._products_s(fed)
+        device_s = self.products_s(fed)
         for kind in self.attention:
             read_s, compute_s = kind.work_s(each, fed, rows, context)
             device_s += (read_s**self.sharpness + compute_s**self.sharpness) ** (1 / self.sharpness)
         return _longer(device_s, self.host_s)
 
-    def _products_s(self, fed: float) -> float:
+    def products_s(self, fed: float) -> float:
+        """Return the time without attention of a pass over so many tokens of all rows."""
         right = min(max(bisect.bisect_right(self.tokens, fed), 1), len(self.tokens) - 1)
         low, high = self.tokens[right - 1], self.tokens[right]
         share = max(fed - low, 0.0) / (high - low)
@@ -93,8 +94,8 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         starts = [1, *(size + 1 for size in sizes[:-1])]
         edges = sorted({edge for pair in zip(starts, sizes, strict=True) for edge in pair})
-        padded = {edge: self._products_s(sizes[bisect.bisect_left(sizes, edge)]) for edge in edges}
-        beyond = {fed: self._products_s(fed) for fed in (sizes[-1] + 1, *self.tokens) if fed > sizes[-1]}
+        padded = {edge: self.products_s(sizes[bisect.bisect_left(sizes, edge)]) for edge in edges}
+        beyond = {fed: self.products_s(fed) for fed in (sizes[-1] + 1, *self.tokens) if fed > sizes[-1]}
         pass_s = padded | dict(sorted(beyond.items()))
         return msgspec.structs.replace(self, tokens=tuple(pass_s), pass_s=tuple(pass_s.values()))
 

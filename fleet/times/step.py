@@ -4,13 +4,18 @@ from typing import Literal
 
 import msgspec
 
-StepKind = Literal["prefill", "draft_prefill", "draft", "verify", "decode", "realign", "warm_up", "route"]
+StepKind = Literal[
+    "prefill", "chunk", "draft_prefill", "draft", "verify", "decode", "mixed", "realign", "warm_up", "route"
+]
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
     """One session's part of a step, bound when the step starts: `tokens` new ones after `base` committed ones.
 
-    - `behind`: own draft tokens that the drafter feeds first, because they passed verification before it fed them.
+    - `behind`: of a draft, tokens that the drafter feeds first: own ones that passed verification before it fed them,
+      or those of the target's step on the same device. Of a verification, tokens that the text has passed since the
+      draft was asked for.
+    - `kind`: of its part of a mixed step; empty in others. A chunk is a part of a prompt, before the last one.
     """
 
     tag: int
@@ -19,6 +24,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     base: int
     tokens: int
     behind: int = 0
+    kind: StepKind | Literal[""] = ""
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -35,3 +41,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     idle_gap_s: float = 0.0
     warm_tokens: int = 0
     ballast: int = 0
+
+    def kind_of(self, member: Member) -> StepKind:
+        """Return the kind of a member's part."""
+        return member.kind or self.kind

@@ -11,6 +11,7 @@ import msgspec
 from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
 from fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
 from fleet.scenario.scenario import Workload
+from fleet.scenario.workload import longest_of
 from fleet.times.effects import IdleEffect
 from fleet.times.overhead import Delay, Overhead
 from fleet.times.station_times import DrafterTimes, VerifierTimes
@@ -28,7 +29,7 @@ SUPPORTED: dict[type, frozenset[str]] = {
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
     ResolvedDrafters: _names("count targets depth kind model positions profile times"),
-    ResolvedVerifiers: _names("count kind model rule speculates priorities drafters profile times"),
+    ResolvedVerifiers: _names("count kind model rule speculates batching priorities drafters profile times"),
     Workload: _names("requests seed streams prompts prompt_tokens new_tokens arrivals lengths temperature top_k top_p"),
     DrafterTimes: _names("first draft prefill catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),
@@ -49,13 +50,27 @@ def unsupported_in(fleet: Fleet) -> str:
 
 def _unsupported(fleet: Fleet) -> Iterator[str]:
     drafters, verifiers, model = fleet.drafters, fleet.verifiers, fleet.acceptance
+    if fleet.verifiers.drafts is not None:
+        yield 'drafters.place = "target"'
     yield from _others(fleet, "")
     if not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_format(model)}"
+    yield from _shared_steps(fleet)
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
         yield "a scenario without a profile"
     if len({(times.idle, times.catch_up_s) for times in drafters.times}) > 1:
         yield "drafters that differ in more than step times and links"
+
+
+def _shared_steps(fleet: Fleet) -> Iterator[str]:
+    """Yield the reason if requests of a target may share steps, or wait for each other, or have several chunks."""
+    batching, alone = fleet.verifiers.batching, 0 < fleet.streams <= fleet.verifiers.count
+    if not alone:
+        yield "targets with several requests at once"
+    elif longest_of(fleet.workload)[0] > batching.max_num_batched_tokens:
+        yield "prompts of several chunks"
+    elif batching.kv_blocks:
+        yield "kv_tokens"
 
 
 def _others(value: object, key: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
     "router": {"verifiers": {"count": 2}, "drafters": {"count": 2, "route": "round-robin"}},
     "shortest queue": {"verifiers": {"count": 2}, "drafters": {"count": 2, "route": "shortest-queue"}},
     "barrier": {
-        "drafters": {"count": 3}, "verifiers": {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 9}},
+        "drafters": {"count": 3}, "verifiers": {"late": "wait", "allocate": {"policy": "goodspeed", "budget": 9}},
     },
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
     "ahead, busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},

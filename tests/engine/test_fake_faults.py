@@ -29,7 +29,7 @@ FLEET = toy_fleet()
 
 
 def seconds_of(step: Step) -> float:
-    return STEP_S[step.kind]
+    return max(STEP_S[step.kind_of(member)] for member in step.members)
 
 
 def played(name: str, seed: int) -> tuple[Scenario, ToyFleet]:

@@ -41,7 +41,7 @@ REPLAYED = {"kind": "replayed"}
 EXACT_S = 1e-9
 TOPOLOGIES: list[dict[str, dict[str, Any]]] = [
     {"verifiers": {"count": 3}},
-    {"drafters": {"count": 3}, "verifiers": {"group": "barrier"}},
+    {"drafters": {"count": 3}, "verifiers": {"late": "wait"}},
     {"drafters": {"overlap": {"policy": "ahead", "busy": True}}},
     {"drafters": {"count": 2, "route": "round-robin"}, "verifiers": {"count": 3}},
 ]
@@ -203,7 +203,7 @@ def replayed(**tables: Any) -> Scenario:
     "tables",
     [
         {},
-        slow({"drafters": {"count": 2}, "verifiers": {"count": 1, "group": "barrier"}}),
+        slow({"drafters": {"count": 2}, "verifiers": {"count": 1, "late": "wait"}}),
         slow({"drafters": {"count": 2, "route": "round-robin"}}),
         slow({"workload": {"temperature": 1.0}}),
     ],

@@ -16,7 +16,7 @@ from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
 
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}
-GOODSPEED = {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}}
+GOODSPEED = {"late": "wait", "allocate": {"policy": "goodspeed", "budget": 6}}
 
 
 def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], **workload: Any) -> EngineRun:
@@ -41,7 +41,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({"overlap": "ahead"}, {}, {"temperature": 0.8}),
         slow({"count": 2}, GOODSPEED, {}),
         ({"count": 2}, GOODSPEED, {"temperature": 1.0}),
-        slow({"count": 2}, {"group": "batch", "allocate": {"policy": "random-share", "budget": 4}}, {"streams": 3}),
+        slow({"count": 2}, {"allocate": {"policy": "random-share", "budget": 4}}, {"streams": 3}),
         ({"count": 2}, {"count": 3}, {}),
         ({"count": 2, "route": "round-robin"}, {"count": 2}, {}),
         slow({"count": 2, "route": "round-robin"}, {}, {"temperature": 1.0}),

@@ -64,15 +64,15 @@ def test_pending_drafts_stay_only_if_the_target_agrees() -> None:
 @given(
     st.integers(0, 10**6),
     st.integers(1, 4),
-    st.sampled_from(["barrier", "batch"]),
+    st.sampled_from(["wait", "skip"]),
     st.sampled_from(["goodspeed", "fixed-share", "random-share"]),
     st.integers(0, 6),
 )
 def test_requests_carry_grants_and_an_empty_one_drafts_nothing(
-    seed: int, drafters: int, group: str, rule: str, budget: int
+    seed: int, drafters: int, late: str, rule: str, budget: int
 ) -> None:
     allocate = {"policy": rule, "budget": budget}
-    toys = run_toy(seed, drafters={"count": drafters}, verifiers={"group": group, "allocate": allocate})
+    toys = run_toy(seed, drafters={"count": drafters}, verifiers={"late": late, "allocate": allocate})
     drafted = [row.tokens for row in toys.rows if row.station == "verifier.1" and row.event == "draft"]
     assert min(drafted) >= 0
     assert max(drafted) <= budget

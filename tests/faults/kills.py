@@ -21,7 +21,7 @@ from tests.helpers.plain import plain_outputs
 from tests.sim.test_faults import committed
 
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}
-GOODSPEED = {"group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}}
+GOODSPEED = {"late": "wait", "allocate": {"policy": "goodspeed", "budget": 6}}
 EAGLE: dict[str, Any] = {"kind": "eagle", "depth": 3}
 REAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # drafters and verifiers
     "star": ({}, {"count": 2}),

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost, Everyone, N_max
 from fleet.policies.allocate import RandomShare
 from fleet.policies.goodspeed import GoodSpeed
-from fleet.policies.group import AllWaiting, Barrier, One
+from fleet.policies.group import AllWaiting, One
 from fleet.policies.order import Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -77,23 +77,14 @@ def test_orders_take_the_oldest_of_the_most_urgent(waiting: list[Work]) -> None:
 
 
 @repeatable
-@given(works, st.integers(0, 5))
-@example([Work("decode", 0), Work("verify", 1), Work("decode", 2)], 1)
-@example([Work("verify", 0), Work("decode", 1), Work("decode", 2)], 1)
-@example([Work("decode", 0), Work("verify", 1)], 1)
-def test_groups_have_one_kind_and_barriers_wait_for_all(waiting: list[Work], sessions: int) -> None:
+@given(works)
+def test_groups_have_one_kind(waiting: list[Work]) -> None:
     kinds = [work.kind for work in waiting]
     of_kind = {kind: [index for index, each in enumerate(kinds) if each == kind] for kind in set(kinds)}
-    assert One().pick(waiting, sessions) == [0]
-    assert AllWaiting().pick(waiting, sessions) == of_kind[kinds[0]]
-    assert AllWaiting(most=2).pick(waiting, sessions) == of_kind[kinds[0]][:2]
-    verifies, decodes = of_kind.get("verify", []), of_kind.get("decode", [])
-    complete = bool(verifies) and len(verifies) == sessions
-    expected = of_kind.get("prefill", [])
-    if not expected:
-        expected = verifies if complete and (not decodes or decodes[0] > verifies[0]) else decodes
-    assert Barrier().pick(waiting, sessions) == expected
-    assert One().pick([], 0) == AllWaiting().pick([], 0) == Barrier().pick([], 0) == []
+    assert One().pick(waiting) == [0]
+    assert AllWaiting().pick(waiting) == of_kind[kinds[0]]
+    assert AllWaiting(most=2).pick(waiting) == of_kind[kinds[0]][:2]
+    assert One().pick([]) == AllWaiting().pick([]) == []
 
 
 def test_admission_is_up_to_a_number_and_not_beyond() -> None:

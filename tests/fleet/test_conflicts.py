@@ -100,7 +100,7 @@ def test_requests_that_arrive_by_themselves_are_counted_at_their_targets() -> No
 def test_barrier_does_not_wait_for_plain_decoding() -> None:
     scenario_ = scenario(
         drafters={"admit": {"policy": "at-most", "sessions": 2}},
-        verifiers={"group": "barrier"},
+        verifiers={"late": "wait"},
         workload={"requests": 4, "streams": 4, "prompt_tokens": 5, "new_tokens": 60},
     )
     frame = simulate(scenario_).frame().query("event == 'done'")

@@ -44,7 +44,7 @@ def step(kind: StepKind, *rows: tuple[int, int], ballast: int = 0) -> Step:
 @pytest.mark.parametrize(
     ("kind", "place"),
     [
-        ("verify", (5, 30)), ("decode", (1, 30)), ("draft", (4, 30)), ("prefill", (4, 0)), ("draft_prefill", (4, 0)),
+        ("verify", (5, 30)), ("decode", (1, 30)), ("draft", (4, 30)), ("prefill", (4, 30)), ("draft_prefill", (4, 0)),
         ("realign", (4, 30)),
     ],
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_further_rows_count_their_tokens_padded_or_not(
 ) -> None:
     one = step(kind, *members, ballast=ballast)
     fed = [tokens + (kind == "verify") for tokens, _ in members]
-    known = [0 if kind == "prefill" else base for _, base in members]
+    known = [base for _, base in members]
     filled = padded and kind != "prefill"  # prompts are read one by one
     grid = [max(fed) if filled else tokens for tokens in fed] + [max(fed)] * ballast
     assert extent(one, padded) == (max(fed), max(known), len(grid), sum(grid) - max(fed))

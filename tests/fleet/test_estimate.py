@@ -192,7 +192,7 @@ def test_an_estimated_profile_labels_all_that_it_holds() -> None:
     profile = pair()
     given = {name for name in profile.__struct_fields__ if getattr(profile, name) != _default(name)}
     assert given - {"name", "sources"} <= profile.sources.keys()
-    assert estimated_numbers(profile) == [*STEPS, "realign"]
+    assert estimated_numbers(profile) == [*STEPS, "realign", "kv"]
     assert basis_of(profile) == "estimated"
     assert all(label_of(source) != "measured" for source in profile.sources.values())
     assert {basis_of(read_profile(name, Path())) for name in ("a100", "rtx-4090")} == {"stated"}
@@ -241,7 +241,7 @@ def test_eager_passes_are_bound_by_launches_on_fast_devices() -> None:
         ("llama-3.1-8b@h100:fp3", "precision fp3: .*allowed: bf16"),
         ("llama-3.1-8b@3xh100", "tensor parallel 3: the 32 heads.*allowed: 1, 2, 4, 8, 16, 32"),
         ("llama-3.1-8b@0xh100", "tensor parallel 0"),
-        ("llama-3.1-70b@h100", "weights of 141.1 GB; 1 x NVIDIA H100.* 80 GB; needs 2 of them"),
+        ("llama-3.1-70b@h100", "weights of 141.1 GB; 1 x NVIDIA H100.* has 85.5 GB; needs 2 of them"),
         ("eagle3-llama-3.1-8b@h100", "an EAGLE head only drafts"),
         ("llama-3.2-1b@h100 eagle3-llama-3.1-8b@h100", "a head for models of 4096 hidden numbers"),
     ],

@@ -24,7 +24,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "realign", "size": 3}}, "workload": SHORT},
     "granted lengths": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 6}},
+        "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": 6}},
         "workload": SHORT,
     },
     "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}, "workload": SHORT},

@@ -28,11 +28,11 @@ QUEUED = {"queued": {"mean_s": DELAY}}
 ROW = 0.004  # what a further row adds to a verification
 
 STAR: dict[str, Any] = {"verifiers": {"count": 8}}
-TARGETS: dict[str, Any] = {"verifiers": {"count": 2}}
 SLOTS: dict[str, Any] = {"batch": {"rule": {"policy": "slots", "size": 4}}}
 GROUPED: dict[str, Any] = {"drafters": {"group": {"policy": "batch", "most": 2}}, "verifiers": {"count": 16}}
 ROUTED: dict[str, Any] = {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 16}}
-ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2}}
+ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2, "max_num_seqs": 1}}
+FULL: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 1, "max_num_seqs": 4}}
 TURNS: dict[str, Any] = {
     "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"},
     "verifiers": {"count": 1, "device": "host"},
@@ -41,7 +41,7 @@ TURNS: dict[str, Any] = {
 # Time of the bottleneck for a request, and its name.
 FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
     "star": (STAR, DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY), "the drafter is"),
-    "few targets": (TARGETS, (PREFILL + ROUNDS * V) / 2, "target"),
+    "full steps": (FULL, PREFILL + (ROUNDS + 1) * V / 4, "target"),
     "slots": (
         SLOTS,
         PREFILL + DRAFT_PREFILL + 2 * DELAY + ROUNDS * (S + V + 3 * ROW + 2 * DELAY) / 4,
@@ -155,7 +155,7 @@ def test_a_trace_counts_by_the_rate_at_which_it_comes(tmp_path: Path) -> None:
 
 def test_a_queue_that_only_batches_have_is_no_overload() -> None:
     """A batch without a limit is nearly always busy, far below what it could do."""
-    tables = {"drafters": {"count": 8}, "verifiers": {"count": 1, "group": "batch"}}
+    tables = {"drafters": {"count": 8}, "verifiers": {"count": 1}}
     assert verdict_of(arriving(tables, 0.5 / (PREFILL + ROUNDS * ROW))) is None
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost
 from fleet.policies.allocate import FixedShare
-from fleet.policies.group import Barrier
 from fleet.policies.liveness import Patience
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
@@ -143,7 +142,7 @@ def test_next_requests_do_not_wait_for_a_lost_drafter() -> None:
 def test_barriers_wait_for_a_drafter_until_its_timeout() -> None:
     station = VerifierStation(
         "verifier.1",
-        ResolvedVerifiers(patience=PATIENT, group=Barrier(), drafters=2, allocate=FixedShare(budget=6)),
+        ResolvedVerifiers(patience=PATIENT, late="wait", drafters=2, allocate=FixedShare(budget=6)),
         None,
     )
     for tag in (0, 1):

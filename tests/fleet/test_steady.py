@@ -39,7 +39,7 @@ def traced(folder: Path, arrived_at_s: list[float], **tables: Any) -> Scenario:
     (folder / "trace.csv").write_text("\n".join(["arrived_at,num_prefill_tokens,num_decode_tokens", *rows]))
     arrivals = {"process": "trace", "file": str(folder / "trace.csv")}
     workload = {"requests": len(arrived_at_s), "arrivals": arrivals}
-    content = TABLES | {"acceptance": ALL_PASS, "verifiers": {"count": 1}, "workload": workload}
+    content = TABLES | {"acceptance": ALL_PASS, "verifiers": {"count": 1, "max_num_seqs": 1}, "workload": workload}
     return make_scenario(content | tables)
 
 
@@ -85,7 +85,7 @@ def test_rounds_of_a_long_answer_grow_by_the_mean_round() -> None:
 def test_a_run_deeper_than_its_profiles_acceptance_is_measured_by_its_own_work() -> None:
     """The engine ran it; only a simulation would need what the profile does not know."""
     arrivals = {"process": "poisson", "per_s": 0.02}
-    tables = TABLES | {"verifiers": {"count": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
+    tables = TABLES | {"verifiers": {"count": 1, "max_num_seqs": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
     run = simulate(make_scenario(tables | {"workload": {"requests": 20, "new_tokens": 13, "arrivals": arrivals}}))
     shallow = msgspec.structs.replace(run.header.fleet, acceptance=Recorded(2, ((2, 1), (0, 2))))
     assert run.header.fleet.drafters.depth > 2
@@ -96,7 +96,7 @@ def test_a_run_deeper_than_its_profiles_acceptance_is_measured_by_its_own_work()
 def test_lucky_runs_are_judged_by_the_work_that_is_expected() -> None:
     """At equal load, runs differ by their drawn work alone, and the scenario says its mean."""
     arrivals = {"process": "poisson", "per_s": 0.02}
-    tables = TABLES | {"verifiers": {"count": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
+    tables = TABLES | {"verifiers": {"count": 1, "max_num_seqs": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
     workload = {"requests": 60, "new_tokens": 13, "arrivals": arrivals}
     runs = [simulate(make_scenario(tables | {"seed": seed, "workload": workload})) for seed in range(12)]
     drawn = [run.frame().query("event == 'done' and station == 'verifier.1'").duration_s.sum() / 60 for run in runs]
@@ -110,11 +110,11 @@ def test_lucky_runs_are_judged_by_the_work_that_is_expected() -> None:
 
 def test_work_that_contradicts_the_scenario_counts_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The times of another host, say: twice what the scenario expects."""
-    tables = TABLES | {"verifiers": {"count": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
+    tables = TABLES | {"verifiers": {"count": 1, "max_num_seqs": 1}, "acceptance": {"model": "geometric", "beta": 0.5}}
     tables |= {"workload": {"requests": 40, "new_tokens": 13, "arrivals": {"process": "poisson", "per_s": 0.02}}}
     run = simulate(make_scenario(tables))
     as_expected = remembered_s(run)
-    half = make_scenario(tables | {"verifiers": {"count": 1, "verify": {"base_s": 2.0}}})
+    half = make_scenario(tables | {"verifiers": {"count": 1, "max_num_seqs": 1, "verify": {"base_s": 2.0}}})
     header = msgspec.structs.replace(run.header, fleet=simulate(half).header.fleet)
     as_it_is = remembered_s(msgspec.structs.replace(run, header=header))
     monkeypatch.setattr("fleet.records.metrics.steady._expected_work_s", lambda _fleet: (math.nan, math.nan))
@@ -148,7 +148,7 @@ def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
     for expected, scenario in (
         (3, star()),
         (1, traced(tmp_path, [0.0, 9.0])),
-        (7, traced(tmp_path, [0.0, 9.0], batch=slots)),
+        (7, traced(tmp_path, [0.0, 9.0], batch=slots, verifiers={})),
     ):
         assert places_of(simulate(scenario).header.fleet) == expected
 

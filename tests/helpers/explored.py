@@ -29,6 +29,7 @@ from fleet.stations.messages import (
     StationEvent,
     StepDone,
 )
+from fleet.stations.rows import Rows
 from fleet.stations.station import Start, Station
 from fleet.stations.timeouts import Silence
 from fleet.times.step import Step
@@ -275,9 +276,9 @@ class State:
         return after
 
 
-_HOLDERS = (Station, PendingDrafts, Silence, Discipline)
+_HOLDERS = (Station, PendingDrafts, Silence, Discipline, Rows)
 _APART = ("target", "drafter")
-_NO_STATE = ("_handlers", "rng", "_key")
+_NO_STATE = ("_handlers", "rng", "_key", "planned", "is_planned", "kinds")
 
 
 def _key_of(station: Station) -> str:

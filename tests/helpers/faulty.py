@@ -14,14 +14,14 @@ from fleet.scenario.scenario import Scenario
 BUDGET = 5  # draft tokens a step, with grants
 FLEETS: dict[str, dict[str, Any]] = {
     "star": {"verifiers": {"count": 3}},
-    "shared target": {"verifiers": {"count": 1, "group": "batch"}, "workload": {"streams": 3}},
+    "shared target": {"verifiers": {"count": 1}, "workload": {"streams": 3}},
     "goodspeed": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": BUDGET}},
+        "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": BUDGET}},
     },
     "work-conserving": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "batch", "allocate": {"policy": "random-share", "budget": BUDGET}},
+        "verifiers": {"count": 1, "allocate": {"policy": "random-share", "budget": BUDGET}},
     },
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
     "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},

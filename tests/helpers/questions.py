@@ -46,7 +46,7 @@ def question_of(number: int, pairs: int = 1) -> Question:
         drafters = (1, 2)
         plain_s = star_inputs(resolve(make_scenario(content))).verify_s
         per_s = float(rng.uniform(0.8, 2.5)) / (48 * plain_s)
-        content |= {"drafters": {"group": "batch"}, "verifiers": {"group": "batch"}}
+        content |= {"drafters": {"group": "batch"}}
         content["workload"] |= {"arrivals": {"process": "poisson", "per_s": per_s}}
         limit_s = plain_s * float(rng.uniform(0.7, 1.3))
         goals = (Goal(f"tpot_p99 <= {1e3 * limit_s:.3g}ms", "tpot_p99_s", limit_s, "at most"),)

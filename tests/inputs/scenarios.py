@@ -57,7 +57,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     },
     "fair": {
         "drafters": {"count": 3}, "verifiers": {
-            "count": 1, "group": "barrier",
+            "count": 1, "late": "wait",
             "allocate": {"policy": "goodspeed", "budget": 9, "eta": 0.1, "beta": 0.5},
         },
         "acceptance": {

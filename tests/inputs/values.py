@@ -23,7 +23,7 @@ TEXTS = (
 )  # fmt: skip
 
 NAMES = (
-    "fifo", "priority", "everyone", "none", "one", "batch", "barrier", "in-turn",
+    "fifo", "priority", "everyone", "none", "one", "batch", "wait", "skip", "decode", "in-turn",
     "ahead", "affinity", "round-robin", "shortest-queue",
     "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "slots",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",

@@ -86,12 +86,9 @@ acceptance = (
     | st.just({"model": "per-position", "survival": [0.9, 0.8, 0.6, 0.5, 0.4, 0.4, 0.2, 0.1]})
     | st.just({"model": "recorded", "depth": 8, "sessions": [[0, 8, 3], [5], [1, 1, 2, 7, 8, 0]]})
 )  # fmt: skip
-processes = st.sampled_from([{"process": "poisson"}, {"process": "gamma", "burstiness": 0.3}])
 workloads = st.fixed_dictionaries(
     {"requests": st.integers(1, 25), "prompt_tokens": lengths, "new_tokens": lengths},
     optional={
-        "streams": st.integers(1, 12),
-        "arrivals": st.builds(lambda process, per_s: process | {"per_s": per_s}, processes, st.floats(0.05, 5)),
         "temperature": st.just(0.7),
     },
 )
@@ -114,13 +111,13 @@ verifiers = st.fixed_dictionaries(
 def plain_stars(draw: st.DrawFn) -> Scenario:
     """Any star that the loop supports."""
     workload, made = draw(workloads), draw(drafters)
-    if "arrivals" in workload:
-        workload.pop("streams", None)
+    of_targets = draw(verifiers)
+    workload["streams"] = draw(st.integers(1, of_targets["count"]))  # one at a target
     if made["count"] == 0:
         made = {"count": 0}
     tables = {
         "name": "plain", "seed": draw(st.integers(0, 5)), "profile": draw(profiles), "acceptance": draw(acceptance),
-        "drafters": made, "verifiers": draw(verifiers), "workload": workload,
+        "drafters": made, "verifiers": of_targets, "workload": workload,
     }  # fmt: skip
     if draw(st.booleans()):
         tables["link"] = draw(links)

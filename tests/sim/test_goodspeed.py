@@ -89,7 +89,7 @@ def rounds(spread: dict[str, Any] | None = None, **verifiers: Any) -> Scenario:
             },
             "acceptance": {"model": "ratios", "clients": clients},
             "drafters": {"count": 4, "depth": 3},
-            "verifiers": {"count": 1, "group": "barrier"} | verifiers,
+            "verifiers": {"count": 1, "late": "wait"} | verifiers,
             "workload": {"requests": 8, "prompt_tokens": 10, "new_tokens": 600},
         }
     )
@@ -114,7 +114,7 @@ def test_every_round_verifies_all_clients_within_the_budget() -> None:
 
 def test_open_grants_stay_within_the_budget_without_a_barrier() -> None:
     run = simulate(
-        rounds({"spread": {"spread": "exponential"}}, group="batch", allocate={"policy": "goodspeed", "budget": 9})
+        rounds({"spread": {"spread": "exponential"}}, late="skip", allocate={"policy": "goodspeed", "budget": 9})
     )
     frame = run.frame()
     out: dict[int, int] = {}

@@ -59,7 +59,7 @@ CORNERS: dict[str, dict[str, Any]] = {
     "ahead": {"drafters": {"overlap": "ahead"}},
     "barrier": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "group": "barrier", "allocate": {"policy": "goodspeed", "budget": 20}},
+        "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": 20}},
     },
     "no drafter": {"drafters": {"count": 0}},
     "faulty": {
@@ -112,7 +112,6 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
-    "verifiers.group": (ONE_SESSION, ("one session each",)),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link",

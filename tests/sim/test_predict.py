@@ -117,7 +117,7 @@ def test_equations_equal_simulation_or_refuse(
         ("drafters.limits_per_s", {"drafters": {"limits_per_s": [0.0, 0.1]}}),
         ("drafters.device", DEVICE | {"drafters": {"device": "host"}, "verifiers": {"device": "host"}}),
         ("verifiers.device", DEVICE | {"verifiers": {"device": "host"}}),
-        ("verifiers.group", {"verifiers": {"group": "barrier"}}),
+        ("verifiers.late", {"verifiers": {"late": "wait"}}),
         ("verifiers.allocate", {"verifiers": {"allocate": {"policy": "fixed", "depth": 2}}}),
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 2, "step": {"base_s": 5.0}}]}}),
         ("verifiers.tiers", {"verifiers": {"tiers": [{"first": 3, "link": {"latency_s": 0.5}}]}}),

@@ -89,7 +89,7 @@ def test_an_order_of_a_package_sees_progress_and_replays(tmp_path: Path) -> None
 
 def test_a_length_rule_of_a_package_grants_lengths(tmp_path: Path) -> None:
     env = installed(tmp_path, "allocate.one-or-two = mine:InTurn")
-    tables = {"workload.requests": 4, "verifiers.allocate": "one-or-two", "verifiers.group": "barrier"}
+    tables = {"workload.requests": 4, "verifiers.allocate": "one-or-two", "verifiers.late": "wait"}
     status, out, err = ended(start("-c", PROGRAM, json.dumps(tables), env=env))
     assert status == 0, err
     assert json.loads(out.split("FOUND ")[1]) | {"waits": 0} == {

@@ -266,7 +266,7 @@ class Counters:
                 text.waits_since_s = row.time_s
         elif row.event == "start" and text is not None:
             text.waits_since_s = math.nan
-            text.queued &= row.kind != "prefill"
+            text.queued &= row.kind not in ("prefill", "chunk")
         elif row.event == "done" and row.kind in COMMITTING:
             self._committed(row, station, text, counters)
 
@@ -277,12 +277,13 @@ class Counters:
             counters.verified(drafted, accepted)
         if text is None or text.request != row.request:
             return
-        before = row.tokens if row.kind == "prefill" else row.base
+        before = row.base + row.tokens * (row.kind == "prefill")
         committed = min(row.accepted + 1, text.goal - before)
         counters.committed += committed
         self.recent_rounds.append((row.time_s, committed, drafted, accepted))
-        if row.kind == "prefill":
+        if row.kind == "prefill" and not text.base:
             self.first.add(row.time_s - text.opened_s)
+        text.base = before + committed
         if before + committed >= text.goal:
             counters.finished += 1
             self.latency.add(row.time_s - text.opened_s)

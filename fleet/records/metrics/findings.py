@@ -66,6 +66,7 @@ def needs_rows(fleet: Fleet) -> bool:
     return (
         fleet.workload.arrivals is not None
         or fleet.batch is not None
+        or fleet.verifiers.drafts is not None
         or fleet.verifiers.patience.patience_s > 0
         or not fleet.in_turn
     )

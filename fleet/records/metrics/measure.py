@@ -64,7 +64,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         metrics |= _load(window, findings, rounds, targets)
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
-    if fleet.batch is not None and rows is not None:
+    if not _asks(fleet) and rows is not None:
         metrics |= _batching(window, rows, commits)
     if fleet.verifiers.patience.patience_s and rows is not None:
         metrics |= outage_metrics(window, rows, commits, findings.requests)
@@ -97,10 +97,15 @@ def measure_targets(run: Run) -> Table:
     columns |= _request_times(findings.requests.where(window.inside(findings.requests.last_s)), places)
     if findings.rounds is not None:
         rounds = findings.rounds.where(window.inside(findings.rounds.verified_s))
-        target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and fleet.batch is None else ()
+        target, waits = rounds.tag % places, ("wait_s", "return_s") if fleet.in_turn and _asks(fleet) else ()
         columns["rounds_per_s"] = np.bincount(target, minlength=places) / window.length_s
         columns |= {name: means_of(target, getattr(rounds, name), places) for name in (*waits, "acceptance_length")}
     return Table.of(**columns)
+
+
+def _asks(fleet: Fleet) -> bool:
+    """Return whether targets ask stations of their own for drafts, or decode alone; else they draft themselves."""
+    return fleet.batch is None and fleet.verifiers.drafts is None
 
 
 def _request_times(requests: Table, places: int) -> dict[str, Floats]:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from fleet.policies.group import AllWaiting, Barrier, One
+from fleet.policies.group import AllWaiting, One
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Floats, Groups, at, find
@@ -99,8 +99,8 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
     all_jobs, all_steps = _jobs(rows), _steps(rows)
     for station in all_steps.station.present():
         steps, jobs = (table.where(table.station.among(station)) for table in (all_steps, all_jobs))
-        group = (fleet.drafters if _is_drafter(station) else fleet.verifiers).group
-        if station == ROUTER or isinstance(group, Barrier) or len(steps) < FEWEST_STEPS or not len(jobs):
+        waits = fleet.verifiers.late == "wait"
+        if station == ROUTER or waits or len(steps) < FEWEST_STEPS or not len(jobs):
             continue
         own = rows.where(rows.station.among(station))
         if fleet.batch is not None:
@@ -109,7 +109,7 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
         saturated = _full(fleet, station, own, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
         demand = _demand(
             station, own, steps.plus(cycle_s=cycle_s, saturated=saturated), streams,
-            singly=isinstance(group, One) or fleet.batch is not None,
+            singly=_singly(fleet, station), mixed=_mixed(fleet, station),
         )  # fmt: skip
         if demand is not None:
             yield demand
@@ -118,6 +118,18 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 
 def _is_drafter(station: str) -> bool:
     return station.startswith(DRAFTER)
+
+
+def _singly(fleet: Fleet, station: str) -> bool:
+    """Return whether steps of a station do not grow with the number of waiting sessions."""
+    if _is_drafter(station):
+        return isinstance(fleet.drafters.group, One)
+    return fleet.batch is not None or fleet.verifiers.batching.max_num_seqs == 1
+
+
+def _mixed(fleet: Fleet, station: str) -> bool:
+    """Return whether steps of a station may have parts of several kinds."""
+    return not (_is_drafter(station) or fleet.batch is not None or fleet.verifiers.batching.max_num_seqs == 1)
 
 
 def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
@@ -129,9 +141,9 @@ def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
         following = np.searchsorted(drafts, np.arange(len(steps)))
         members = at(steps.members[drafts], np.where(following < len(drafts), following, -1))
         return np.equal(members, fleet.drafters.group.most)
-    if not _is_drafter(station) and isinstance(fleet.verifiers.group, AllWaiting):
+    if not _is_drafter(station):
         members = steps.members
-        return np.asarray(members == fleet.verifiers.group.most)
+        return np.asarray(members == fleet.verifiers.batching.max_num_seqs)
     return np.ones(len(steps), dtype=bool)
 
 
@@ -199,13 +211,15 @@ def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
     return np.asarray(taken - left >= rule.pool)
 
 
-def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool) -> _Demand | None:
+def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool, mixed: bool) -> _Demand | None:
     """Return a station's demand, from its rows and steps; None if it was saturated too rarely.
 
     Kinds of steps that were never saturated count with their plain times if steps do not grow (`singly`), else not at
-    all: larger steps would have been cheaper per stream.
+    all: larger steps would have been cheaper per stream. Steps with parts of several kinds (`mixed`) count as one kind.
     """
     kinds = {kind: steps.where(steps.kind.among(kind)) for kind in steps.kind.present()}
+    if mixed:
+        kinds = {"": steps}
     main = max(kinds.values(), key=lambda of_kind: float(np.nansum(of_kind.duration_s)))
     if main.saturated.sum() < FEWEST_STEPS:
         return None
@@ -221,7 +235,7 @@ def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: b
         members = (saturated if enough else of_kind).members
         times_s = saturated.cycle_s if enough else np.nan_to_num(of_kind.duration_s)
         each_s = times_s.sum() / members.sum()
-        counts = of_streams.sums(begun.kind.among(kind))
+        counts = of_streams.counts() if mixed else of_streams.sums(begun.kind.among(kind))
         of_stream_s += counts * each_s
         spread_s = np.sqrt(((times_s - each_s * members) ** 2).sum()) / members.sum()
         variance += float(counts.mean() * spread_s) ** 2

@@ -37,14 +37,14 @@ def relaxation_s(findings: Findings, window: Window) -> float:
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
     if fleet.workload.arrivals is None or rows is None:
         return window.length_s * places_of(fleet) / float(window.sums(commits.time_s).sum()) / 2
-    work = _work_s(fleet, rows)
-    if work is None:
-        return _of_number_inside_s(rows, commits, window)
     joins = rows.where(rows.event.among("join"))
     arrivals_s = np.sort(joins.time_s[Groups(joins.tag).first])
     gaps_s = np.diff(arrivals_s)
     if not len(gaps_s) or gaps_s.mean() == 0:
         return math.inf
+    work = _work_s(fleet, rows)
+    if work is None:
+        return _of_number_inside_s(rows, commits, window)
     if isinstance(fleet.workload.arrivals, Poisson):
         per_s, variability = fleet.workload.arrivals.per_s, 1.0
     elif isinstance(fleet.workload.arrivals, Gamma):
@@ -89,7 +89,9 @@ def _expected_work_s(fleet: Fleet) -> tuple[float, float]:
     """Mean work of a request at its drafter and at its target, from the scenario alone; NaN where it has no law."""
     drafters, verifiers = fleet.drafters, fleet.verifiers
     unequal = len(verifiers.times) != 1 or len(drafters.times) != min(drafters.count, 1)
-    other = fleet.batch is not None or not fleet.in_turn or verifiers.allocate is not None
+    other = (
+        fleet.batch is not None or verifiers.drafts is not None or not fleet.in_turn or verifiers.allocate is not None
+    )
     if unequal or other or has_file(fleet.workload):  # a run is measured without the files of its workload
         return math.nan, math.nan
     prompt, answer = mean_lengths(fleet.workload)

@@ -15,7 +15,7 @@ from experiments.plan.screen import screen
 from experiments.plan.trials import try_out
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
-from fleet.scenario.scenario import SharedDevice
+from fleet.scenario.scenario import Drafters
 from sim.run import simulate
 from specfleet.cli.plan import print_plan, write_plan
 from tests.helpers.grids import held
@@ -158,9 +158,8 @@ def test_equations_are_printed_with_their_error(
 def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind: str) -> None:
     question = question_of(1003)
     (pair,) = question.pairs
-    own = replace(pair.base.drafters, device="own"), replace(pair.base.verifiers, device="own")
-    together = {"devices": {"own": SharedDevice("one-process")}, "drafters": own[0], "verifiers": own[1]}
-    question = replace(question, pairs=(replace(pair, colocated=replace(pair.base, link=None, **together)),))
+    beside = Drafters(depth=pair.base.drafters.depth, place="target")
+    question = replace(question, pairs=(replace(pair, colocated=replace(pair.base, link=None, drafters=beside)),))
     fleets = [one for one in screen(question) if one.shape.kind == kind and math.isfinite(one.tpot_s)]
     tried = [(one, try_out(question, one.shape, 0).values) for one in fleets if one.shape.targets in (2, 5)][:3]
     carried = [(one, values["tpot_s"]) for one, values in tried if values["target_load"] < 0.9]

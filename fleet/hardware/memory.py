@@ -1,0 +1,26 @@
+"""Memory of a target's devices for its KV cache."""
+
+from fleet.hardware.passes import Placed
+from fleet.hardware.shape import CACHE_BYTES
+from fleet.times.effects import KvMemory
+
+USED = 0.92  # share of a device's memory that a server uses: vLLM's gpu_memory_utilization
+RESERVED_BYTES = 3 * 2**30  # activations, CUDA graphs and libraries, on each device
+NOTE = f"estimated: {USED:.0%} of the memory (vLLM's default), less weights and 3 GiB for activations (assumed)"
+
+
+def kv_memory(target: Placed, drafter: Placed | None) -> KvMemory:
+    """Return the memory of one of the target's devices; a drafter beside it is split over as many devices."""
+    free_bytes = USED * target.device.memory_bytes.value - RESERVED_BYTES - target.weights_bytes / target.parallel
+    return KvMemory(
+        free_bytes=max(free_bytes, 0.0),
+        token_bytes=_token_bytes(target, target.parallel),
+        drafter_bytes=drafter.weights_bytes / target.parallel if drafter else 0.0,
+        drafter_token_bytes=_token_bytes(drafter, target.parallel) if drafter else 0.0,
+    )
+
+
+def _token_bytes(placed: Placed, parallel: int) -> float:
+    """Bytes of a token on each of the devices; with more devices than key-value heads, some hold the same."""
+    shape = placed.shape
+    return shape.layers * shape.cache_numbers * CACHE_BYTES * max(1 / parallel, 1 / shape.kv_heads)

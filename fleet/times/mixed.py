@@ -1,0 +1,101 @@
+"""Mean times of steps whose rows do different things: one pass over parts of prompts, verifications and decoding."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fleet.policies.shapes import Shape
+from fleet.times.roofline import Roofline
+from fleet.times.station_times import DrafterTimes, VerifierTimes
+from fleet.times.step import Step
+from fleet.times.step_time import StepTime
+
+
+class Part(NamedTuple):
+    """A row's part of a pass: tokens fed after `context` ones, how many of them get logits, and whether of a prompt."""
+
+    fed: int
+    context: int
+    logits: int
+    of_prompt: bool
+
+
+def parts_of(step: Step, shape: Shape) -> list[Part]:
+    """Return the parts of a target's step on drafts of that shape."""
+    parts = []
+    for member in step.members:
+        match step.kind_of(member):
+            case "prefill":
+                parts.append(Part(member.tokens, member.base, 1, True))
+            case "chunk":
+                parts.append(Part(member.tokens, member.base, 0, True))
+            case "verify":
+                nodes = shape.nodes(member.tokens) + 1
+                parts.append(Part(nodes, member.base, nodes, False))
+            case _:
+                parts.append(Part(1, member.base, 1, False))
+    return parts
+
+
+def pass_s(times: VerifierTimes, step: Step, shape: Shape) -> float:
+    """Return the mean time in seconds of a step of several rows."""
+    parts = parts_of(step, shape)
+    verify, prefill = times.verify, times.prefill
+    if verify.roofline is not None and prefill.roofline is not None:
+        return verify.base_s + one_pass_s(verify.roofline, prefill.roofline, parts)
+    # The engine, whose laws these are, feeds prompts before the others.
+    prompts_s = sum(prefill.mean_s(part.fed, part.context) for part in parts if part.of_prompt)
+    others = [part for part in parts if not part.of_prompt]
+    law = verify if any(part.logits > 1 for part in others) else times.decode
+    return prompts_s + (together_s(law, others) if others else 0.0)
+
+
+def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float:
+    """Return the mean time in seconds of a draft on a target's device after a step of the target.
+
+    The first pass reads all tokens that the target's step fed, rejected ones and parts of prompts too, as vLLM's does;
+    each further pass adds a token to every row that goes on.
+
+    - `drafted`: draft tokens of each row.
+    """
+    draft, prefill, members = times.draft, times.prefill, step.members
+    if draft.roofline is None or prefill.roofline is None:
+        rows = [Part(tokens, member.base, 1, False) for member, tokens in zip(members, drafted, strict=True) if tokens]
+        extra = [member.behind - tokens - 1 for member, tokens in zip(members, drafted, strict=True)]
+        prompts_s = sum(
+            prefill.mean_s(more, member.base - more) for member, more in zip(members, extra, strict=True) if more > 0
+        )
+        return prompts_s + (together_s(draft, rows) if rows else 0.0)
+    first = [Part(member.behind, max(member.base - member.behind, 0), 1, True) for member in members]
+    time_s = draft.base_s + one_pass_s(draft.roofline, prefill.roofline, first)
+    later = [(member.base, tokens - 1) for member, tokens in zip(members, drafted, strict=True) if tokens > 1]
+    passes = max((left for _, left in later), default=0)
+    for number in range(passes):
+        rows = [Part(1, base + number, 1, False) for base, left in later if left > number]
+        time_s += one_pass_s(draft.roofline, prefill.roofline, rows)
+    return time_s
+
+
+def together_s(time: StepTime, parts: Sequence[Part]) -> float:
+    """Return the mean time of rows of one kind: tokens and context are those of the longest row."""
+    fed, context = max(part.fed for part in parts), max(part.context for part in parts)
+    return time.mean_s(fed, context, len(parts), sum(part.fed for part in parts) - fed)
+
+
+def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part]) -> float:
+    """Return the time of one pass by rooflines: with the logits of all tokens, and with those of one.
+
+    Products depend on the tokens of all rows, and attention on the tokens and the context of each.
+    """
+    fed, logits = sum(part.fed for part in parts), sum(part.logits for part in parts)
+    device_s = last_logit.products_s(fed)
+    if logits > 1:
+        device_s += every_logit.products_s(logits) - last_logit.products_s(logits)
+    sharpness = every_logit.sharpness
+    for kind in every_logit.attention:
+        read_s = compute_s = 0.0
+        for part in parts:
+            reading_s, computing_s = kind.work_s(part.fed, part.fed, 1, part.context)
+            read_s += reading_s
+            compute_s += computing_s
+        device_s += (read_s**sharpness + compute_s**sharpness) ** (1 / sharpness)
+    return max(device_s, every_logit.host_s)

@@ -1,0 +1,219 @@
+"""A target as a serving engine: traces by hand, laws of queues, and what holds for all."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet.errors import InputError
+from fleet.policies.continuous import ContinuousBatching
+from fleet.policies.outcome import Outcome
+from fleet.records.metrics.findings import findings_of
+from fleet.records.metrics.measure import measure
+from fleet.records.replay import replay
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
+from fleet.stations.messages import Join, StepDone
+from fleet.stations.station import Start
+from fleet.stations.verifier import VerifierStation
+from fleet.times.step import Step
+from sim.run import simulate
+from tests.helpers.stars import repeatable
+
+K = 3
+
+
+def station(batching: ContinuousBatching, drafts: LocalDrafts | None = None) -> VerifierStation:
+    """A target that drafts itself; without `drafts` it decodes alone."""
+    return VerifierStation("verifier.1", ResolvedVerifiers(batching=batching, drafts=drafts, speculates=bool(drafts)))
+
+
+def run_step(target: VerifierStation, accepted: int = 0) -> Step:
+    """Run the next step; verifications accept so many drafts."""
+    plan = target.plan(0.0)
+    assert isinstance(plan, Start)
+    outcomes = [
+        Outcome(min(accepted, member.tokens)) if plan.step.kind_of(member) == "verify" else Outcome()
+        for member in plan.step.members
+    ]
+    target.handle(StepDone(plan.step.number, tuple(outcomes), 1.0), 0.0)
+    return plan.step
+
+
+def fed(target: VerifierStation, accepted: int = 0) -> dict[int, int]:
+    """Run the next step of the target, and the draft after it; return the tokens of each row."""
+    step = run_step(target, accepted)
+    shares = {member.tag: member.tokens + (step.kind_of(member) == "verify") for member in step.members}
+    while target.program:
+        assert run_step(target).kind in ("draft", "draft_prefill")
+    return shares
+
+
+def test_prompts_take_what_running_rows_leave_step_by_step() -> None:
+    A, B, C, D, E = range(5)
+    target = station(ContinuousBatching(8, 16, lookahead=K), LocalDrafts(K))
+    for tag, prompt in ((A, 8), (B, 8), (C, 40)):
+        target.handle(Join(tag, tag, prompt, 100), 0.0)
+    assert fed(target) == {A: 8, B: 8}
+    assert fed(target) == {A: 4, B: 4, C: 8}
+    assert fed(target) == {A: 4, B: 4, C: 8}
+    target.handle(Join(D, D, 5, 100), 0.0)
+    assert [fed(target) for _ in range(3)] == [{A: 4, B: 4, C: 8}] * 3
+    assert fed(target) == {A: 4, B: 4, C: 4, D: 4}
+    assert fed(target) == {A: 4, B: 4, C: 4, D: 1}
+    target.handle(Join(E, E, 7, 100), 0.0)
+    assert fed(target) == {A: 4, B: 4, C: 4, D: 4}
+
+
+def test_a_short_budget_cuts_drafts_and_they_are_lost() -> None:
+    target = station(ContinuousBatching(8, 10), LocalDrafts(K, reads_prompts=False))
+    for tag in range(3):
+        target.handle(Join(tag, tag, 3, 100), 0.0)
+    fed(target)
+    assert [fed(target, accepted=K) for _ in range(2)] == [{0: 4, 1: 4, 2: 2}] * 2
+    assert [target.sessions[tag].base for tag in range(3)] == [12, 12, 8]
+
+
+def test_blocks_grow_by_what_a_step_may_write() -> None:
+    target = station(ContinuousBatching(8, 8192, kv_blocks=100, lookahead=K), LocalDrafts(K))
+    target.handle(Join(0, 0, 30, 100), 0.0)
+    held = []
+    for _ in range(3):
+        fed(target, accepted=2)
+        held.append((target.rows.running[0].blocks, target.rows.running[0].computed))
+    assert held == [(2, 30), (3, 33), (3, 36)]
+
+
+def test_the_newest_row_is_preempted_and_computed_again() -> None:
+    A, B, C = range(3)
+    target = station(ContinuousBatching(8, 8192, kv_blocks=6))
+    for tag, prompt in ((A, 32), (B, 19), (C, 24)):
+        target.handle(Join(tag, tag, prompt, 40), 0.0)
+    assert fed(target) == {A: 32, B: 19, C: 24}
+    assert fed(target) == {A: 1, B: 1}  # A needs a third block; C, with two blocks, goes
+    assert (target.sessions[C].base, target.rows.waiting[C].known) == (25, 25)
+    for _ in range(12):
+        step = fed(target)
+    assert step == {A: 1, B: 1}
+    while C not in step:
+        step = fed(target)
+    assert step[C] == 25  # prompt and output, in one prefill
+    assert target.sessions[C].base == 26
+
+
+def test_no_drafts_by_schedule_still_cost_the_drafters_first_pass() -> None:
+    target = station(ContinuousBatching(8, 8192), LocalDrafts(0))
+    target.handle(Join(0, 0, 30, 100), 0.0)
+    steps = [run_step(target) for _ in range(4)]
+    assert [step.kind for step in steps] == ["prefill", "draft_prefill", "verify", "draft_prefill"]
+    assert [step.members[0].behind for step in steps[1::2]] == [30, 1]
+
+
+SEEDS = range(6)
+ONE_TARGET: dict[str, Any] = {
+    "profile": {"name": "p", "draft": {}, "verify": {"base_s": 1.0}, "decode": {"base_s": 1.0}},
+    "drafters": {"count": 0}, "verifiers": {"count": 1}, "measure": {"warm_up_share": 0.1},
+}  # fmt: skip
+
+
+def served(seed: int, per_s: float, requests: int, **workload: Any) -> dict[str, float]:
+    """Metrics of a target with steps of 1 s and Poisson arrivals."""
+    arrivals = {"process": "poisson", "per_s": per_s}
+    tables = ONE_TARGET | {"seed": seed, "workload": {"requests": requests, "arrivals": arrivals} | workload}
+    if workload.pop("alone", False):
+        tables["verifiers"] = {"count": 1, "max_num_seqs": 1}
+        del tables["workload"]["alone"]
+    return {name: metric.value for name, metric in measure(simulate(make_scenario(tables))).items()}
+
+
+def test_one_row_without_drafts_is_an_m_g_1_queue() -> None:
+    """Requests of 2 to 6 tokens take 1 to 5 s more than the prefill, which takes none: Pollaczek and Khinchine."""
+    service_s = np.arange(1, 6)
+    per_s = 0.7 / float(service_s.mean())
+    waits = [
+        served(seed, per_s, 6000, prompt_tokens=8, new_tokens={"low": 2, "high": 6}, alone=True)["ttft_s"]
+        for seed in SEEDS
+    ]
+    expected = per_s * (service_s**2).mean() / (2 * (1 - 0.7))
+    error = np.std(waits, ddof=1) / np.sqrt(len(waits))
+    assert abs(np.mean(waits) - expected) < 4.03 * error + 1e-9  # 99 % of Student's t with 5 degrees of freedom
+
+
+def test_constant_steps_are_a_batch_service_queue() -> None:
+    """A busy target takes all requests that came during its step: half a step of waiting, and a step for each token."""
+    found = [served(seed, 4.0, 4000, prompt_tokens=8, new_tokens=21) for seed in SEEDS]
+    waits = np.array([metrics["latency_s"] for metrics in found])
+    assert np.abs(waits - 21.5).max() < 0.05
+
+
+TARGETS = st.fixed_dictionaries(
+    {"count": st.integers(1, 2)},
+    optional={
+        "max_num_seqs": st.integers(1, 4),
+        "max_num_batched_tokens": st.integers(6, 60),
+        "kv_tokens": st.sampled_from([96, 128, 256]),
+        "late": st.sampled_from(["skip", "wait", "decode"]),
+    },
+)
+DRAFTERS = st.fixed_dictionaries(
+    {"depth": st.integers(1, 4)},
+    optional={"place": st.just("target"), "kind": st.sampled_from(["eagle", "lookup"]), "count": st.just(0)},
+)
+STEP = {"base_s": 0.1, "per_token_s": 0.01, "spread": "exponential"}
+LAWS = {"name": "p", "link": {"latency_s": 0.05}, "verify": STEP | {"per_row_s": 0.02}} | dict.fromkeys(
+    ("draft", "decode", "draft_prefill", "verify_prefill"), STEP
+)
+
+
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(verifiers=TARGETS, drafters=DRAFTERS, seed=st.integers(0, 99), open_loop=st.booleans(), kills=st.booleans())
+def test_work_is_conserved_and_every_log_replays(
+    verifiers: dict[str, Any], drafters: dict[str, Any], seed: int, open_loop: bool, kills: bool
+) -> None:
+    """Through chunks, preemptions, late drafts and deaths: every request ends with its tokens, and nothing is lost."""
+    verifiers, drafters = dict(verifiers), dict(drafters)
+    speculates = drafters.get("count", 1) > 0
+    if not speculates:
+        drafters = {"count": 0}
+    if not speculates or "place" in drafters:
+        verifiers.pop("late", None)
+    load = {"arrivals": {"process": "poisson", "per_s": 2.0}} if open_loop else {"streams": 6}
+    tables: dict[str, Any] = {
+        "seed": seed, "profile": LAWS, "acceptance": {"model": "geometric", "beta": 0.7},
+        "verifiers": verifiers, "drafters": drafters,
+        "workload": {"requests": 14, "prompt_tokens": {"low": 1, "high": 40}, "new_tokens": {"low": 1, "high": 30}}
+        | load,
+    }  # fmt: skip
+    if kills and speculates and "place" not in drafters and verifiers.get("late") != "wait":
+        tables["verifiers"], tables["drafters"] = verifiers | {"patience_s": 2.0}, drafters | {"lease_s": 5.0}
+        tables["faults"] = [{"what": "kill", "node": "verifier.1", "at_s": 1.5, "for_s": 1.0}]
+    run = simulate(make_scenario(tables))
+    assert replay(run) == []
+    requests = findings_of(run).requests
+    assert len(requests) == 14
+    assert requests.finished.all()
+    if "faults" not in tables:  # a station that starts again counts its steps anew
+        check_work(run.frame(), resolve(run.header.scenario).verifiers.batching)
+
+
+def check_work(rows: Any, batching: ContinuousBatching) -> None:
+    """No step exceeds a limit, and every part of a prompt follows the one before."""
+    starts = rows[(rows.event == "start") & rows.station.str.startswith("verifier")]
+    starts = starts[~starts.kind.isin(["draft", "draft_prefill"])]
+    fed_tokens = starts.tokens + (starts.kind == "verify") + batching.slots
+    steps = [starts.station, starts.step]
+    assert fed_tokens.groupby(steps).sum().max() <= batching.max_num_batched_tokens
+    assert starts.groupby(["station", "step"]).size().max() <= batching.max_num_seqs
+    for _, own in starts[starts.kind.isin(["prefill", "chunk"])].groupby(["station", "tag", "request"]):
+        ends = (own.base + own.tokens).tolist()
+        for base, before in zip(own.base.tolist()[1:], ends, strict=False):
+            assert base in (0, before)
+
+
+def test_a_request_that_can_never_fit_is_refused_in_one_line() -> None:
+    tables = ONE_TARGET | {"verifiers": {"kv_tokens": 64}, "workload": {"prompt_tokens": 60, "new_tokens": 20}}
+    with pytest.raises(InputError, match="do not fit into a KV cache of 64 tokens"):
+        resolve(make_scenario(tables))
