@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from calibrate.readers.importing import import_record as import_record
     from experiments.compare.compare import Comparison as Comparison
     from experiments.plan.ask import plan as plan
+    from experiments.plan.methods import Methods as Methods
+    from experiments.plan.methods import compare_methods as compare_methods
     from experiments.report.make import report as report
     from experiments.reproduce.every import reproduce as reproduce
     from experiments.reproduce.rows import Reproduction as Reproduction
@@ -56,6 +58,7 @@ _HOMES = {
     "calibrate.readers.importing": "Imported import_record",
     "experiments.compare.compare": "Comparison",
     "experiments.plan.ask": "plan",
+    "experiments.plan.methods": "Methods compare_methods",
     "experiments.report.make": "report",
     "experiments.reproduce.every": "reproduce",
     "experiments.reproduce.rows": "Reproduction",

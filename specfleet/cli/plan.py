@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.console.printing import print_json, print_table, progress, remark
+from fleet.errors import InputError
 from fleet.shown import number
+from specfleet.cli.methods import plan_methods
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
 
 if TYPE_CHECKING:
@@ -30,9 +32,24 @@ def plan(
     draft: Annotated[
         list[str] | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM} Several: one is chosen.")
     ] = None,
-    link: Annotated[str | None, typer.Option(metavar="TIME", help="One way between them: 10ms.")] = None,
+    link: Annotated[
+        str | None, typer.Option(metavar="LINK", help="One way between them: 10ms; with --in-flight also 25Gbit+50us.")
+    ] = None,
+    in_flight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Compare methods of speculation for one target with so many requests in flight: 1,8,32,64. --draft "
+            "then also takes heads, models without @DEVICE, and lookup.",
+        ),
+    ] = None,
     acceptance: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Probability that a draft token passes.")
+        list[str] | None,
+        typer.Option(
+            metavar="SHARES",
+            help="Probability that a draft token passes: 0.8. With --in-flight also by position, and by drafter: "
+            "MODEL=.82,.68,.57.",
+        ),
     ] = None,
     arrivals: Annotated[
         str | None, typer.Option(metavar="RATE", help="Requests that come by themselves: 3/s. Else targets never idle.")
@@ -69,10 +86,19 @@ def plan(
     """Say how many drafters and targets to build, at which depth, at what cost."""
     from specfleet import plan
 
+    if in_flight is not None:
+        plan_methods(
+            scenario, settings(changes), target or (), in_flight, cost=cost or (), as_json=as_json,
+            drafts=draft or (), acceptance=acceptance or (), link=link or "", jobs=jobs,
+        )  # fmt: skip
+        return
+    if acceptance and len(acceptance) > 1:
+        raise InputError("--acceptance: one number for all drafters; several need --in-flight")
+    share = acceptance[0] if acceptance else None
     with progress("plan", 0) as advance:
         found = plan(
             scenario, settings(changes), target=target or None, draft=draft or None,
-            link_s=quantity_of(link, "--link", "latency_s"), acceptance=acceptance,
+            link_s=quantity_of(link, "--link", "latency_s"), acceptance=quantity_of(share, "--acceptance", "share"),
             arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"),
             slo=slo or (), least=least or (), cost=cost or (), vary=vary, apart=apart, jobs=jobs,
             step_error=quantity_of(step_error, "--step-error", "share"), done=advance,

@@ -1,0 +1,147 @@
+"""Ways to draft for one target: nothing, prompt lookup, a head, a small model beside it, a drafter elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from experiments.plan.links import link_of
+from experiments.plan.prices import prices_of
+from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition
+from fleet.errors import InputError
+from fleet.hardware.passes import Placed
+from fleet.hardware.profile import estimated_profile, placed_of
+from fleet.hardware.shipped import shape_of
+from fleet.policies.group import AllWaiting
+from fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
+from fleet.times.step_time import StepTime
+
+Method = Literal["none", "lookup", "head", "beside", "apart"]
+DEPTHS = tuple(range(1, 9))
+LOOKUP = "lookup"
+LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
+LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A way to draft for a target.
+
+    - `base`: its fleet of one target. Requests in flight, depth and the number of targets of a drafter vary.
+    - `depths`: depths to try: as far as its acceptance is known.
+    - `target_per_hour`, `drafter_per_hour`: prices of their devices.
+    - `target`, `drafter`: models and devices as the user names them.
+    """
+
+    name: str
+    method: Method
+    base: Scenario
+    depths: tuple[int, ...]
+    target_per_hour: float
+    drafter_per_hour: float = 0.0
+    target: str = ""
+    drafter: str = ""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What candidates are made of: a target's place, drafters, acceptance by drafter, link, prices, and the load."""
+
+    target: str
+    drafts: tuple[str, ...]
+    acceptance: tuple[str, ...]
+    load: Scenario
+    link: str = ""
+    cost: tuple[str, ...] = ()
+
+
+def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
+    """Return the candidates, plain decoding first, and the unit of their prices; InputError for what cannot be read."""
+    target = placed_of(asked.target)
+    accepted = acceptance_of(asked.acceptance)
+    devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft)]
+    prices, unit = prices_of(asked.cost, devices)
+    made = [_candidate(asked, "no speculation", "none", target, None, prices)]
+    for text in asked.drafts:
+        model, _, where = text.rpartition("@") if "@" in text else (text, "", "")
+        if model == LOOKUP:
+            made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
+            continue
+        of_model = _known(model, accepted)
+        shape = shape_of(model)
+        parallel = 1 if shape.heads % target.parallel else target.parallel  # as vLLM splits it: like the target
+        named = f"{model} on the target's device"
+        beside = msgspec.structs.replace(
+            target, shape=shape, parallel=parallel, precision=_precision(text, target), named=named
+        )
+        method: Method = "head" if shape.head else "beside"
+        made.append(_candidate(asked, named, method, target, beside, prices, of_model, model))
+        if where and method == "beside":
+            placed = placed_of(text)
+            made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
+    return made, unit
+
+
+def _candidate(
+    asked: Asked, name: str, method: Method, target: Placed, drafter: Placed | None, prices: Mapping[str, float],
+    accepted: AcceptanceModel | None = None, model: str = "",
+) -> Candidate:  # fmt: skip
+    """Return a candidate with its times; InputError for places that do not fit."""
+    replace = msgspec.structs.replace
+    kinds: dict[Method, DraftKind] = {"lookup": "lookup", "head": "eagle"}
+    seqs, tokens = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES]
+    profile = estimated_profile(target, drafter)
+    if method == "lookup":  # on the host, while the device works
+        profile = replace(profile, draft=StepTime(), draft_prefill=StepTime())
+    if method == "none":
+        drafters = Drafters(count=0)
+    elif method == "apart":
+        drafters = Drafters(group=AllWaiting())
+    else:
+        drafters = Drafters(place="target", kind=kinds.get(method, "model"))
+    base = replace(
+        asked.load, name=name, profile=profile, acceptance=accepted, drafters=drafters,
+        verifiers=Verifiers(
+            max_num_seqs=seqs, max_num_batched_tokens=tokens, late="decode" if method == "apart" else "skip"
+        ),
+        link=link_of(asked.link) if method == "apart" else None,
+    )  # fmt: skip
+    depths = DEPTHS
+    if isinstance(accepted, PerPosition) and accepted.survival is not None:
+        depths = DEPTHS[: len(accepted.survival)]
+    own = prices[name] if method == "apart" else 0.0
+    return Candidate(
+        name, method, base, () if method == "none" else depths, prices[asked.target], own, asked.target, model
+    )
+
+
+def _precision(text: str, target: Placed) -> str:
+    """Return the precision of a drafter on the target's device: its own, else 16 bits."""
+    asked = text.rpartition("@")[2].partition(":")[2] if "@" in text else ""
+    return asked or ("fp16" if "bf16" not in target.device.compute else "bf16")
+
+
+def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
+    """Read `0.8`, `.82,.68,.57` or `MODEL=.82,.68`: one probability for every token, or the share of drafts that reach
+    each position; by drafter, "" for all others.
+    """
+    models: dict[str, AcceptanceModel] = {}
+    for text in texts:
+        name, separator, values = text.rpartition("=")
+        try:
+            numbers = [float(value) for value in values.split(",")]
+            if not all(0 <= one <= 1 for one in numbers):
+                raise ValueError
+            own = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
+        except ValueError as error:
+            raise InputError(
+                f"--acceptance {text}: write a share, or falling shares by position, 0.8 or .8,.65,.5; with a name "
+                "before them of one drafter alone, MODEL=.8,.65"
+            ) from error
+        models[name if separator else ""] = own
+    return models
+
+
+def _known(model: str, accepted: Mapping[str, AcceptanceModel]) -> AcceptanceModel:
+    found = accepted.get(model, accepted.get(""))
+    if found is None:
+        raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
+    return found

@@ -1,0 +1,96 @@
+"""Methods of speculation side by side, by requests in flight."""
+
+import pytest
+
+import specfleet
+from experiments.plan.candidates import acceptance_of
+from experiments.plan.links import link_of
+from experiments.plan.methods import Methods
+from experiments.plan.prices import prices_of
+from fleet.acceptance.models import Geometric, PerPosition
+from fleet.errors import InputError
+from fleet.times.step_time import LinkTime
+
+SHORT = {"prompt_tokens": 64, "new_tokens": 40}
+TARGET = "llama-3.1-8b@h100"
+HEAD = "eagle3-llama-3.1-8b"
+
+
+@pytest.fixture(scope="module")
+def found() -> Methods:
+    return specfleet.compare_methods(
+        TARGET, [HEAD, "llama-3.2-1b@l4", "lookup"], acceptance=["0.7", "lookup=0"], link="10Gbit+50us",
+        in_flight=[8, 1], **SHORT,
+    )  # fmt: skip
+
+
+def test_each_drafter_is_tried_where_it_can_run(found: Methods) -> None:
+    assert list(dict.fromkeys(cell.method for cell in found.cells)) == [
+        "no speculation", f"{HEAD} on the target's device", "llama-3.2-1b on the target's device",
+        "llama-3.2-1b@l4", "prompt lookup",
+    ]  # fmt: skip
+    assert found.in_flight == (1, 8)
+    assert {cell.in_flight: cell.depth for cell in found.of("no speculation")} == {1: 0, 8: 0}
+
+
+def test_one_request_without_drafts_takes_its_steps(found: Methods) -> None:
+    step_s = specfleet.estimate(TARGET).decode.mean_s(1, 84)
+    cell = found.of("no speculation")[0]
+    assert cell.tpot_s == pytest.approx(step_s, rel=0.02)
+    assert cell.tokens_per_s == pytest.approx(1 / step_s, rel=0.06)
+
+
+def test_more_in_flight_decode_more_and_each_more_slowly(found: Methods) -> None:
+    for method in {cell.method for cell in found.cells}:
+        one, eight = found.of(method)
+        assert one.tokens_per_s < eight.tokens_per_s < 8.3 * one.tokens_per_s
+        assert one.tpot_s < eight.tpot_s
+        assert eight.kv_share == pytest.approx(8 * one.kv_share)
+
+
+def test_drafts_that_never_pass_only_cost(found: Methods) -> None:
+    for plain, lookup in zip(found.of("no speculation"), found.of("prompt lookup"), strict=True):
+        assert lookup.depth == 1
+        assert lookup.tokens_per_s < plain.tokens_per_s
+        assert lookup.standing.startswith("+")
+
+
+def test_the_best_costs_least_and_has_a_command(found: Methods) -> None:
+    for in_flight in found.in_flight:
+        own = [cell for cell in found.cells if cell.in_flight == in_flight]
+        best = next(cell for cell in own if cell.standing == "best")
+        assert best.per_million == min(cell.per_million for cell in own)
+        assert f"{in_flight} in flight: {best.method}" in found.lines[0]
+    assert any(line.startswith("serve: vllm serve llama-3.1-8b --max-num-seqs 1 ") for line in found.lines)
+    assert any('"method": "eagle3"' in line for line in found.lines)
+
+
+def test_hopeless_drafts_are_turned_off() -> None:
+    found = specfleet.compare_methods(TARGET, ["lookup"], acceptance=["0"], in_flight=[2], **SHORT)
+    assert "speculate: never; off from 2 in flight on" in found.lines
+    assert "best: 2 in flight: no speculation" in found.lines
+
+
+def test_a_short_kv_cache_is_said() -> None:
+    found = specfleet.compare_methods(
+        "llama-3.1-70b@2xh100", in_flight=[2], prompt_tokens=20_000, new_tokens=20, jobs=1
+    )
+    assert found.cells[0].kv_share > 1
+    assert found.lines[-1].startswith("KV cache: 2 in flight of no speculation need 13")
+
+
+def test_texts_are_read_or_refused_in_one_line() -> None:
+    assert acceptance_of(["0.8", "a/b=.5,.25"]) == {"": Geometric(0.8), "a/b": PerPosition(survival=(0.5, 0.25))}
+    assert link_of("25Gbit+50us") == LinkTime(50e-6, 25e9 / 8)
+    assert link_of("") == LinkTime()
+    assert prices_of(["h100=2,l4=0.5"], ["a@4xh100:fp8", "b@l4"]) == ({"a@4xh100:fp8": 8.0, "b@l4": 0.5}, "cost")
+    for wrong, call in (
+        ("0.5,0.8", lambda: acceptance_of(["0.5,0.8"])),
+        ("neither", lambda: link_of("fast")),
+        ("has no price", lambda: prices_of(["h100=2"], ["a@l4"])),
+        ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
+        ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
+    ):
+        with pytest.raises(InputError, match=wrong) as refused:
+            call()
+        assert "\n" not in str(refused.value)
