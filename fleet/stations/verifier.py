@@ -63,6 +63,7 @@ class VerifierStation(Station):
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
         self.passed: dict[int, int] = {}  # tokens by which the text is ahead of the draft on its way, by tag
+        self.held: list[Instruction] = []  # of the step before a running draft
         self.granted: dict[int, int] = {}  # lengths of the drafts that follow the running step, by tag
         self.fed: dict[int, int] = {}  # tokens of the last step, by tag
         self._handlers |= {
@@ -294,7 +295,8 @@ class VerifierStation(Station):
         parts = list(zip(step.members, event.outcomes, strict=True))
         if step.kind in ("draft", "draft_prefill"):
             self._drafted(parts)
-            return []
+            held, self.held = self.held, []
+            return held
         self.fed = {tag: share.tokens for tag, share in self.rows.shares.items()}
         for member, outcome in parts:
             self.rows.end(member.tag, outcome.accepted)
@@ -308,12 +310,16 @@ class VerifierStation(Station):
         followed: list[Instruction] = []
         for member, outcome in parts:
             followed += self._commit(step.kind_of(member), member, outcome, grants.get(member.tag, -1), now_s)
-        if self.drafts:
-            self._draft_next(step)
+        if self.drafts and self._draft_next(step):
+            self.held = followed  # results leave after the draft
+            return []
         return followed
 
-    def _draft_next(self, step: Step) -> None:
-        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on."""
+    def _draft_next(self, step: Step) -> bool:
+        """Let the drafter on this device read what the target's step has fed, and draft for the rows that go on.
+
+        Return whether it has something to do.
+        """
         assert self.drafts is not None
         tags = tuple([member.tag for member in step.members if member.tag in self.sessions])
         if not self.drafts.reads_prompts:
@@ -321,8 +327,9 @@ class VerifierStation(Station):
         drafts = any(self.granted.values())
         if tags and (drafts or self.drafts.reads_prompts):
             self.program.append(("draft" if drafts else "draft_prefill", tags))
-        else:
-            self._drafted([(self._bind("draft", self.sessions[tag]), Outcome()) for tag in tags])
+            return True
+        self._drafted([(self._bind("draft", self.sessions[tag]), Outcome()) for tag in tags])
+        return False
 
     def _drafted(self, parts: Sequence[tuple[Member, Outcome]]) -> None:
         """Append the drafts of a step to their sessions, and queue their verification."""

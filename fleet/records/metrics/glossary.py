@@ -55,7 +55,7 @@ def meanings() -> dict[str, Meaning]:
 METRICS = (
     Meaning("throughput", "tokens/s", "Tokens that all targets commit in a second, bonus tokens included.",
             "O", "O = N (E[l] + 1) / T_gamma", "StarSD, equation (11), with the bonus token"),
-    Meaning("throughput_per_target", "tokens/s", "Tokens that one target, or place of a batch, commits in a second.",
+    Meaning("throughput_per_target", "tokens/s", "Tokens that one target commits in a second.",
             "O_i", "O_i = O / N", "StarSD, section 4.2"),
     Meaning("accepted_throughput", "tokens/s", "Accepted draft tokens committed in a second, without bonus tokens.",
             "O", "O = N E[l] / T_gamma", "StarSD, equation (11)"),

@@ -49,7 +49,7 @@ def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
 
 def _metrics(findings: Findings) -> dict[str, Metric]:
     fleet, rows, commits = findings.fleet, findings.rows, findings.commits
-    targets = places_of(fleet)
+    targets = fleet.verifiers.count
     window = window_of(findings)
     relaxations = window.length_s / relaxation_s(findings, window)
     window = msgspec.structs.replace(window, relaxations=relaxations)
@@ -61,7 +61,7 @@ def _metrics(findings: Findings) -> dict[str, Metric]:
         if fleet.in_turn:
             metrics |= _drafting(window, rounds)
             metrics |= _returning(window, rounds)
-        metrics |= _load(window, findings, rounds, targets)
+        metrics |= _load(window, findings, rounds, places_of(fleet))
         if fleet.verifiers.allocate is not None:
             metrics |= _fair_goodput(window, verified)
     if not _asks(fleet) and rows is not None:
@@ -90,7 +90,7 @@ def measure_targets(run: Run) -> Table:
     findings = findings_of(run)
     fleet, commits = findings.fleet, findings.commits
     window = window_of(findings)
-    places = places_of(fleet)
+    places = fleet.verifiers.count
     counted = commits.where(window.inside(commits.time_s))
     committed = np.bincount(counted.tag % places, counted.committed, minlength=places)
     columns = {"tag": np.arange(places), "throughput": committed / window.length_s}
@@ -189,10 +189,11 @@ def _rounds(window: Window, commits: Table, rounds: Table, targets: int) -> dict
     }
 
 
-def _load(window: Window, findings: Findings, rounds: Table, targets: int) -> dict[str, Metric]:
-    """Load of the drafters, the time T_gamma of an iteration (8), and the idle time T_idle in it (9)."""
+def _load(window: Window, findings: Findings, rounds: Table, streams: int) -> dict[str, Metric]:
+    """Load of the drafters, the time T_gamma of an iteration (8), in which each stream has a round, and the idle time
+    T_idle in it (9)."""
     working_s = busy_s(window, findings.draft_steps) / max(findings.drafters, 1)
-    iterations = window.sums(rounds.drafted_s) / targets
+    iterations = window.sums(rounds.drafted_s) / streams
     return {
         "load": window.rate(working_s, "share of time"),
         "iteration_idle_s": window.ratio(window.batch_s - working_s, iterations, "s"),
