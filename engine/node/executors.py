@@ -26,6 +26,8 @@ from fleet.policies.shapes import depths_of
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Member, Step
 
+PROMPT = frozenset({"prefill", "chunk"})  # kinds of parts of a prompt
+
 
 class DraftExecutor(Executor):
     """Runs a drafter station's steps on a draft model.
@@ -157,14 +159,14 @@ class VerifyExecutor(Executor):
         outcomes: dict[int, Outcome] = {}
         together = []
         for member in step.members:
-            if step.kind_of(member) in ("prefill", "chunk"):
+            if step.kind_of(member) in PROMPT:
                 outcomes[member.tag] = self._feed_prompt(member, step.kind_of(member) == "prefill")
             else:
                 together.append(member)
         if together:
-            tags = [member.tag for member in together]
-            kept = [member.tokens if step.kind_of(member) == "verify" else 0 for member in together]
-            taken = [cut_to(self.pending.take(tag), most) for tag, most in zip(tags, kept, strict=True)]
+            kept = {member.tag: member.tokens if step.kind_of(member) == "verify" else 0 for member in together}
+            tags = self.target.cache.in_order(list(kept))
+            taken = [cut_to(self.pending.take(tag), kept[tag]) for tag in tags]
             drafts = drafts_of(taken, self.target.model.device)
             for tag, verdict in zip(tags, self.target.verify(tags, drafts, signals=self.signals), strict=True):
                 self.verdicts[tag] = verdict

@@ -45,7 +45,7 @@ from fleet.stations.messages import (
 )
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Start, Station
-from fleet.times.durations import verifier_durations
+from fleet.times.durations import LocalDraftTimes, verifier_durations
 from fleet.times.step import Member, Step
 
 
@@ -127,10 +127,14 @@ class ReplayedTarget:
         self.home = home
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", home.log, home.life.written)
+        drafts = None
+        if fleet.verifiers.drafts is not None:
+            drafts = LocalDraftTimes(fleet.drafter_times(0), home.outcomes.drafting(self.recorded.station))
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
+            drafts,
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
         self.requests = {tag: iter(requests) for tag, requests in unfinished(own, home.life).items()}
@@ -228,7 +232,8 @@ class ReplayedFleet(Stations):
         life.wait_until_back()
         self.answers: Callable[[Station], ReplayedOutcomes] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
-            self.answers = partial(Drawn, Outcomes(fleet))
+            self.outcomes = Outcomes(fleet)
+            self.answers = partial(Drawn, self.outcomes)
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.connections, self.sockets = clients_of_drafters(fleet, self.numbers, addresses, site)
