@@ -66,7 +66,8 @@ def verifier_node(
         executor = ServingExecutor(new_drafter(fleet, model, room=room), large, opens, signals)
     else:
         pending, rejoins = PendingDrafts(repeats(fleet)), fleet.verifiers.patience.patience_s > 0
-        executor = VerifyExecutor(large, opens, pending, fleet.drafters.kind == "eagle", signals, rejoins)
+        reads = fleet.drafters.kind == "eagle"
+        executor = VerifyExecutor(large, opens, pending, reads, signals, rejoins, fleet.in_turn)
     life.wait_until_back()
     connections, sockets = None, None
     if fleet.drafters.stations:

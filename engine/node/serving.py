@@ -9,7 +9,8 @@ import torch
 from engine.decoding.grow import check_draft
 from engine.decoding.verify import Target
 from engine.node.build import AnyDrafter, Streams
-from engine.node.executors import PROMPT, VerifyExecutor, contents_of
+from engine.node.drafts import contents_of
+from engine.node.executors import PROMPT, VerifyExecutor
 from engine.node.pending import PendingDrafts
 from fleet.policies.outcome import Outcome
 from fleet.times.step import Member, Step

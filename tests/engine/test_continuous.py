@@ -156,3 +156,20 @@ def test_replayed_targets_draft_as_simulated_ones(tiny: Path) -> None:
     for run in runs:
         check_pressed(run)
     assert all({"draft", "draft_prefill"} & set(run.frame().kind) for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload"),
+    [
+        (KIN, {}),
+        ("EAGLE", {}),
+        slow("tree", {}),
+        slow("EAGLE-3", {}),
+        (KIN, {"temperature": 0.9}),
+        slow("EAGLE tree", {"temperature": 0.9}),
+    ],
+)
+def test_late_drafts_lose_what_the_text_has_passed(tiny: Path, kind: str, workload: dict[str, Any]) -> None:
+    run = served(tiny, kind, {}, workload, late="decode")
+    check_pressed(run)
+    assert (run.frame().kind == "decode").any()
