@@ -232,7 +232,7 @@ class VerifierStation(Station):
         if event.tokens or not retried:
             return [Ignored(event, f"request {event.request} of tag {tag} decodes alone")]
         self.silence.heard(tag)
-        if not self._runs(tag):
+        if not self._runs(tag) and not self._has_no_cache(tag):
             self.waiting.drop(tag)
             return [self._go_back(tag, now_s)]
         self.silence.goes_back(tag)
@@ -300,6 +300,10 @@ class VerifierStation(Station):
         """Return whether a step for a session runs."""
         return self.running is not None and any(member.tag == tag for member in self.running.members)
 
+    def _has_no_cache(self, tag: int) -> bool:
+        """Return whether a session waits for a prefill, or for the rest of one."""
+        return any(work.tag == tag and work.kind == "prefill" for work in self.waiting)
+
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.alone or _has_not_asked(session):
@@ -316,8 +320,7 @@ class VerifierStation(Station):
 
     def _decode_alone(self, session: Session) -> None:
         """Queue plain decoding instead of a verification; a running step, or a prefill, queues it at its end."""
-        prefills = any(work.tag == session.tag and work.kind == "prefill" for work in self.waiting)
-        if not self._runs(session.tag) and not prefills:
+        if not self._runs(session.tag) and not self._has_no_cache(session.tag):
             self.waiting.drop(session.tag)
             self.waiting.append(Work("decode", session.tag, session.priority))
 
