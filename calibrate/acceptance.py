@@ -9,7 +9,7 @@ import torch
 
 from engine.decoding.draft import Drafter
 from engine.decoding.greedy import path_in_text
-from engine.node.executors import contents_of
+from engine.node.drafts import contents_of
 from engine.replayed.targets import Continuation
 from fleet.acceptance.fits import (
     fit_beta_geometric,

@@ -9,7 +9,7 @@ from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
 from engine.decoding.verify import Target
 from engine.net.content import Content
-from engine.node.executors import drafts_of
+from engine.node.drafts import drafts_of
 from fleet.policies.shapes import CHAIN, Shape, parents
 
 TAG = 0

@@ -88,16 +88,31 @@ class Drafter:
         - `committed`: the committed tokens now, if they are more than the first prefix.
         - `hidden` (tokens - 1, states): the target's states, if it reads them.
         """
-        stream = self.streams[tag]
-        if committed:
-            stream.committed = list(committed)
-        stream.drafts = None
+        self.forget(tag)
+        self.read(tag, committed or self.streams[tag].committed, hidden)
+
+    def forget(self, tag: int) -> None:
+        """Forget a stream's cache; its text has to be read again."""
+        self.streams[tag].drafts = None
         self.cache.roll_back(tag, 0)
+
+    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
+        """Take over a text that goes on, and compute the cache of all of it but the last token.
+
+        - `hidden` (new tokens, states): the target's states of the tokens between the last ones of both texts.
+        """
+        stream = self.streams[tag]
+        stream.committed, stream.drafts = list(committed), None
         self._fill(tag, stream.committed, hidden)
 
     def _fill(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None) -> None:
-        """Fill the empty row of a stream."""
-        self.model.prefill(self.cache, tag, self._known(committed[:-1]))
+        """Feed the tokens that the row of a stream lacks, but not the last one."""
+        if lacking := committed[self.cache.lengths[tag] : -1]:
+            self.model.prefill(self.cache, tag, self._known(lacking))
+
+    def in_order(self, tags: Sequence[int]) -> list[int]:
+        """Return `tags` in the order in which they are cheapest to draft for together."""
+        return self.cache.in_order(tags)
 
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens, as far as the drafter knows."""

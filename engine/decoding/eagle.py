@@ -192,17 +192,26 @@ class EagleDrafter(Drafter):
         self.features.pop(tag, None)
 
     def _fill(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None) -> None:
-        """Feed the pairs of all committed tokens but the newest."""
-        if hidden is None:
+        """Feed the pairs of all committed tokens but the newest, as far as the row lacks them."""
+        parts = [self.features[tag]] if tag in self.features else []
+        if hidden is not None:
+            parts.append(self._features_of(hidden))
+        if not parts:
             raise ValueError(f"tag {tag}: an EAGLE head cannot read a prompt without the target's hidden states")
-        features = self._features_of(hidden)
-        tokens = placed(committed[1:-1], self.device, torch.long)
+        features = torch.cat(parts)
+        tokens = placed(committed[self.cache.lengths[tag] + 1 : -1], self.device, torch.long)
+        before = len(features) - 1 - len(tokens)  # features of pairs that the row has
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
-            self.features[tag] = features[: start + len(part)]
+            self.features[tag] = features[: before + start + len(part)]
             self._feed([tag], part, [len(part)])
             self.cache.lengths[tag] += len(part)
         self.features[tag] = features[-CHUNK:]
+
+    def forget(self, tag: int) -> None:
+        """Forget a stream's cache, and the features of its text."""
+        super().forget(tag)
+        self.features.pop(tag, None)
 
     def advance(self, tag: int, path: Sequence[int], tokens: Sequence[int], hidden: torch.Tensor | None = None) -> None:
         """Commit a path of the last draft; `hidden` (accepted + 1, states): of the root and the accepted nodes."""

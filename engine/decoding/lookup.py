@@ -43,6 +43,17 @@ class LookupDrafter:
         if committed:
             self.texts[tag] = list(committed)
 
+    def forget(self, tag: int) -> None:
+        """Do nothing: there is no cache."""
+
+    def read(self, tag: int, committed: Sequence[int], hidden: torch.Tensor | None = None) -> None:
+        """Take over the committed tokens."""
+        self.texts[tag] = list(committed)
+
+    def in_order(self, tags: Sequence[int]) -> list[int]:
+        """Return `tags`: every order is as cheap."""
+        return list(tags)
+
     def committed(self, tag: int) -> list[int]:
         """Return the stream's committed tokens."""
         return self.texts[tag]

@@ -61,6 +61,8 @@ def serve_drafter(
     """
     check_bind_host(host, keys)
     fleet = _resolved(scenario)
+    if fleet.verifiers.drafts is not None:
+        raise InputError("drafters.place = 'target': targets draft themselves, and there is no drafter to start")
     if number >= fleet.drafters.count:
         raise InputError(f"--number {number + 1}: the scenario has drafters.count = {fleet.drafters.count}")
     _prepare(out)

@@ -28,7 +28,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ) -> list[str]:
 def devices_of(fleet: Fleet) -> dict[str, str]:
     """Return the device of each station that runs a model: the name of a shared one, or the station's own."""
     drafters, verifiers = fleet.drafters, fleet.verifiers
-    drafting = range(drafters.count if drafters.kind != "replayed" else 0)
+    drafting = range(drafters.stations if drafters.kind != "replayed" else 0)
     verifying = range(verifiers.count if verifiers.kind == "real" else 0)
     of_drafters = {fleet.drafter_name(number): drafters.device for number in drafting}
     of_targets = {verifier_name(number): verifiers.device for number in verifying}

@@ -32,10 +32,10 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
                 f"{side}.device = {station.device!r} with {side}.kind = 'replayed': a replayed station has its own "
                 "device; leave it out"
             )
-    if fleet.verifiers.drafts is not None:
-        yield "drafters.place = 'target' is simulated only so far; `[batch]` runs drafter and target in one process"
-    if fleet.verifiers.late == "decode" and fleet.drafters.kind != "replayed":
-        yield "verifiers.late = 'decode': allowed with it: drafters.kind = 'replayed'; with models: 'skip', 'wait'"
+    if fleet.verifiers.drafts is not None and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
+        yield "drafters.place = 'target' with verifiers.kind = 'replayed': allowed with it: drafters.kind = 'replayed'"
+    if fleet.verifiers.late == "decode" and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
+        yield "verifiers.late = 'decode': with replayed targets and real drafters allowed: 'skip', 'wait'"
     if fleet.batch is not None:
         return
     yield from _in_one_process(fleet)

@@ -176,7 +176,7 @@ class Launch:
         lock_file, replayed = self._lock_file(drafters.device), drafters.kind == "replayed"
         places = [
             Place(fleet.drafter_name(number), *process_of_drafter(fleet, number, lock_file), replayed)
-            for number in range(drafters.count)
+            for number in range(drafters.stations)
         ]
         if places:
             yield places[:1]

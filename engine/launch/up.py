@@ -57,7 +57,7 @@ def up(scenario: Scenario, file: str, changes: Sequence[str], folder: Path, say:
 
 def commands_of(fleet: Fleet, file: str) -> Commands:
     """Return the command of each node by its station's name, drafters first; `file`: the scenario's."""
-    M = fleet.drafters.count
+    M = fleet.drafters.stations
     drafters = [f"{HOST}:{port}" for port in free_ports(M)]
     commands = {
         drafter_name(number, M): [DRAFTER, file, "--number", str(number + 1), "--port", address.rpartition(":")[2]]

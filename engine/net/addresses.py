@@ -47,7 +47,7 @@ def called_by_targets(fleet: Fleet, option: str, addresses: Sequence[str]) -> di
 
     InputError for another number of addresses.
     """
-    if not fleet.drafters.count:
+    if not fleet.drafters.stations:
         return {}
     if not fleet.routed:
         return drafters_at(fleet, option, addresses)

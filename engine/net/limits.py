@@ -33,6 +33,7 @@ class MessageLimits(msgspec.Struct, frozen=True):
     - `state_numbers`: of a token's hidden states in requests; 0 for none.
     - `sampled`: whether drafts have distributions. `rule`: of their verification.
     - `positions`: learned positions of the models; 0 for no limit.
+    - `outruns`: whether a text may go on before its draft has arrived.
     - `again_s`: within which a stream without an answer may not open again, so that openings do not pile up.
     """
 
@@ -47,10 +48,11 @@ class MessageLimits(msgspec.Struct, frozen=True):
     rule: str = "rejection"
     again_s: float = AGAIN_S
     positions: int = 0
+    outruns: bool = False
 
     def max_tokens(self, base: int) -> int:
         """Return the most tokens of a request that opens no session; 1 if a target waits for each draft."""
-        return 1 if self.in_turn else base
+        return 1 if self.in_turn and not self.outruns else base
 
 
 class SessionState(msgspec.Struct):
@@ -84,6 +86,7 @@ def bounds_of(fleet: Fleet, vocabulary: int = 0, state_numbers: int = 0) -> Mess
         and drafters.shape.kind != "dynamic",
         rule=fleet.verifiers.rule,
         positions=drafters.positions,
+        outruns=fleet.verifiers.outruns_drafts,
         again_s=max(min(AGAIN_S, patience.rejoin_s / 2), MIN_AGAIN_S) if patience.patience_s else AGAIN_S,
     )
 

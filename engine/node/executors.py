@@ -1,4 +1,4 @@
-"""Executors of drafter and verifier stations run a station's steps on its model; drafts as messages and as tensors.
+"""Executors of drafter and verifier stations run a station's steps on its model.
 
 An executor takes the content of each accepted message, runs the steps that its station starts, and returns the content
 of the messages that its station sends. It takes no decisions.
@@ -6,25 +6,24 @@ of the messages that its station sends. It takes no decisions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
-from engine.decoding.grow import Drafts, check_draft
-from engine.decoding.placing import placed
-from engine.decoding.trees import static_tree, tree_of
+from engine.decoding.grow import check_draft
 from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content, path_sent, states_sent
 from engine.node.build import AnyDrafter, Streams
+from engine.node.drafts import below, contents_of, cut_to, drafts_of, said_by
 from engine.node.pending import PendingDrafts
 from engine.node.worker import Executor
 from fleet.acceptance.token import Token
 from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
-from fleet.policies.shapes import depths_of
 from fleet.stations.messages import Draft, DraftRequest, Join, Message, StationEvent
 from fleet.times.step import Member, Step
+
+PROMPT = frozenset({"prefill", "chunk"})  # kinds of parts of a prompt
 
 
 class DraftExecutor(Executor):
@@ -102,7 +101,7 @@ class DraftExecutor(Executor):
         """Accepted nodes of the last draft: part of the message for a tree, implied by the new length for a chain."""
         if content.nodes is not None:
             return content.nodes
-        return range(1, event.base - len(self.drafter.committed(event.tag)))
+        return range(1, event.base - len(self.drafter.committed(event.tag)) - len(content.tokens) + 1)
 
     def content_of(self, message: Message) -> Content:
         """Return the draft tokens of a `Draft`; nothing for other messages."""
@@ -120,6 +119,11 @@ class DraftExecutor(Executor):
 class VerifyExecutor(Executor):
     """Runs a verifier station's steps on a target model; keeps the finished outputs by request.
 
+    A text may go on while its draft is on its way. Of a late draft only the part after the text counts, and nothing if
+    the text went on otherwise. The next request contains what the drafter does not know: the tokens after the accepted
+    nodes of its last draft.
+
+    - `in_turn`: whether the drafter waits for its requests.
     - `sends_hidden`: whether the drafter reads the target's hidden states.
     - `signals`: whether outcomes have the acceptance probabilities of draft tokens, for length rules.
     - `rejoins`: whether a lost drafter may get requests again within a text; then hidden states are kept until its end,
@@ -134,14 +138,19 @@ class VerifyExecutor(Executor):
         sends_hidden: bool = False,
         signals: bool = False,
         rejoins: bool = False,
+        in_turn: bool = True,
     ) -> None:
         self.target = target
         self.streams = streams
         self.sends_hidden = sends_hidden
         self.signals = signals
         self.rejoins = rejoins
+        self.in_turn = in_turn
         self.verdicts: dict[int, Verdict] = {}
         self.states: dict[int, list[torch.Tensor]] = {}  # hidden states of all committed tokens but the last, in parts
+        self.told: dict[int, int] = {}  # tokens of a text that its drafter knows, by tag
+        self.untold_states: dict[int, list[torch.Tensor]] = {}  # hidden states before the tokens after these, in parts
+        self.paths: dict[int, list[int]] = {}  # accepted nodes of the last draft, by tag
         self.pending = pending
         self.open_requests: dict[int, Join] = {}
         self.outputs: dict[int, list[int]] = {}
@@ -157,21 +166,44 @@ class VerifyExecutor(Executor):
         outcomes: dict[int, Outcome] = {}
         together = []
         for member in step.members:
-            if step.kind_of(member) in ("prefill", "chunk"):
+            if step.kind_of(member) in PROMPT:
                 outcomes[member.tag] = self._feed_prompt(member, step.kind_of(member) == "prefill")
             else:
                 together.append(member)
         if together:
-            tags = [member.tag for member in together]
-            kept = [member.tokens if step.kind_of(member) == "verify" else 0 for member in together]
-            taken = [cut_to(self.pending.take(tag), most) for tag, most in zip(tags, kept, strict=True)]
-            drafts = drafts_of(taken, self.target.model.device)
+            taken = {member.tag: self._take(member, step.kind_of(member) == "verify") for member in together}
+            tags = self.target.cache.in_order(list(taken))
+            drafts = drafts_of([taken[tag][0] for tag in tags], self.target.model.device)
             for tag, verdict in zip(tags, self.target.verify(tags, drafts, signals=self.signals), strict=True):
-                self.verdicts[tag] = verdict
-                if self.sends_hidden and self.rejoins:
-                    self.states.setdefault(tag, []).append(verdict.committed_hidden)
+                _, passed, numbers = taken[tag]
+                self.paths[tag] = passed + [numbers[node] if numbers else node for node in verdict.path]
+                self._committed(tag, verdict, verdict.committed_hidden if self.sends_hidden else None)
                 outcomes[tag] = with_means(Outcome(verdict.accepted), verdict.signals)
         return tuple([outcomes[member.tag] for member in step.members])
+
+    def _take(self, member: Member, verifies: bool) -> tuple[Content, list[int], list[int]]:
+        """Return what a row verifies, the nodes of its draft that the text has passed, and the numbers that the others
+        had before, if there are such."""
+        content, passed = self.pending.take(member.tag), member.behind
+        if not verifies:
+            return NOTHING, [], []
+        if not passed:
+            return cut_to(content, member.tokens), [], []
+        path = said_by(content, self.target.committed(member.tag)[member.base - passed : member.base])
+        if len(path) < passed:  # the text went on otherwise
+            return NOTHING, path, []
+        rest, numbers = below(content, path[-1])
+        return cut_to(rest, member.tokens), path, numbers
+
+    def _committed(self, tag: int, verdict: Verdict, hidden: torch.Tensor | None) -> None:
+        """Note what a row has committed; `hidden`: states of the token before each new one."""
+        self.verdicts[tag] = verdict
+        if hidden is None:
+            return
+        if self.rejoins:
+            self.states.setdefault(tag, []).append(hidden)
+        if tag in self.told:
+            self.untold_states[tag].append(hidden)
 
     def _feed_prompt(self, member: Member, is_last: bool) -> Outcome:
         """Feed a part of a text, and commit the token after its last part; a first part begins anew."""
@@ -182,13 +214,16 @@ class VerifyExecutor(Executor):
         elif not member.base:
             self.target.forget(tag)
             self.states.pop(tag, None)
+        self.paths.pop(tag, None)
         if is_last:
             verdict = self.target.prefill(tag)
             hidden = verdict.hidden
             self.verdicts[tag] = replace(verdict, hidden=hidden[-1:])
+            if self.sends_hidden and tag in self.told:  # it had a cache before
+                self.untold_states[tag].append(hidden[-1:])
         else:
             hidden = self.target.feed_part(tag, member.tokens)
-        if self.sends_hidden:
+        if self.sends_hidden and (self.rejoins or tag not in self.told):
             self.states.setdefault(tag, []).append(hidden)
         return Outcome()
 
@@ -204,27 +239,36 @@ class VerifyExecutor(Executor):
         )
 
     def content_of(self, message: Message) -> Content:
-        """Return the content of a request: the prefix if it opens, else the new token and the accepted nodes."""
+        """Return the content of a request: the prefix if it opens, else the accepted nodes and the tokens after them.
+
+        A step that has just ended is not recorded yet: the text may be longer than the request says.
+        """
         if not isinstance(message, DraftRequest):
             return NOTHING
-        verdict, committed = self.verdicts[message.tag], self.target.committed(message.tag)
+        tag, base, committed = message.tag, message.base, self.target.committed(message.tag)
         said = self.pending.tokens_sent(message)
-        hidden = None
-        if self.sends_hidden:
-            states = self._states_before(message) if message.opening else verdict.committed_hidden
-            hidden = states_sent(states.float().cpu().numpy())
-        if message.opening:  # a step that has just ended is not recorded yet
-            return Content(committed[: message.base], hidden=hidden)
-        if said > 1:
-            return Content(committed[message.base - said : message.base])
-        return Content([verdict.token], path_sent(verdict.path), hidden=hidden)
+        if not (message.opening or self.in_turn):
+            return Content(committed[base - said : base])
+        known = 0 if message.opening else self.told[tag]
+        self.told[tag] = base
+        path, passed = self.paths.pop(tag, []), self.pending.take(tag)
+        if passed.tokens:  # a draft that the text has passed
+            path = said_by(passed, committed[known : base - 1])
+        hidden = self._untold(tag, known, base) if self.sends_hidden else None
+        if message.opening:
+            return Content(committed[:base], hidden=hidden)
+        return Content(committed[known + len(path) : base], path_sent(path), hidden=hidden)
 
-    def _states_before(self, opening: DraftRequest) -> torch.Tensor:
-        """The hidden states of all tokens but the last that open a session."""
-        parts = self.states[opening.tag]
-        if not self.rejoins:
-            del self.states[opening.tag]
-        return torch.cat(parts)[: opening.base - 1]
+    def _untold(self, tag: int, known: int, base: int) -> np.ndarray:
+        """Return the hidden states of the tokens before each one between these lengths of a text, as they are sent."""
+        if known:
+            count, states = base - known, torch.cat(self.untold_states[tag])
+        else:
+            count, states = base - 1, torch.cat(self.states[tag])
+            if not self.rejoins:
+                del self.states[tag]
+        self.untold_states[tag] = [states[count:].clone()] if len(states) > count else []
+        return states_sent(states[:count].float().cpu().numpy())
 
     def release(self, tag: int) -> None:
         """Keep the finished text, free the cache."""
@@ -233,16 +277,8 @@ class VerifyExecutor(Executor):
         self.outputs[join.request] = committed[join.prompt_tokens : join.prompt_tokens + join.new_tokens]
         self.target.release(tag)
         self.pending.forget(tag)
-        self.verdicts.pop(tag, None)
-        self.states.pop(tag, None)
-
-
-def cut_to(content: Content, tokens: int) -> Content:
-    """Return the first tokens of a draft: a step with little room verifies no more. Drafts of trees are never cut."""
-    if len(content.tokens) <= tokens or content.nodes is not None:
-        return content
-    own = None if content.distributions is None else content.distributions[:tokens]
-    return Content(content.tokens[:tokens], distributions=own, rule=content.rule)
+        for kept in (self.verdicts, self.states, self.told, self.untold_states, self.paths):
+            kept.pop(tag, None)
 
 
 def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
@@ -252,57 +288,3 @@ def with_means(outcome: Outcome, tokens: Sequence[Token]) -> Outcome:
     klds = [token.kld for token in tokens]
     ratio = sum(token.ratio for token in tokens) / len(tokens)
     return Outcome(outcome.accepted, outcome.matches, outcome.drafted, ratio, sum(klds) / len(klds), max(klds))
-
-
-def contents_of(drafts: Drafts) -> list[Content]:
-    """Return each row of `drafts` as the content of its message."""
-    tree, n = drafts.tree, drafts.tree.nodes
-    copied = drafts.tokens if tree.is_chain else torch.cat([drafts.tokens, tree.parents.expand_as(drafts.tokens)], 1)
-    weights = None if drafts.q is None else drafts.q.cpu().numpy()
-    contents = []
-    for index, (row, count) in enumerate(zip(copied.tolist(), drafts.counts, strict=True)):
-        nodes = None if tree.is_chain else row[n : n + count]
-        inner = count if nodes is None else max(nodes, default=-1) + 1
-        own = None if weights is None else weights[index, :inner]
-        contents.append(Content(row[:count], nodes, own, rule=drafts.rule or ""))
-    return contents
-
-
-def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
-    """Put the contents of messages together as one batch, for verification.
-
-    InputError if drafts were drawn for different rules, which no target can verify together.
-    """
-    rules = {content.rule for content in contents if content.tokens}
-    if len(rules) > 1:
-        drawn = " and ".join(sorted(rule or "nothing drawn" for rule in rules))
-        raise InputError(f"drafts of one verification are drawn for different rules: {drawn}; allowed: the target's")
-    counts = [len(content.tokens) for content in contents]
-    n = max(counts)
-    tokens = placed([[*c.tokens, *[-1] * (n - len(c.tokens))] for c in contents], device, torch.long)
-    if all(content.nodes is None for content in contents):
-        tree, depths, fans = static_tree((1,) * n, device), counts, [1] * len(contents)
-    else:
-        rows = [list(range(len(c.tokens))) if c.nodes is None else list(c.nodes) for c in contents]
-        depths = [max(depths_of(row), default=0) for row in rows]
-        fans = [int(np.bincount(row).max()) if row else 1 for row in rows]
-        # Shorter rows get a chain below their last node; its tokens are -1 and never accepted.
-        parents = np.array([[*row, *range(len(row), n)] for row in rows])
-        tree = tree_of(placed(parents, device), max(depths), max(fans))
-    q = _stacked([content.distributions for content in contents if content.tokens], counts, device)
-    rule: Any = next(iter(rules), "") or None
-    return Drafts(tree, tokens, counts, depths, q, fans=fans, rule=rule)
-
-
-def _stacked(weights: Sequence[np.ndarray | None], counts: Sequence[int], device: torch.device) -> torch.Tensor | None:
-    """Stack distributions (inner nodes, V) of rows with a draft, padded to the longest; None without distributions.
-
-    `counts`: nodes of all rows; rows without a draft get zeros.
-    """
-    present = [rows for rows in weights if rows is not None]
-    if not present:
-        return None
-    inner, own = max(len(rows) for rows in present), iter(present)
-    nothing = np.zeros((0, present[0].shape[1]), dtype=present[0].dtype)
-    every = [next(own) if count else nothing for count in counts]
-    return placed(np.stack([np.pad(rows, ((0, inner - len(rows)), (0, 0))) for rows in every]), device)

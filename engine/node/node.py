@@ -187,7 +187,7 @@ def clients_of_drafters(
     - `vocabulary`: of the targets' model; 0 if it has none.
     """
     asked = (lambda _tag: 0) if fleet.routed else fleet.drafter_of
-    tags = [tag for tag in streams_of(fleet) if fleet.drafters.count and fleet.target_of(tag) in targets]
+    tags = [tag for tag in streams_of(fleet) if fleet.drafters.stations and fleet.target_of(tag) in targets]
     ports = {pair: port for port, pair in enumerate(sorted({(fleet.target_of(tag), asked(tag)) for tag in tags}))}
     connect = {port: addresses[drafter] for (_, drafter), port in ports.items()}
     born, goes_on = time.time_ns(), site.life.number > 0

@@ -36,6 +36,11 @@ class PendingDrafts:
         elif isinstance(event, Overdue):
             self.drafts.pop(event.tag, None)
 
+    def put(self, tag: int, content: Content) -> None:
+        """Keep a draft of this device, unless it is empty."""
+        if content.tokens:
+            self.drafts[tag] = [content]
+
     def take(self, tag: int) -> Content:
         """Remove all drafts of a tag, and return them as one."""
         return joined(self.drafts.pop(tag, []))

@@ -1,6 +1,6 @@
 """Nodes of real stations, with their models loaded: a drafter for every target that connects, and a target.
 
-A target has its users' requests, and clients to its drafters (StarSD, algorithm 1).
+A target has its users' requests, and clients to its drafters (StarSD, algorithm 1), or a drafter on its own device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor, VerifyExecutor
 from engine.node.node import HERE, Node, Site, clients_of_drafters, drafting_node, say_nothing
 from engine.node.pending import PendingDrafts, repeats
+from engine.node.serving import ServingExecutor
 from engine.node.write_ahead_log import open_log, unfinished
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
@@ -57,18 +58,19 @@ def verifier_node(
     """
     life, model = site.life, load_target(fleet)
     streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
-    rows = len(streams) if fleet.streams else 1  # with arrivals, the number of open ones is unknown
-    executor = VerifyExecutor(
-        new_target(fleet, model, room=(max(rows, 1), fleet.room.longest_row)),
-        new_streams(fleet, prompts),
-        PendingDrafts(repeats(fleet)),
-        sends_hidden=fleet.drafters.kind == "eagle",
-        signals=fleet.needs != "lengths",
-        rejoins=fleet.verifiers.patience.patience_s > 0,
-    )
+    rows = min(len(streams), fleet.verifiers.batching.max_num_seqs) if fleet.streams else 1  # unknown with arrivals
+    room, signals = (max(rows, 1), fleet.room.longest_row), fleet.needs != "lengths"
+    large, opens = new_target(fleet, model, room=room), new_streams(fleet, prompts)
+    executor: VerifyExecutor
+    if fleet.verifiers.drafts is not None:
+        executor = ServingExecutor(new_drafter(fleet, model, room=room), large, opens, signals)
+    else:
+        pending, rejoins = PendingDrafts(repeats(fleet)), fleet.verifiers.patience.patience_s > 0
+        reads = fleet.drafters.kind == "eagle"
+        executor = VerifyExecutor(large, opens, pending, reads, signals, rejoins, fleet.in_turn)
     life.wait_until_back()
     connections, sockets = None, None
-    if fleet.drafters.count:
+    if fleet.drafters.stations:
         connections, sockets = clients_of_drafters(fleet, [target], addresses, site, model.vocabulary)
     node = Node(
         fleet,

@@ -45,7 +45,7 @@ from fleet.stations.messages import (
 )
 from fleet.stations.outcomes import Outcomes
 from fleet.stations.station import Start, Station
-from fleet.times.durations import verifier_durations
+from fleet.times.durations import LocalDraftTimes, verifier_durations
 from fleet.times.step import Member, Step
 
 
@@ -67,48 +67,58 @@ class Continued:
     def __init__(self, continuations: Sequence[Continuation]) -> None:
         self.continuations = continuations
         self.paths: dict[int, list[int]] = {}  # accepted nodes of the last drafts, by tag
+        self.told: dict[int, int] = {}  # tokens of the texts that drafters know, by tag
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Compare drafts with continuations."""
         return tuple([self._outcome(step, *pair) for pair in zip(step.members, drafts, strict=True)])
 
     def _outcome(self, step: Step, member: Member, draft: Content) -> Outcome:
-        continuation, accepted = self.continuations[member.request], 0
-        kind = step.kind_of(member)
-        position = member.base + member.tokens * (kind == "prefill") - len(continuation.prompt)
-        if kind == "verify":
-            path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)
-            self.paths[member.tag], accepted = path, len(path)
-        return Outcome(accepted)
+        continuation = self.continuations[member.request]
+        if step.kind_of(member) != "verify":
+            self.paths.pop(member.tag, None)
+            return Outcome()
+        position = member.base - len(continuation.prompt)
+        path = path_in_text(draft.tokens, continuation.tokens[position:], draft.nodes)[: member.tokens]
+        self.paths[member.tag] = path
+        return Outcome(len(path))
 
     def content_of(self, request: DraftRequest) -> Content:
         """Return the prefix of an opening request, the target's own token of a later one."""
         continuation, base = self.continuations[request.request], request.base
         text = [*continuation.prompt, *continuation.tokens][:base]
-        path = self.paths.get(request.tag, [])
-        count = 1 if request.opening else base - len(path) - 1  # of each new token, the state before it
-        hidden = None if continuation.hidden is None else continuation.hidden[count - 1 : base - 1]
+        path, known = self.paths.pop(request.tag, []), 0 if request.opening else self.told[request.tag]
+        self.told[request.tag] = base
+        # of each new token, the state before it
+        hidden = None if continuation.hidden is None else continuation.hidden[max(known - 1, 0) : base - 1]
         if request.opening:
             return Content(text, hidden=hidden)
-        return Content(text[-1:], path_sent(path), hidden=hidden)
+        return Content(text[known + len(path) :], path_sent(path), hidden=hidden)
 
 
 class Drawn:
     """Draws outcomes for replayed drafters, with the code and the random numbers of the simulation.
 
-    `outcomes`: of the whole fleet; targets of one process may share them. Texts are zeros of the right length.
+    Texts are zeros of the right length.
+
+    - `outcomes`: of the whole fleet; targets of one process may share them.
+    - `outruns`: whether a text may go on before its draft has arrived; then a request has all tokens since the last.
     """
 
-    def __init__(self, outcomes: Outcomes, station: Station) -> None:
+    def __init__(self, outcomes: Outcomes, outruns: bool, station: Station) -> None:
         self.draw: Callable[[Step], tuple[Outcome, ...]] = outcomes.at(station)
+        self.outruns = outruns
+        self.told: dict[int, int] = {}  # tokens of the texts that drafters know, by tag
 
     def outcomes(self, step: Step, drafts: Sequence[Content]) -> tuple[Outcome, ...]:
         """Draw outcomes; the content of drafts is not used."""
         return self.draw(step)
 
     def content_of(self, request: DraftRequest) -> Content:
-        """Return a prefix, or a token, of zeros."""
-        return Content([0] * request.base) if request.opening else Content([0])
+        """Return a prefix, or what is new, of zeros."""
+        known = 0 if request.opening else self.told[request.tag]
+        self.told[request.tag] = request.base
+        return Content([0] * (request.base - known if request.opening or self.outruns else 1))
 
 
 ReplayedOutcomes = Continued | Drawn
@@ -127,10 +137,14 @@ class ReplayedTarget:
         self.home = home
         self.zero_s = zero_s
         self.recorded = RecordedStation(verifier_station(fleet, target), "replayed", home.log, home.life.written)
+        drafts = None
+        if fleet.verifiers.drafts is not None:
+            drafts = LocalDraftTimes(fleet.drafter_times(0), home.outcomes.drafting(self.recorded.station))
         self.duration_s = verifier_durations(
             fleet.verifier_times(target),
             fleet.drafters.shape,
             sources_of(fleet.seed).targets.spawn(fleet.verifiers.count)[target],
+            drafts,
         )
         own = {tag: requests for tag, requests in streams_of(fleet).items() if fleet.target_of(tag) == target}
         self.requests = {tag: iter(requests) for tag, requests in unfinished(own, home.life).items()}
@@ -228,7 +242,8 @@ class ReplayedFleet(Stations):
         life.wait_until_back()
         self.answers: Callable[[Station], ReplayedOutcomes] = lambda _station: Continued(continuations)
         if fleet.drafters.kind == "replayed":
-            self.answers = partial(Drawn, Outcomes(fleet))
+            self.outcomes = Outcomes(fleet)
+            self.answers = partial(Drawn, self.outcomes, fleet.verifiers.outruns_drafts)
         self.say = site.say
         self.numbers = range(fleet.verifiers.count) if numbers is None else numbers
         self.connections, self.sockets = clients_of_drafters(fleet, self.numbers, addresses, site)

@@ -125,6 +125,11 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     profile: str = ""
     times: tuple[VerifierTimes, ...] = ()
 
+    @property
+    def outruns_drafts(self) -> bool:
+        """Whether a text may go on before its draft has arrived: a late draft is not awaited, or a cache is lost."""
+        return self.late == "decode" or self.batching.kv_blocks > 0
+
     def priority(self, target: int) -> int:
         """Priority of a target's requests."""
         return self.priorities[target] if target < len(self.priorities) else 0

@@ -63,7 +63,10 @@ class VerifierStation(Station):
         self.alone = not verifiers.speculates
         self.drafts = verifiers.drafts
         self.passed: dict[int, int] = {}  # tokens by which the text is ahead of the draft on its way, by tag
-        self.held: list[Instruction] = []  # of the step before a running draft
+        self.results: list[Instruction] = []  # of the step before a running draft
+        self.unanswered: set[int] = set()  # tags with a request that no draft has answered
+        self.owed: dict[int, int] = {}  # epoch of a request before a preemption, until its draft arrives, by tag
+        self.held: dict[int, int] = {}  # granted lengths of requests that wait for that, by tag
         self.granted: dict[int, int] = {}  # lengths of the drafts that follow the running step, by tag
         self.fed: dict[int, int] = {}  # tokens of the last step, by tag
         self._handlers |= {
@@ -132,7 +135,10 @@ class VerifierStation(Station):
     def _preempted(self, tag: int) -> None:
         """Prefill a session anew, since its cache is lost; drafts on the way are stale."""
         session = self.sessions[tag]
+        self.held.pop(tag, None)
         if not _has_not_asked(session):
+            if tag in self.unanswered:
+                self.owed.setdefault(tag, session.epoch)
             session = msgspec.structs.replace(session, epoch=session.epoch + 1, tail=0)
             self.sessions[tag] = session
         self.silence.heard(tag)
@@ -150,6 +156,13 @@ class VerifierStation(Station):
     def _forget(self, tag: int) -> None:
         super()._forget(tag)
         self.rows.forget(tag)
+        self._expect_nothing(tag)
+
+    def _expect_nothing(self, tag: int) -> None:
+        """Forget the requests of a session to its drafter."""
+        self.unanswered.discard(tag)
+        for kept in (self.owed, self.held, self.passed):
+            kept.pop(tag, None)
 
     def _restarted(self, event: Restarted, now_s: float) -> list[Instruction]:
         self.first_epoch = event.incarnation * INCARNATION
@@ -161,17 +174,30 @@ class VerifierStation(Station):
             return [Ignored(event, f"request {event.request} of tag {event.tag} is not open")]
         if session.alone:
             return self._answered(event, session, now_s)
+        if self.owed.get(event.tag) == event.epoch:
+            return self._came_after_all(event, session, now_s)
         extended = extend(session, event.epoch, event.base + self.passed.get(event.tag, 0), event.tokens)
-        if isinstance(extended, str):
-            return [Ignored(event, extended)]
-        if reason := self._unasked(event, session):
+        reason = extended if isinstance(extended, str) else self._unasked(event, session)
+        if isinstance(extended, str) or reason:
             return [Ignored(event, reason)]
         self.sessions[event.tag] = extended
+        self.unanswered.discard(event.tag)
         self.silence.heard(event.tag)
         if passed := self.passed.get(event.tag, 0):
             return self._drop(event.tag, passed, now_s)
         self._ask(extended, now_s)
         return []
+
+    def _came_after_all(self, event: Draft, session: Session, now_s: float) -> list[Instruction]:
+        """Drop the draft of a session that was preempted meanwhile; now its drafter may get the next request."""
+        tag = event.tag
+        del self.owed[tag]
+        self.unanswered.discard(tag)
+        self.passed.pop(tag, None)
+        self.silence.heard(tag)
+        if tag not in self.held:
+            return [Ignored(event, f"the cache of tag {tag} was lost since its request")]
+        return [self._request(session, False, self.held.pop(tag), now_s)]
 
     def _drop(self, tag: int, tokens: int, now_s: float) -> list[Instruction]:
         """Drop the first tokens of a late draft, which the text has passed; ask again if no token is left."""
@@ -207,7 +233,7 @@ class VerifierStation(Station):
         if event.tokens or not retried:
             return [Ignored(event, f"request {event.request} of tag {tag} decodes alone")]
         self.silence.heard(tag)
-        if not self._runs(tag):
+        if not self._runs(tag) and not self._has_no_cache(tag):
             self.waiting.drop(tag)
             return [self._go_back(tag, now_s)]
         self.silence.goes_back(tag)
@@ -228,6 +254,8 @@ class VerifierStation(Station):
     def _request(self, session: Session, opening: bool, granted: int, now_s: float) -> DraftRequest:
         """Request a draft, and start its timeout."""
         self.silence.waits(session.tag, now_s)
+        if not self.ahead:
+            self.unanswered.add(session.tag)
         tag, request, base = session.tag, session.request, session.base
         granted = session.goal - base if self.ahead else granted
         return DraftRequest(tag, request, session.epoch, base, opening, session.priority, granted)
@@ -237,6 +265,7 @@ class VerifierStation(Station):
         if session is None or (session.request, session.epoch) != (event.request, event.epoch) or session.alone:
             return [Ignored(event, f"request {event.request} of tag {tag} waits for no draft of epoch {event.epoch}")]
         self.silence.give_up(tag, now_s)
+        self._expect_nothing(tag)
         self.sessions[tag] = msgspec.structs.replace(session, alone=True, epoch=new_era(session.epoch))
         if self.grants:
             self.grants.close(tag)
@@ -272,6 +301,10 @@ class VerifierStation(Station):
         """Return whether a step for a session runs."""
         return self.running is not None and any(member.tag == tag for member in self.running.members)
 
+    def _has_no_cache(self, tag: int) -> bool:
+        """Return whether a session waits for a prefill, or for the rest of one."""
+        return any(work.tag == tag and work.kind == "prefill" for work in self.waiting)
+
     def _refused(self, event: Refusal, now_s: float) -> list[Instruction]:
         session = self.sessions.get(event.tag)
         if session is None or session.request != event.request or session.alone or _has_not_asked(session):
@@ -280,14 +313,15 @@ class VerifierStation(Station):
             return [Ignored(event, f"epoch {event.epoch} of tag {event.tag} is over")]
         self.sessions[event.tag] = msgspec.structs.replace(session, alone=True)
         self.silence.forget(event.tag)
+        self._expect_nothing(event.tag)
         if self.grants:
             self.grants.close(event.tag)
         self._decode_alone(session)
         return []
 
     def _decode_alone(self, session: Session) -> None:
-        """Queue plain decoding instead of a verification; a running step queues it at its end."""
-        if not self._runs(session.tag):
+        """Queue plain decoding instead of a verification; a running step, or a prefill, queues it at its end."""
+        if not self._runs(session.tag) and not self._has_no_cache(session.tag):
             self.waiting.drop(session.tag)
             self.waiting.append(Work("decode", session.tag, session.priority))
 
@@ -295,8 +329,8 @@ class VerifierStation(Station):
         parts = list(zip(step.members, event.outcomes, strict=True))
         if step.kind in ("draft", "draft_prefill"):
             self._drafted(parts)
-            held, self.held = self.held, []
-            return held
+            results, self.results = self.results, []
+            return results
         self.fed = {tag: share.tokens for tag, share in self.rows.shares.items()}
         for member, outcome in parts:
             self.rows.end(member.tag, outcome.accepted)
@@ -311,7 +345,7 @@ class VerifierStation(Station):
         for member, outcome in parts:
             followed += self._commit(step.kind_of(member), member, outcome, grants.get(member.tag, -1), now_s)
         if self.drafts and self._draft_next(step):
-            self.held = followed  # results leave after the draft
+            self.results = followed  # they leave after the draft
             return []
         return followed
 
@@ -346,7 +380,7 @@ class VerifierStation(Station):
         assert self.grants is not None
         for member, outcome in parts:
             session = self.sessions[member.tag]
-            if session.alone:
+            if session.alone or step.kind_of(member) == "decode":
                 continue
             if step.kind_of(member) == "prefill":
                 self.grants.open(member.tag)
@@ -354,7 +388,7 @@ class VerifierStation(Station):
                 self.grants.verified(member.tag, member.tokens, outcome)
             if session.base + outcome.accepted + 1 >= session.goal:
                 self.grants.close(member.tag)
-        return self.grants.grant([member.tag for member, _ in parts])
+        return self.grants.grant([member.tag for member, _ in parts if step.kind_of(member) != "decode"])
 
     def _commit(
         self, kind: StepKind, member: Member, outcome: Outcome, granted: int, now_s: float
@@ -387,6 +421,10 @@ class VerifierStation(Station):
         opening = _has_not_asked(before)
         if self.ahead and self.ahead.busy and not opening:
             self.waiting.append(Work("verify", session.tag, session.priority))  # of an empty tail: one token alone
+        if session.tag in self.owed:  # a drafter gets one request of a session at a time
+            self.silence.waits(session.tag, now_s)
+            self.held[session.tag] = granted
+            return []
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
@@ -401,6 +439,8 @@ class VerifierStation(Station):
         tag, request = session.tag, session.request
         self._forget(tag)
         self.silence.forget(tag)
+        if self.grants:
+            self.grants.close(tag)
         # A drafter has the request only if a draft was requested: not after a first prefill, nor a refusal.
         known = kind == "verify" or (not before.alone and not _has_not_asked(before))
         known |= session.epoch - self.first_epoch >= ERA

@@ -23,7 +23,7 @@ from tests.helpers.toys import ToyDrafter, check_texts, toy_fleet
 # without waits for a device or a user
 NAMES = [name for name in FLEETS if name not in ("turns", "contended", "arrivals")]
 FEW, ALL = range(4), range(100)  # scripts of each fleet; all of them are 1,000
-STEP_S = {"prefill": 0.1, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
+STEP_S = {"prefill": 0.1, "chunk": 0.1, "draft": 0.1, "verify": 0.3, "decode": 0.25, "route": 0.0}
 MOST_S = 600.0  # of virtual time; a fleet needs 10 s
 FLEET = toy_fleet()
 
@@ -92,6 +92,20 @@ def test_without_faults_nothing_is_refused() -> None:
     toys.start()
     assert network.run(MOST_S, lambda: toys.finished)
     check_texts(FLEET, toys.outputs)
+    server = network.nodes["drafter"].connections.server
+    assert server is not None
+    assert not any(server.counts.values())
+
+
+@pytest.mark.parametrize("name", ["narrow", "narrow and late", "late"])
+def test_a_drafter_gets_one_request_of_a_session_at_a_time(name: str) -> None:
+    """The drafter is slow: caches are lost, and texts go on, while drafts are on their way."""
+    fleet = resolve(plain_fleet(name, 0, patience_s=0.0, lease_s=0.0))
+    network = FakeNetwork(0, way_s=0.02)
+    toys = ToyFleet(fleet, network, lambda step: 0.5 if step.kind == "draft" else seconds_of(step))
+    toys.start()
+    assert network.run(MOST_S, lambda: toys.finished)
+    check_texts(fleet, toys.outputs)
     server = network.nodes["drafter"].connections.server
     assert server is not None
     assert not any(server.counts.values())

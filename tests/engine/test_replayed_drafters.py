@@ -53,7 +53,7 @@ def accepted_in(scenario: Scenario) -> dict[int, list[int]]:
 def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: AcceptanceModel) -> None:
     scenario = replayed(acceptance=acceptance, verifiers={"count": 3})
     fleet, simulated = resolve(scenario), accepted_in(scenario)
-    drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 1))  # a process of this target only
+    drawn = Drawn(Outcomes(fleet), False, verifier_station(fleet, 1))  # a process of this target only
     for request in requests_of(fleet, 1):
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
         drawn.outcomes(Step(0, "prefill", (prompt,)), [NOTHING])
@@ -73,7 +73,7 @@ def test_acceptance_of_a_request_is_independent_of_the_fleet() -> None:
 
 def test_requests_are_as_large_as_real_ones() -> None:
     fleet = resolve(replayed())
-    drawn = Drawn(Outcomes(fleet), verifier_station(fleet, 0))
+    drawn = Drawn(Outcomes(fleet), False, verifier_station(fleet, 0))
     for request in (DraftRequest(0, 0, 1, 17, opening=True), DraftRequest(0, 0, 2, 20)):
         size = payload_bytes(request, 0.0, 0) - ENVELOPE_BYTES[DraftRequest]
         assert TOKEN_BYTES * len(drawn.content_of(request).tokens) == size

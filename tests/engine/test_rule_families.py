@@ -23,7 +23,8 @@ from engine.decoding.verify import Target, Verdict, signals_of
 from engine.net.content import Content
 from engine.net.frames import pack, parse
 from engine.node.build import Streams
-from engine.node.executors import DraftExecutor, contents_of, drafts_of
+from engine.node.drafts import contents_of, drafts_of
+from engine.node.executors import DraftExecutor
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, tree
 from fleet.stations.messages import Draft, DraftRequest

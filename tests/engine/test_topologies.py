@@ -77,6 +77,7 @@ def one_process(**tables: Any) -> dict[str, Any]:
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
+        ("drafters.place", {"drafters": {"place": "target"}, "verifiers": {"kind": "replayed"}}),
         ("workload.new_tokens", {"verifiers": {"kind": "replayed"}, "workload": {"new_tokens": {"low": 3, "high": 9}}}),
         ("workload.arrivals", one_process(workload={"arrivals": {"process": "poisson", "per_s": 1.0}})),
         ("verifiers.patience_s", one_process(verifiers={"patience_s": 1.0})),

@@ -23,6 +23,12 @@ FLEETS: dict[str, dict[str, Any]] = {
         "drafters": {"count": 3},
         "verifiers": {"count": 1, "allocate": {"policy": "random-share", "budget": BUDGET}},
     },
+    "narrow": {"verifiers": {"count": 1, "kv_tokens": 48, "max_num_batched_tokens": 6}, "workload": {"streams": 4}},
+    "narrow and late": {
+        "verifiers": {"count": 1, "kv_tokens": 48, "max_num_batched_tokens": 9, "late": "decode"},
+        "workload": {"streams": 4},
+    },
+    "late": {"verifiers": {"count": 2, "late": "decode"}},
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
     "ahead and busy": {"drafters": {"overlap": {"policy": "ahead", "busy": True}}, "verifiers": {"count": 2}},
     "routed": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},

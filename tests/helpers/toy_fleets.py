@@ -21,7 +21,7 @@ from fleet.scenario.workload import streams_of
 from fleet.stations.build import drafter_station, join_of, router_station, stations, verifier_station
 from fleet.stations.messages import DraftRequest, Message, StationEvent
 from fleet.stations.station import Station
-from fleet.times.step import Step
+from fleet.times.step import Member, Step
 from tests.fakes.network import FakeNetwork
 from tests.fakes.node import FakeNode
 from tests.helpers.toys import VOCABULARY, ToyDrafter, ToyTarget, seconds_of, truth
@@ -33,6 +33,8 @@ class TailTarget(ToyTarget):
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()
         self.pending = PendingDrafts(repeats(fleet))
+        self.outruns = fleet.verifiers.outruns_drafts and fleet.in_turn
+        self.told: dict[int, int] = {}  # tokens that the drafter knows, by tag
         self.verified = 0
 
     def receive(self, event: StationEvent, content: Content) -> None:
@@ -41,22 +43,39 @@ class TailTarget(ToyTarget):
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         for member in step.members:
-            self.drafts[member.tag] = self.pending.take(member.tag)
-            if step.kind == "verify":
-                assert len(self.drafts[member.tag].tokens) == member.tokens
+            draft = self.pending.take(member.tag)
+            if step.kind_of(member) == "verify":
+                draft = self._rest(member, list(draft.tokens))
                 self.verified += member.tokens
+            self.drafts[member.tag] = draft
         return super().run(step)
 
+    def _rest(self, member: Member, tokens: list[int]) -> Content:
+        """Return what is left of a draft that the text has passed, or that had not enough room."""
+        passed, text = member.behind, self.texts[member.tag][1]
+        assert len(tokens) == member.tokens + passed or self.outruns
+        assert len(text) == member.base
+        if tokens[:passed] != text[member.base - passed :]:
+            return NOTHING
+        return Content(tokens[passed : passed + member.tokens])
+
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
-        if step.kind != "verify":
-            return outcomes
         pairs = zip(step.members, outcomes, strict=True)
-        return tuple(self.pending.resolved(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1]) for m, outcome in pairs)
+        return tuple(
+            self.pending.resolved(m.tag, m.tokens, outcome, self.texts[m.tag][1][-1])
+            if step.kind_of(m) == "verify"
+            else outcome
+            for m, outcome in pairs
+        )
 
     def content_of(self, message: Message) -> Content:
         if not isinstance(message, DraftRequest):
             return NOTHING
         said = self.pending.tokens_sent(message)
+        if self.outruns:
+            self.pending.take(message.tag)
+            said = message.base - (0 if message.opening else self.told[message.tag])
+            self.told[message.tag] = message.base
         return Content(self.texts[message.tag][1][message.base - said : message.base])
 
     def release(self, tag: int) -> None:
@@ -91,7 +110,10 @@ class ToyFleet:
 
     - `seconds_of`: the time of a step.
     - `targets`: the numbers of those to start.
+    - `state_numbers`: of a token's hidden states, if drafters read them.
     """
+
+    state_numbers = 0
 
     def __init__(self, fleet: Fleet, network: FakeNetwork, seconds_of: Callable[[Step], float] = seconds_of) -> None:
         self.fleet = fleet
@@ -136,9 +158,14 @@ class ToyFleet:
 
     def _start_drafter(self, drafter: int) -> None:
         fleet, name = self.fleet, self.fleet.drafter_name(drafter)
-        server = ServerEnd(fleet, 1 + self.deaths[name], drafter=drafter)
+        executor = self.new_drafter(drafter)
+        server = ServerEnd(fleet, 1 + self.deaths[name], 0, self.state_numbers, drafter)
         connections = ConnectionTable(server, links=stated_links(fleet, drafter))
-        self._node(name, drafter_station(fleet, drafter), self.new_drafter(drafter), connections)
+        self._node(name, drafter_station(fleet, drafter), executor, connections)
+
+    def new_target(self) -> TailTarget:
+        """Return the executor of a target."""
+        return TailTarget(self.fleet)
 
     def new_drafter(self, _drafter: int) -> ToyDrafter:
         """Return the executor of a drafter."""
@@ -171,7 +198,7 @@ class ToyFleet:
         connections = ConnectionTable(clients=clients, client_of=client_of, links=stated_links(fleet))
         left = {tag: [request for request in own if request.number not in done] for tag, own in streams.items()}
         users = {tag: map(partial(join_of, fleet, tag), own) for tag, own in left.items() if own}
-        lives.append(TailTarget(fleet))
+        lives.append(self.new_target())
         self._node(name, verifier_station(fleet, target), lives[-1], connections, users)
 
     def _node(

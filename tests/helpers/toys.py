@@ -45,7 +45,11 @@ class ToyTarget(Executor):
             self.drafts[event.tag] = content
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
-        return tuple(Outcome(self._round(member.tag, step.kind == "verify")) for member in step.members)
+        """Run a step; a chunk of a prompt commits nothing."""
+        kinds = {member.tag: step.kind_of(member) for member in step.members}
+        return tuple(
+            Outcome(0 if kind == "chunk" else self._round(tag, kind == "verify")) for tag, kind in kinds.items()
+        )
 
     def _round(self, tag: int, verifies: bool) -> int:
         join, text = self.texts[tag]
@@ -92,7 +96,8 @@ class ToyDrafter(Executor):
             self.texts[event.tag] = event.request, list(content.tokens)
         else:
             text = self.texts[event.tag][1]
-            text += [*self.sent.get(event.tag, [])[: event.base - len(text) - 1], *content.tokens]
+            accepted = event.base - len(text) - len(content.tokens)
+            text += [*self.sent.get(event.tag, [])[:accepted], *content.tokens]
         assert self.texts[event.tag][1] == truth(event.request, 0, event.base), f"poisoned by {event}"
 
     def run(self, step: Step) -> tuple[Outcome, ...]:

@@ -1,0 +1,231 @@
+"""A target as a serving engine: rows join and leave, prompts come in chunks, caches are lost; texts stay those of plain
+decoding."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.decoding.grow import Drafts
+from engine.launch.serve import serve
+from engine.node.build import new_drafter, new_target
+from engine.node.node import Node
+from engine.node.real import verifier_node
+from fleet.policies.outcome import Outcome
+from fleet.records.replay import replay
+from fleet.records.run import Run, make_run
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Scenario
+from fleet.times.step import Step
+from sim.run import simulate
+from tests.fakes.network import FakeNetwork
+from tests.helpers.marks import slow
+from tests.helpers.pairs import drafters_of, pair_scenario
+from tests.helpers.plain import model_of, plain_outputs, served_here
+from tests.helpers.real_fleets import RealFleet
+
+NARROW: dict[str, Any] = {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 12, "kv_tokens": 80}
+LOAD: dict[str, Any] = {"streams": 4, "requests": 7, "prompt_tokens": {"low": 3, "high": 18}, "new_tokens": 18}
+KIN = "kin"
+
+
+def narrow(tiny: Path, kind: str, drafters: dict[str, Any], workload: dict[str, Any], **verifiers: Any) -> Scenario:
+    """A scenario of a narrow target with drafts of a kind."""
+    own = {"model": str(tiny / KIN)} if kind == KIN else drafters_of(tiny, kind)
+    tables = {"drafters": {"depth": 4} | own | drafters, "workload": LOAD | workload}
+    return pair_scenario(tiny, verifiers=NARROW | verifiers, **tables)
+
+
+def served(tiny: Path, kind: str, drafters: dict[str, Any], workload: dict[str, Any], **verifiers: Any) -> Run:
+    """Run a narrow target over processes; check texts and log."""
+    scenario = narrow(tiny, kind, drafters, workload, **verifiers)
+    found = serve(scenario)
+    check_texts(scenario, found.outputs)
+    assert replay(found.run) == []
+    return found.run
+
+
+def check_texts(scenario: Scenario, outputs: dict[int, list[int]]) -> None:
+    """Check that greedy texts are those of plain decoding, and that sampled ones are whole."""
+    if scenario.workload.temperature:
+        assert [len(text) for text in outputs.values()] == [18] * 7
+    else:
+        assert outputs == plain_outputs(scenario)
+
+
+def check_pressed(run: Run) -> None:
+    """Check that the run had chunks, and requests that lost their caches."""
+    starts = run.frame().query("event == 'start'")
+    assert (starts.kind == "chunk").any()
+    begun = starts[starts.kind.isin(["chunk", "prefill"]) & (starts.base == 0) & starts.station.str.startswith("ver")]
+    assert begun.groupby("request").size().max() > 1, "no request was preempted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload"),
+    [
+        (KIN, {}),
+        ("EAGLE", {}),
+        slow("EAGLE-3", {}),
+        slow("EAGLE tree", {}),
+        slow("prompt lookup", {}),
+        slow(KIN, {"temperature": 0.9}),
+        ("EAGLE", {"temperature": 0.9}),
+    ],
+)
+def test_drafts_from_elsewhere(tiny: Path, kind: str, workload: dict[str, Any]) -> None:
+    check_pressed(served(tiny, kind, {}, workload))
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload"),
+    [
+        (KIN, {}),
+        ("EAGLE", {}),
+        ("prompt lookup", {}),
+        ("EAGLE-3", {}),
+        slow("tree", {}),
+        slow("EAGLE tree", {}),
+        slow("dynamic tree", {}),
+        (KIN, {"temperature": 0.9}),
+        slow("EAGLE", {"temperature": 0.9}),
+        slow(KIN, {"streams": 0, "arrivals": {"process": "poisson", "per_s": 200.0}}),
+    ],
+)
+def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[str, Any]) -> None:
+    """Drafts are those of a drafter that reads the whole text at once: caches survive chunks and preemptions."""
+    scenario = narrow(tiny, kind, {"place": "target"}, workload)
+    drafted: list[tuple[list[int], list[int]]] = []
+
+    def noted(fleet: Fleet, prompts: Any) -> Node:
+        node = verifier_node(fleet, 0, prompts, {})
+        note_drafts(node.worker.executor.drafter, drafted)  # type: ignore[attr-defined]
+        return node
+
+    run, outputs = served_here(noted, scenario)
+    check_texts(scenario, outputs)
+    assert replay(run) == []
+    check_pressed(run)
+    if not scenario.workload.temperature:
+        check_drafts(scenario, drafted)
+
+
+def note_drafts(drafter: Any, drafted: list[tuple[list[int], list[int]]]) -> None:
+    """Note each whole draft, and the text before it."""
+    draft = drafter.draft
+
+    def noting(tags: list[int], depths: list[int]) -> Drafts:
+        texts = [list(drafter.committed(tag)) for tag in tags]
+        drafts: Drafts = draft(tags, depths)
+        rows = zip(texts, drafts.tokens.tolist(), depths, strict=True)
+        drafted.extend((text, row) for text, row, depth in rows if depth == 4)
+        return drafts
+
+    drafter.draft = noting
+
+
+def check_drafts(scenario: Scenario, drafted: list[tuple[list[int], list[int]]]) -> None:
+    """Check that each draft is that of a new drafter after the same text."""
+    fleet = resolve(scenario)
+    model = model_of(scenario.verifiers.model, scenario.precision)
+    target, drafter = new_target(fleet, model), new_drafter(fleet, model)
+    assert len(drafted) > 5
+    for text, row in drafted:
+        target.open(0, text)
+        drafter.open(0, text)
+        drafter.prefill(0, hidden=target.feed_part(0, len(text) - 1))
+        tokens = drafter.draft([0], [4]).tokens[0].tolist()
+        assert row[: len(tokens)] == tokens
+        target.release(0)
+        drafter.release(0)
+
+
+def test_a_target_that_drafts_is_a_process_without_connections(tiny: Path) -> None:
+    """Some of its rows are granted no drafts; their drafter reads on."""
+    run = served(tiny, KIN, {"place": "target"}, {}, allocate={"policy": "goodspeed", "budget": 5})
+    assert {"draft", "draft_prefill"} <= set(run.frame().kind)
+    assert set(run.frame().station) == {"verifier.1"}
+
+
+def test_replayed_targets_draft_as_simulated_ones(tiny: Path) -> None:
+    step = {"base_s": 0.001}
+    laws = dict.fromkeys(("draft", "decode", "draft_prefill", "verify_prefill", "verify"), step)
+    scenario = pair_scenario(
+        tiny,
+        profile={"name": "stated"} | laws,
+        acceptance={"model": "geometric", "beta": 0.6},
+        drafters={"kind": "replayed", "place": "target"},
+        verifiers=NARROW | {"kind": "replayed"},
+        workload=LOAD,
+    )
+    runs = serve(scenario).run, simulate(scenario)
+    assert [replay(run) for run in runs] == [[], []]
+    for run in runs:
+        check_pressed(run)
+    assert all({"draft", "draft_prefill"} & set(run.frame().kind) for run in runs)
+
+
+SECONDS = {"verify": 0.3, "decode": 0.25, "draft": 0.1}
+KINDS = (KIN, "EAGLE", "EAGLE-3", "tree", "EAGLE tree", "dynamic tree", "prompt lookup")
+QUICK = {(KIN, "decode"), ("EAGLE", "decode"), ("kin tree", "decode"), (KIN, "skip"), ("EAGLE", "skip")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "late"),
+    [
+        case if case in QUICK else slow(*case)
+        for case in itertools.product((*KINDS, "kin tree", "sampled", "sampled tree"), ("decode", "skip"))
+    ],
+)
+def test_drafts_that_come_late(tiny: Path, kind: str, late: str) -> None:
+    """Their first tokens are those of the text, or they are lost; the drafter's text and cache follow."""
+    is_tree, sampled = kind.endswith("kin tree"), kind.startswith("sampled")
+    drafters = {"model": str(tiny / KIN), "shape": {"kind": "tree", "branching": [3, 1]}} if is_tree else {}
+    base = KIN if is_tree or sampled else kind
+    scenario = narrow(tiny, base, drafters, {"temperature": 0.7} if sampled else {}, late=late)
+    accepted = [sum(played(scenario, draft_s)) for draft_s in (0.05, 0.2, 0.9)]
+    if late == "decode" and base == KIN:
+        assert sum(accepted) > 0, "no part of a late draft was accepted"
+
+
+def played(scenario: Scenario, draft_s: float) -> list[int]:
+    """Run a fleet with drafts of so many seconds; check it, and return the accepted tokens of late drafts."""
+    fleet, network = resolve(scenario), FakeNetwork(0, way_s=0.02)
+    real = RealFleet(fleet, network, lambda step: draft_s if step.kind == "draft" else SECONDS.get(step.kind, 0.3))
+    real.start()
+    drafted: list[tuple[list[int], list[int]]] = []
+    accepted: list[int] = []
+    note_drafts(real.drafting[0].drafter, drafted)
+    note_late(real, accepted)
+    assert network.run(600.0, lambda: real.finished)
+    network.run(network.now_s + 5.0, lambda: False)
+    (outputs,) = real.outputs
+    check_texts(scenario, outputs)
+    run = make_run(scenario, "engine", real.log, fleet)
+    assert replay(run) == []
+    check_pressed(run)
+    if not scenario.workload.temperature and fleet.drafters.kind != "eagle":  # whose states are sent in half precision
+        check_drafts(scenario, drafted)
+    server = network.nodes["drafter"].connections.server
+    assert server is not None
+    assert not any(server.counts.values())
+    return accepted
+
+
+def note_late(real: RealFleet, accepted: list[int]) -> None:
+    """Note how many tokens of each late draft are accepted."""
+    executor: Any = real.executors["verifier.1"][0]
+    run = executor.run
+
+    def noting(step: Step) -> tuple[Outcome, ...]:
+        outcomes: tuple[Outcome, ...] = run(step)
+        accepted.extend(
+            outcome.accepted
+            for member, outcome in zip(step.members, outcomes, strict=True)
+            if member.behind and step.kind_of(member) == "verify"
+        )
+        return outcomes
+
+    executor.run = noting
