@@ -1,5 +1,7 @@
 """Run the compiled loop: from a resolved fleet to its event table, or to the tables of its metrics."""
 
+from typing import TypeVar
+
 import numpy as np
 import pyarrow as pa
 
@@ -9,25 +11,48 @@ from sim.fast.arrays import StarArrays, star_of
 from sim.fast.compiled import ready
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, StepLog, run_star
+from sim.fast.layout import A_LINE
+from sim.fast.plain import has_serving_targets
+from sim.fast.serving import run_serving
+from sim.fast.serving_arrays import ServingArrays, serving_of
 from sim.fast.table import RowBatches
+
+Lengths = TypeVar("Lengths", StarArrays, ServingArrays)
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of the first batch, and of the largest
 
 
 def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
-    """Simulate a plain star to its end; return its event table, and the number of rows of each station.
+    """Simulate a supported fleet to its end; return its event table, and the number of rows of each station.
 
     Raises InputError as the SimPy path does.
     """
+    return _serving_records(fleet) if has_serving_targets(fleet) else _star_records(fleet)
+
+
+def _star_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     star, table, need, room, empty = star_of(fleet), RowBatches(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
         columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
         times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
         star, need = _run(star, times, rows, empty)
-        table.take(times, rows, int(clock["rows"]))
+        count = int(clock["rows"])
+        table.take(dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True)), count)
         clock["rows"] = 0
     return table.whole(), table.counts(star.stations["written"])
+
+
+def _serving_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
+    serving, table, need = serving_of(fleet), RowBatches(fleet), ROWS
+    clock, most = serving.clocks[0], 2 * len(serving.slots.running)
+    lines = np.empty(min(len(serving.requests) << 4, ROOM) + most + FIRST_ROOM, dtype=A_LINE)
+    while need != OVER:
+        serving, need = _serve(serving, lines)
+        count = int(clock["rows"])
+        table.take({name: lines[name][:count].copy() for name in A_LINE.names or ()}, count)
+        clock["rows"] = 0
+    return table.whole(), table.counts(serving.targets["written"])
 
 
 def simulate_findings(fleet: Fleet) -> Findings:
@@ -61,10 +86,27 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
             return star, need
 
 
-def _more_lengths(star: StarArrays, stream: int) -> StarArrays:
+def _serve(serving: ServingArrays, lines: Array) -> tuple[ServingArrays, int]:
+    """Run the loop of serving targets, as `_run`."""
+    while True:
+        arguments = (
+            serving.requests, serving.streams, serving.targets, serving.slots, serving.limits, serving.laws,
+            serving.numbers, serving.clocks, lines,
+        )  # fmt: skip
+        need, subject = ready(run_serving, *arguments)(*arguments)
+        if need == RATIOS:
+            serving = serving._replace(numbers=serving.sources.refill(subject, serving.numbers))
+        elif need == LENGTHS:
+            serving = _more_lengths(serving, subject)
+        else:
+            return serving, need
+
+
+def _more_lengths(state: Lengths, stream: int) -> Lengths:
     """Draw acceptance lengths for the open request of a stream."""
-    one = star.streams[stream]
-    request = star.requests[one["request"]]
+    one, lengths = state.streams[stream], state.lengths
+    assert lengths is not None
+    request = state.requests[one["request"]]
     drawn = int(request["lengths_to"] - request["lengths_from"])
-    one["length"], one["lengths_to"] = star.lengths.more(int(request["number"]), drawn)
-    return star._replace(numbers=star.numbers._replace(lengths=star.lengths.pool.array))
+    one["length"], one["lengths_to"] = lengths.more(int(request["number"]), drawn)
+    return state._replace(numbers=state.numbers._replace(lengths=lengths.pool.array))  # type: ignore[arg-type]
