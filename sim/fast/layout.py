@@ -127,6 +127,8 @@ A_ROW = np.dtype([  # a stream at a serving target, in the order of their first 
     ("behind", SMALL),  # next stream in the queue, -1 for none
     ("length", SMALL),  # place of its next acceptance length
     ("lengths_to", SMALL),
+    ("round", SMALL),  # number of its last draft among those of all streams
+    ("drafted_epoch", SMALL),  # its epoch then
     ("granted", TRUTH),  # whether it drafts after the running step
     ("arrives_s", REAL),  # of the next request, and its place in the order of scheduling
     ("order", WHOLE),
@@ -171,6 +173,7 @@ A_TARGET = np.dtype([  # a serving target; hot fields first
     ("mean_s", REAL),  # of the planned step
     ("duration_s", REAL),  # of the running step, the delay after it included
     ("ending_s", REAL),  # that delay
+    ("begun_s", REAL),  # start of the running step
     ("ended_s", REAL),  # end of the last step
     ("idle_gap_s", REAL),  # idle time before the running step
 ], align=True)  # fmt: skip
@@ -203,4 +206,9 @@ A_LINE = np.dtype([  # a row of the event table
         "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal", "accepted",
         "priority",
     )),
+    ("begun_s", REAL),  # not of the table, for metrics without one: of an ended step, with
+    ("gap_s", REAL),  # idle time before it,
+    ("leads", TRUTH),  # whether it is the first row of an ended step,
+    ("left", SMALL),  # tokens from its base to the goal,
+    ("round", SMALL),  # number of the round that a draft begins or a verification ends, -1 for none
 ], align=True)  # fmt: skip

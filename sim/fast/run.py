@@ -15,6 +15,7 @@ from sim.fast.layout import A_LINE
 from sim.fast.plain import has_serving_targets
 from sim.fast.serving import run_serving
 from sim.fast.serving_arrays import ServingArrays, serving_of
+from sim.fast.serving_findings import findings_of_lines
 from sim.fast.table import RowBatches
 
 Lengths = TypeVar("Lengths", StarArrays, ServingArrays)
@@ -27,11 +28,12 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
 
     Raises InputError as the SimPy path does.
     """
-    return _serving_records(fleet) if has_serving_targets(fleet) else _star_records(fleet)
-
-
-def _star_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
-    star, table, need, room, empty = star_of(fleet), RowBatches(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
+    table = RowBatches(fleet)
+    if has_serving_targets(fleet):
+        serving, lines = _served(fleet)
+        table.take({name: lines[name] for name in A_LINE.names or ()}, len(lines))
+        return table.whole(), table.counts(serving.targets["written"])
+    star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
         columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
@@ -43,23 +45,14 @@ def _star_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     return table.whole(), table.counts(star.stations["written"])
 
 
-def _serving_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
-    serving, table, need = serving_of(fleet), RowBatches(fleet), ROWS
-    clock, most = serving.clocks[0], 2 * len(serving.slots.running)
-    lines = np.empty(min(len(serving.requests) << 4, ROOM) + most + FIRST_ROOM, dtype=A_LINE)
-    while need != OVER:
-        serving, need = _serve(serving, lines)
-        count = int(clock["rows"])
-        table.take({name: lines[name][:count].copy() for name in A_LINE.names or ()}, count)
-        clock["rows"] = 0
-    return table.whole(), table.counts(serving.targets["written"])
-
-
 def simulate_findings(fleet: Fleet) -> Findings:
-    """Simulate a plain star to its end; return the tables of its metrics, without an event table.
+    """Simulate a supported fleet to its end; return the tables of its metrics, without an event table.
 
     Errors are those of `simulate_records`.
     """
+    if has_serving_targets(fleet):
+        serving, lines = _served(fleet)
+        return findings_of_lines(fleet, serving, lines)
     star = star_of(fleet)
     log = allocate_log(int(1.1 * star.lengths.rounds) + FIRST_ROOM, len(star.requests))
     times, rows = np.zeros((len(TIMES), 0)), np.zeros((len(COLUMNS), 0), dtype=np.int64)
@@ -84,6 +77,18 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
             star = _more_lengths(star, subject)
         else:
             return star, need
+
+
+def _served(fleet: Fleet) -> tuple[ServingArrays, Array]:
+    """Run the loop of serving targets to its end; return its arrays, and the rows of the event table as records."""
+    serving, parts, need = serving_of(fleet), [], ROWS
+    clock = serving.clocks[0]
+    lines = np.empty(FIRST_ROOM + 2 * len(serving.slots.running), dtype=A_LINE)
+    while need != OVER:
+        serving, need = _serve(serving, lines)
+        parts.append(lines[: clock["rows"]].copy())
+        clock["rows"] = 0
+    return serving, np.concatenate(parts)
 
 
 def _serve(serving: ServingArrays, lines: Array) -> tuple[ServingArrays, int]:

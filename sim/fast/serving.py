@@ -417,6 +417,7 @@ def write(
     line.station, line.seq, line.event, line.step, line.kind = here, target.written, event, 0, NO_STEP
     line.tag, line.request, line.epoch, line.base = row.tag, request.number, row.epoch, 0
     line.tokens, line.goal, line.accepted, line.priority = 0, 0, 0, 0
+    line.begun_s, line.gap_s, line.leads, line.left, line.round = 0.0, 0.0, False, 0, -1
     target.written += 1
     return line
 
@@ -426,10 +427,15 @@ def write_member(
     lines: Array, clock: Record, target: Record, here: int, row: Record, request: Record, event: int,
     kind: int, tokens: int,
 ) -> Record:  # fmt: skip
-    """Begin a row of a member of a step."""
+    """Write a row of a member of a step."""
     line = write(lines, clock, target, here, row, request, event)
     line.step, line.kind, line.tokens = target.steps_started, kind, tokens
     line.base = row.computed if kind in (PREFILL, CHUNK) else row.committed
+    if event == START:
+        line.idle_gap_s = target.idle_gap_s
+    else:
+        line.duration_s, line.begun_s = target.duration_s - target.ending_s, target.begun_s
+        line.gap_s, line.left = target.idle_gap_s, request.goal - line.base
     return line
 
 
@@ -475,7 +481,7 @@ def end_target_step(
     clock: Record, lines: Array, here: int,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; plan the draft that follows."""
-    start, recorded, drafting, kept = target.start, len(lines) > 0, False, 0
+    start, drafting, kept = target.start, False, 0
     for place in range(start, start + target.members):
         stream, kind = slots.members[place], slots.kinds[place]
         row = streams[stream]
@@ -484,17 +490,19 @@ def end_target_step(
         if kind == VERIFY:
             accepted = min(numbers.lengths[row.length], row.share_drafts)
             row.length += 1
-        if recorded:
-            line = write_member(lines, clock, target, here, row, request, DONE, kind, slots.tokens[place])
-            line.accepted, line.duration_s = accepted, target.duration_s - target.ending_s
+        line = write_member(lines, clock, target, here, row, request, DONE, kind, slots.tokens[place])
+        line.accepted, line.leads, line.round = accepted, place == start, row.round if kind == VERIFY else -1
         row.computed += row.share - row.share_drafts + accepted
         finished = False
         if kind != CHUNK:
+            if row.epoch == 0:
+                request.first_s = clock.now_s
             row.committed = min(row.committed + accepted + 1, request.goal)
             row.epoch += 1
             row.drafts, row.work = 0, NO_STEP
             finished = row.committed >= request.goal
             if finished:
+                request.last_s = clock.now_s
                 target.free_blocks += row.blocks
                 row.blocks = -1
                 next_request(requests, streams, slots, clock, stream)
@@ -524,11 +532,12 @@ def end_draft_step(
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
-        if len(lines) > 0:
-            request = requests[row.request]
-            line = write(lines, clock, target, here, row, request, DONE)
-            line.step, line.kind, line.tokens = target.steps_started, target.step, tokens
-            line.base, line.duration_s = row.committed, target.duration_s - target.ending_s
+        line = write_member(lines, clock, target, here, row, requests[row.request], DONE, target.step, tokens)
+        line.leads = place == target.start
+        if target.step == DRAFTING and row.epoch != row.drafted_epoch:  # parts of a prompt may draft again
+            line.round = row.round = clock.drafts
+            row.drafted_epoch = row.epoch
+            clock.drafts += 1
         if row.granted:
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
@@ -541,12 +550,12 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until rows or random numbers are missing. Return the reason and its subject.
 
-    `lines` are rows of the event table; without any, the loop writes none.
+    `lines` are rows of the event table.
     """
-    clock, recorded = clocks[0], len(lines) > 0
+    clock = clocks[0]
     room = len(lines) - len(slots.running) - 1  # no event writes more rows
     while True:
-        if clock.rows > room and recorded:
+        if clock.rows > room:
             return ROWS, 0
         if clock.begins >= 0:  # a target starts its next step
             here = clock.begins
@@ -579,13 +588,13 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
                 return RATIOS, target.after_ratios
             clock.begins, target.queued, target.delayed, target.is_planned = -1, False, False, False
             target.steps_started += 1
+            target.begun_s = clock.now_s
             target.ending_s = target.after_s * take(numbers, target.after_ratios)
             target.duration_s = target.mean_s * take(numbers, target.source) + target.ending_s
-            for place in range(target.start, target.start + target.members if recorded else target.start):
+            for place in range(target.start, target.start + target.members):
                 row = streams[slots.members[place]]
                 request, kind, tokens = requests[row.request], slots.kinds[place], slots.tokens[place]
-                line = write_member(lines, clock, target, here, row, request, START, kind, tokens)
-                line.idle_gap_s = target.idle_gap_s
+                write_member(lines, clock, target, here, row, request, START, kind, tokens)
             schedule_event(target, clock, target.duration_s)
             continue
 
@@ -600,11 +609,10 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
             clock.events -= 1
             here, request = row.target, requests[row.request]
             target = targets[here]
-            row.epoch, row.committed = 0, request.prompt
+            row.epoch, row.committed, row.drafted_epoch, request.joined_s = 0, request.prompt, -1, clock.now_s
             row.length, row.lengths_to = request.lengths_from, request.lengths_to
-            if recorded:
-                line = write(lines, clock, target, here, row, request, JOIN)
-                line.tokens, line.goal, line.priority = request.prompt, request.goal, row.priority
+            line = write(lines, clock, target, here, row, request, JOIN)
+            line.tokens, line.goal, line.priority = request.prompt, request.goal, row.priority
             queue(target, streams, stream, False)
             if target.due_s == NEVER_S:
                 clock.begins = here

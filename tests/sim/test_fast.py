@@ -42,6 +42,7 @@ lengths = st.integers(1, 40) | between | st.just({"low": 1, "high": 90, "mean": 
 ATTENTION = {"read_s": 1e-3, "pair_s": 1e-4}
 ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTENTION], "host_s": 0.05}
 SLOWER_DRAFTERS = [{"first": 2, "step": {"base_s": 0.75}}]
+SLOWER_TARGETS = [{"first": 2, "step": {"base_s": 1.5, "per_row_s": 0.25, "spread": "exponential"}}]
 FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
 
 steps = st.fixed_dictionaries(
@@ -132,6 +133,61 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
     return scenario
 
 
+WINDOWS = [ATTENTION, ATTENTION | {"window": 6}]
+LONG_PASSES = ROOFLINE | {"pass_s": [0.02, 0.03, 0.2], "attention": WINDOWS, "sharpness": 2.0}
+serving_steps = st.fixed_dictionaries(
+    {"base_s": seconds},
+    optional=dict.fromkeys(
+        (
+            "per_token_s", "per_context_token_s", "per_token_context_s", "per_row_s", "per_row_token_s",
+            "per_row_context_s", "several_s", "several_per_token_s",
+        ),
+        small,
+    )
+    | {
+        "spread": spreads,
+        "roofline": st.sampled_from([ROOFLINE, LONG_PASSES, LONG_PASSES | {"in_turn": True}]),
+    },
+)  # fmt: skip
+serving_profiles = st.fixed_dictionaries(
+    {"name": st.just("p"), "link": st.just({})}
+    | dict.fromkeys(("draft", "verify", "draft_prefill", "verify_prefill", "decode"), serving_steps),
+    optional={
+        "overhead": st.builds(lambda target: {"own": {"target": target}}, overheads),
+        "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
+        "positions": st.integers(100, 104),
+    },
+)
+serving_targets = st.fixed_dictionaries(
+    {"count": st.integers(1, 3)},
+    optional={
+        "max_num_seqs": st.integers(1, 6),
+        "max_num_batched_tokens": st.integers(6, 60),
+        "kv_tokens": st.sampled_from([128, 160, 256]),
+        "tiers": st.just(SLOWER_TARGETS),
+    },
+)
+loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
+    lambda per_s: {"arrivals": {"process": "poisson", "per_s": per_s}}, st.sampled_from([0.1, 1.0, 10.0])
+)
+
+
+@st.composite
+def serving_fleets(draw: st.DrawFn) -> Scenario:
+    """Any fleet of targets without drafters elsewhere that the loop supports."""
+    kind, texts = draw(st.sampled_from(["", "model", "eagle", "lookup"])), st.integers(1, 35) | between
+    tables = {
+        "name": "serving", "seed": draw(st.integers(0, 5)), "profile": draw(serving_profiles),
+        "acceptance": draw(acceptance), "verifiers": draw(serving_targets),
+        "drafters": {"count": 0},
+        "workload": {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)}
+        | draw(loads),
+    }  # fmt: skip
+    if kind:
+        tables["drafters"] = {"place": "target", "kind": kind, "depth": draw(st.integers(1, 8))}
+    return make_scenario(tables)
+
+
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     assert unsupported_in(fleet) == ""
@@ -146,6 +202,12 @@ def check(scenario: Scenario) -> None:
 @settings(repeatable, max_examples=50, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
 def test_the_compiled_loop_writes_the_rows_of_simpy(scenario: Scenario) -> None:
+    check(scenario)
+
+
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(scenario=serving_fleets())
+def test_serving_targets_write_the_rows_of_simpy(scenario: Scenario) -> None:
     check(scenario)
 
 

@@ -23,7 +23,7 @@ from sim.fast.run import simulate_findings
 from sim.run import observe, simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
-from tests.sim.test_fast import plain_stars
+from tests.sim.test_fast import plain_stars, serving_fleets
 from tests.sim.test_keys import CORNERS, corner
 
 
@@ -52,16 +52,23 @@ def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     recorded = simulate(scenario, path="fast")
     expected, findings = findings_of(recorded), simulate_findings(fleet)
-    for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
+    tables = ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps")
+    for table in tables if findings.rows is None else (*tables, "rows"):
         check_tables(getattr(findings, table), getattr(expected, table))
     assert findings.drafters == expected.drafters
-    if not needs_rows(fleet):
+    if findings.rows is not None or not needs_rows(fleet):
         assert measured(findings) == measured(expected)
 
 
 @settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
 def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
+    check(scenario)
+
+
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(scenario=serving_fleets())
+def test_serving_targets_make_equal_tables(scenario: Scenario) -> None:
     check(scenario)
 
 
