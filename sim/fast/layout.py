@@ -106,7 +106,6 @@ A_CLOCK = np.dtype([  # state of the loop; one record
     ("drafts", WHOLE),  # rows of the step log
     ("commits", WHOLE),
     ("prefills", WHOLE),
-    ("oldest", WHOLE),  # place of the next arrival in their ring
 ])  # fmt: skip
 
 A_ROW = np.dtype([  # a stream at a serving target, in the order of their first requests
@@ -148,6 +147,7 @@ A_TARGET = np.dtype([  # a serving target; hot fields first
     ("step", SMALL),  # kind of the running or planned step
     ("follows", SMALL),  # kind of the draft step that follows, NO_STEP for none
     ("source", SMALL),  # of the ratio of the planned step
+    ("logged", SMALL),  # first part of the running step in the log
     ("steps_started", SMALL),
     ("written", SMALL),  # rows of the event table
     ("is_planned", TRUTH),  # whether the next step is planned, but not drawn
@@ -200,15 +200,28 @@ A_POINT = np.dtype([("tokens", REAL), ("pass_s", REAL)])
 
 AN_ATTENTION = np.dtype([("read_s", REAL), ("pair_s", REAL), ("window", REAL)])
 
-A_LINE = np.dtype([  # a row of the event table
-    *((name, REAL) for name in ("time_s", "duration_s", "idle_gap_s")),
-    *((name, SMALL) for name in (
-        "station", "seq", "event", "step", "kind", "tag", "request", "epoch", "base", "tokens", "goal", "accepted",
-        "priority",
-    )),
-    ("begun_s", REAL),  # not of the table, for metrics without one: of an ended step, with
-    ("gap_s", REAL),  # idle time before it,
-    ("leads", TRUTH),  # whether it is the first row of an ended step,
-    ("left", SMALL),  # tokens from its base to the goal,
+A_PART = np.dtype([  # a row's part of a step, or a request that joins
+    *((name, SMALL) for name in ("stream", "request", "epoch", "base", "tokens", "accepted", "kind")),
     ("round", SMALL),  # number of the round that a draft begins or a verification ends, -1 for none
+])  # fmt: skip
+
+A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a start or an end of a step
+    ("time_s", REAL),
+    ("duration_s", REAL),
+    ("begun_s", REAL),  # of the step, and the idle time before it
+    ("gap_s", REAL),
+    *((name, SMALL) for name in ("station", "seq", "event", "step")),
+    ("first", SMALL),  # of its parts, and their number
+    ("parts", SMALL),
 ], align=True)  # fmt: skip
+
+A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
+    ("now_s", REAL),
+    ("begins", WHOLE),  # target that starts a step now, -1 for none
+    ("arriving", WHOLE),  # streams in the ring of arrivals, and the place of the oldest
+    ("oldest", WHOLE),
+    ("scheduled", WHOLE),  # events up to now
+    ("parts", WHOLE),  # of the log
+    ("blocks", WHOLE),
+    ("rounds", WHOLE),
+])  # fmt: skip

@@ -7,15 +7,15 @@ import pyarrow as pa
 
 from fleet.records.metrics.findings import Findings
 from fleet.scenario.resolved import Fleet
+from sim.fast import serving
 from sim.fast.arrays import StarArrays, star_of
 from sim.fast.compiled import ready
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, StepLog, run_star
-from sim.fast.layout import A_LINE
+from sim.fast.layout import A_BLOCK, A_PART
 from sim.fast.plain import has_serving_targets
-from sim.fast.serving import run_serving
 from sim.fast.serving_arrays import ServingArrays, serving_of
-from sim.fast.serving_findings import findings_of_lines
+from sim.fast.serving_findings import columns_of, findings_of_log
 from sim.fast.table import RowBatches
 
 Lengths = TypeVar("Lengths", StarArrays, ServingArrays)
@@ -30,9 +30,9 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     """
     table = RowBatches(fleet)
     if has_serving_targets(fleet):
-        serving, lines = _served(fleet)
-        table.take({name: lines[name] for name in A_LINE.names or ()}, len(lines))
-        return table.whole(), table.counts(serving.targets["written"])
+        arrays, served = _served(fleet)
+        table.take(columns_of(arrays, served), int(served.blocks["parts"].sum()))
+        return table.whole(), table.counts(arrays.targets["written"])
     star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
@@ -51,8 +51,7 @@ def simulate_findings(fleet: Fleet) -> Findings:
     Errors are those of `simulate_records`.
     """
     if has_serving_targets(fleet):
-        serving, lines = _served(fleet)
-        return findings_of_lines(fleet, serving, lines)
+        return findings_of_log(fleet, *_served(fleet))
     star = star_of(fleet)
     log = allocate_log(int(1.1 * star.lengths.rounds) + FIRST_ROOM, len(star.requests))
     times, rows = np.zeros((len(TIMES), 0)), np.zeros((len(COLUMNS), 0), dtype=np.int64)
@@ -79,32 +78,28 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
             return star, need
 
 
-def _served(fleet: Fleet) -> tuple[ServingArrays, Array]:
-    """Run the loop of serving targets to its end; return its arrays, and the rows of the event table as records."""
-    serving, parts, need = serving_of(fleet), [], ROWS
-    clock = serving.clocks[0]
-    lines = np.empty(FIRST_ROOM + 2 * len(serving.slots.running), dtype=A_LINE)
+def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
+    """Run the loop of serving targets to its end; return its arrays and its log."""
+    arrays, need = serving_of(fleet), ROWS
+    clock, log = arrays.clocks[0], allocate_parts(FIRST_ROOM + 2 * len(arrays.slots.running))
     while need != OVER:
-        serving, need = _serve(serving, lines)
-        parts.append(lines[: clock["rows"]].copy())
-        clock["rows"] = 0
-    return serving, np.concatenate(parts)
-
-
-def _serve(serving: ServingArrays, lines: Array) -> tuple[ServingArrays, int]:
-    """Run the loop of serving targets, as `_run`."""
-    while True:
         arguments = (
-            serving.requests, serving.streams, serving.targets, serving.slots, serving.limits, serving.laws,
-            serving.numbers, serving.clocks, lines,
+            arrays.requests, arrays.streams, arrays.targets, arrays.slots, arrays.limits, arrays.laws, arrays.numbers,
+            arrays.clocks, log,
         )  # fmt: skip
-        need, subject = ready(run_serving, *arguments)(*arguments)
+        need, subject = ready(serving.run_serving, *arguments)(*arguments)
         if need == RATIOS:
-            serving = serving._replace(numbers=serving.sources.refill(subject, serving.numbers))
+            arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
         elif need == LENGTHS:
-            serving = _more_lengths(serving, subject)
-        else:
-            return serving, need
+            arrays = _more_lengths(arrays, subject)
+        elif need == ROWS:
+            log = serving.StepLog(*(np.concatenate([part, np.empty_like(part)]) for part in log))
+    return arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
+
+
+def allocate_parts(parts: int) -> serving.StepLog:
+    """Allocate a log of so many parts of steps, and blocks of rows."""
+    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(parts, dtype=A_BLOCK))
 
 
 def _more_lengths(state: Lengths, stream: int) -> Lengths:

@@ -70,6 +70,13 @@ class Slots(NamedTuple):
     arrivals: Array
 
 
+class StepLog(NamedTuple):
+    """The parts of steps in the order of their starts, and the blocks of rows of the event table in its order."""
+
+    parts: Array
+    blocks: Array
+
+
 class Ratios(NamedTuple):
     """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s; `lengths` are acceptance lengths."""
 
@@ -407,36 +414,24 @@ def plan_draft_step(target: Record, streams: Array, slots: Slots, limits: Limits
 
 
 @compiled
-def write(
-    lines: Array, clock: Record, target: Record, here: int, row: Record, request: Record, event: int
-) -> Record:  # fmt: skip
-    """Begin a row of the event table."""
-    line = lines[clock.rows]
-    clock.rows += 1
-    line.time_s, line.duration_s, line.idle_gap_s = clock.now_s, 0.0, 0.0
-    line.station, line.seq, line.event, line.step, line.kind = here, target.written, event, 0, NO_STEP
-    line.tag, line.request, line.epoch, line.base = row.tag, request.number, row.epoch, 0
-    line.tokens, line.goal, line.accepted, line.priority = 0, 0, 0, 0
-    line.begun_s, line.gap_s, line.leads, line.left, line.round = 0.0, 0.0, False, 0, -1
-    target.written += 1
-    return line
+def log_part(log: StepLog, clock: Record, stream: int, row: Record, kind: int, base: int, tokens: int) -> None:
+    """Log a part of a step that starts, or a request that joins."""
+    part = log.parts[clock.parts]
+    clock.parts += 1
+    part.stream, part.request, part.epoch, part.base, part.tokens = stream, row.request, row.epoch, base, tokens
+    part.kind, part.accepted, part.round = kind, 0, -1
 
 
 @compiled
-def write_member(
-    lines: Array, clock: Record, target: Record, here: int, row: Record, request: Record, event: int,
-    kind: int, tokens: int,
-) -> Record:  # fmt: skip
-    """Write a row of a member of a step."""
-    line = write(lines, clock, target, here, row, request, event)
-    line.step, line.kind, line.tokens = target.steps_started, kind, tokens
-    line.base = row.computed if kind in (PREFILL, CHUNK) else row.committed
-    if event == START:
-        line.idle_gap_s = target.idle_gap_s
-    else:
-        line.duration_s, line.begun_s = target.duration_s - target.ending_s, target.begun_s
-        line.gap_s, line.left = target.idle_gap_s, request.goal - line.base
-    return line
+def log_block(log: StepLog, clock: Record, target: Record, here: int, event: int, first: int, parts: int) -> None:
+    """Log rows of the event table: those of these parts."""
+    block = log.blocks[clock.blocks]
+    clock.blocks += 1
+    block.time_s, block.begun_s, block.gap_s = clock.now_s, target.begun_s, target.idle_gap_s
+    block.duration_s = target.duration_s - target.ending_s
+    block.station, block.seq, block.event, block.first, block.parts = here, target.written, event, first, parts
+    block.step = 0 if event == JOIN else target.steps_started
+    target.written += parts
 
 
 @compiled
@@ -450,15 +445,15 @@ def next_request(
         row.arrives_s = clock.now_s + max(0.0, requests[row.request].opens_s - clock.now_s)
         row.order = clock.scheduled
         clock.scheduled += 1
-        slots.arrivals[(clock.oldest + clock.events) % len(streams)] = stream
-        clock.events += 1
+        slots.arrivals[(clock.oldest + clock.arriving) % len(streams)] = stream
+        clock.arriving += 1
 
 
 @compiled
 def next_event(targets: Array, streams: Array, slots: Slots, clock: Record) -> int:
     """Return the target of the next event, ARRIVAL, or NOTHING."""
     time_s, order, here = NEVER_S, 0, NOTHING
-    if clock.events > 0:
+    if clock.arriving > 0:
         row = streams[slots.arrivals[clock.oldest]]
         time_s, order, here = row.arrives_s, row.order, ARRIVAL
     for number in range(len(targets)):
@@ -478,7 +473,7 @@ def schedule_event(target: Record, clock: Record, after_s: float) -> None:
 @compiled
 def end_target_step(
     requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, numbers: Ratios,
-    clock: Record, lines: Array, here: int,
+    clock: Record, log: StepLog,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; plan the draft that follows."""
     start, drafting, kept = target.start, False, 0
@@ -490,8 +485,8 @@ def end_target_step(
         if kind == VERIFY:
             accepted = min(numbers.lengths[row.length], row.share_drafts)
             row.length += 1
-        line = write_member(lines, clock, target, here, row, request, DONE, kind, slots.tokens[place])
-        line.accepted, line.leads, line.round = accepted, place == start, row.round if kind == VERIFY else -1
+            part = log.parts[target.logged + place - start]
+            part.accepted, part.round = accepted, row.round
         row.computed += row.share - row.share_drafts + accepted
         finished = False
         if kind != CHUNK:
@@ -526,18 +521,16 @@ def end_target_step(
 
 @compiled
 def end_draft_step(
-    requests: Array, streams: Array, target: Record, slots: Slots, clock: Record, lines: Array, here: int
+    streams: Array, target: Record, slots: Slots, clock: Record, log: StepLog
 ) -> None:  # fmt: skip
     """Let drafts wait for their verification."""
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
-        line = write_member(lines, clock, target, here, row, requests[row.request], DONE, target.step, tokens)
-        line.leads = place == target.start
         if target.step == DRAFTING and row.epoch != row.drafted_epoch:  # parts of a prompt may draft again
-            line.round = row.round = clock.drafts
+            log.parts[target.logged + place - target.start].round = row.round = clock.rounds
             row.drafted_epoch = row.epoch
-            clock.drafts += 1
+            clock.rounds += 1
         if row.granted:
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
@@ -546,16 +539,13 @@ def end_draft_step(
 @compiled
 def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
     requests: Array, streams: Array, targets: Array, slots: Slots, limits: Limits, laws: Laws, numbers: Ratios,
-    clocks: Array, lines: Array,
+    clocks: Array, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
-    """Run until the end, or until rows or random numbers are missing. Return the reason and its subject.
-
-    `lines` are rows of the event table.
-    """
+    """Run until the end, or until room in the log or random numbers are missing. Return the reason and its subject."""
     clock = clocks[0]
-    room = len(lines) - len(slots.running) - 1  # no event writes more rows
+    room = len(log.parts) - len(slots.running) - 1  # no event logs more parts, nor more than one block
     while True:
-        if clock.rows > room:
+        if clock.parts > room or clock.blocks == len(log.blocks):
             return ROWS, 0
         if clock.begins >= 0:  # a target starts its next step
             here = clock.begins
@@ -591,10 +581,13 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
             target.begun_s = clock.now_s
             target.ending_s = target.after_s * take(numbers, target.after_ratios)
             target.duration_s = target.mean_s * take(numbers, target.source) + target.ending_s
+            target.logged = clock.parts
             for place in range(target.start, target.start + target.members):
-                row = streams[slots.members[place]]
-                request, kind, tokens = requests[row.request], slots.kinds[place], slots.tokens[place]
-                write_member(lines, clock, target, here, row, request, START, kind, tokens)
+                stream, kind = slots.members[place], slots.kinds[place]
+                row = streams[stream]
+                base = row.computed if kind in (PREFILL, CHUNK) else row.committed
+                log_part(log, clock, stream, row, kind, base, slots.tokens[place])
+            log_block(log, clock, target, here, START, target.logged, target.members)
             schedule_event(target, clock, target.duration_s)
             continue
 
@@ -606,13 +599,13 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
             row = streams[stream]
             clock.now_s = row.arrives_s
             clock.oldest = (clock.oldest + 1) % len(streams)
-            clock.events -= 1
+            clock.arriving -= 1
             here, request = row.target, requests[row.request]
             target = targets[here]
             row.epoch, row.committed, row.drafted_epoch, request.joined_s = 0, request.prompt, -1, clock.now_s
             row.length, row.lengths_to = request.lengths_from, request.lengths_to
-            line = write(lines, clock, target, here, row, request, JOIN)
-            line.tokens, line.goal, line.priority = request.prompt, request.goal, row.priority
+            log_part(log, clock, stream, row, NO_STEP, 0, request.prompt)
+            log_block(log, clock, target, here, JOIN, clock.parts - 1, 1)
             queue(target, streams, stream, False)
             if target.due_s == NEVER_S:
                 clock.begins = here
@@ -629,9 +622,10 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
                 if slots.kinds[place] == VERIFY and row.length == row.lengths_to:
                     return LENGTHS, slots.members[place]
         clock.now_s, target.ended_s, target.due_s = target.due_s, target.due_s, NEVER_S
+        log_block(log, clock, target, here, DONE, target.logged, target.members)
         if target.step in (DRAFTING, DRAFT_PREFILL):
-            end_draft_step(requests, streams, target, slots, clock, lines, here)
+            end_draft_step(streams, target, slots, clock, log)
         else:
-            end_target_step(requests, streams, target, slots, limits, numbers, clock, lines, here)
+            end_target_step(requests, streams, target, slots, limits, numbers, clock, log)
         if target.follows != NO_STEP or target.works > 0 or target.first >= 0:
             target.queued, clock.begins = True, here

@@ -15,7 +15,7 @@ from fleet.stations.outcomes import Outcomes
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
 from sim.fast.arrays import drawn_lengths, texts_of
-from sim.fast.layout import A_CLOCK, A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_TARGET, AN_ATTENTION
+from sim.fast.layout import A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_SERVING_CLOCK, A_TARGET, AN_ATTENTION
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 from sim.fast.serving import NEVER_S, Array, Laws, Limits, Ratios, Slots
 
@@ -52,8 +52,8 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     requests, rows = texts_of(flat, lengths), _rows(fleet, streams)
     targets = _targets(fleet, sources, laws)
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
-    clocks = np.zeros(1, dtype=A_CLOCK)
-    clocks["begins"], clocks["events"], clocks["scheduled"] = -1, len(rows), len(rows)
+    clocks = np.zeros(1, dtype=A_SERVING_CLOCK)
+    clocks["begins"], clocks["arriving"], clocks["scheduled"] = -1, len(rows), len(rows)
     rows["arrives_s"], rows["order"] = requests["opens_s"][rows["request"]], np.arange(len(rows))
     return ServingArrays(
         requests=requests,

@@ -1,77 +1,127 @@
-"""The tables of metrics, from the rows of the compiled loop of serving targets."""
+"""The event table and the tables of metrics, from the step log of the compiled loop of serving targets."""
 
 import numpy as np
 
-from fleet.records.columns import Bools, Column, Table, Words
+from fleet.records.columns import Column, Table, Words
 from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.tables import with_differences
+from fleet.records.metrics.tables import COMMITTING, with_differences
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.resolved import Fleet
 from sim.fast.findings import requests_of, words_of
-from sim.fast.serving import CHUNK, DONE, DRAFT_PREFILL, DRAFTING, VERIFY, Array
+from sim.fast.serving import DONE, JOIN, START, Array, StepLog
 from sim.fast.serving_arrays import ServingArrays
 from sim.fast.table import EVENTS, KINDS, station_names
 
+OF_BLOCKS = ("time_s", "begun_s", "gap_s", "station", "event", "step")
+OF_PARTS = ("base", "kind", "epoch", "tokens", "accepted", "round")
+ONLY_OF = {"duration_s": DONE, "accepted": DONE, "idle_gap_s": START, "goal": JOIN, "priority": JOIN}  # events
+FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
 
-def findings_of_lines(fleet: Fleet, serving: ServingArrays, lines: Array) -> Findings:
-    """Return the tables of a finished simulation. `rows` has no Arrow table: its columns are made when they are used."""
-    rows, speculates = rows_of(fleet, lines), fleet.drafters.count > 0
-    done, kind = lines["event"] == DONE, lines["kind"]
-    drafts, leads = done & (kind == DRAFTING), done & lines["leads"]
-    verified = np.flatnonzero(done & (kind == VERIFY))
+
+class LoggedRows:
+    """Rows of the event table, column by column: those of some blocks of a log."""
+
+    def __init__(self, serving: ServingArrays, log: StepLog, blocks: Array) -> None:
+        self.serving, self.log, self.blocks = serving, log, blocks
+        self.block: Array = np.repeat(np.arange(len(blocks)), blocks["parts"])
+        ends = np.cumsum(blocks["parts"])
+        self.within: Array = np.arange(len(self.block)) - np.repeat(ends - blocks["parts"], blocks["parts"])
+        self.part: Array = blocks["first"][self.block] + self.within
+
+    def column(self, name: str) -> Array | None:
+        """Return a column of numbers; None if the log has none of this name."""
+        found = self._written(name)
+        if found is None or name not in ONLY_OF:
+            return found
+        return np.where(self.blocks["event"][self.block] == ONLY_OF[name], found, 0)
+
+    def _written(self, name: str) -> Array | None:
+        blocks, parts, serving = self.blocks, self.log.parts, self.serving
+        if name in (*OF_BLOCKS, "duration_s"):
+            return blocks[name][self.block]
+        if name == "idle_gap_s":
+            return blocks["gap_s"][self.block]
+        if name == "seq":
+            return blocks["seq"][self.block] + self.within
+        if name in OF_PARTS:
+            return parts[name][self.part]
+        if name in ("tag", "priority"):
+            return serving.streams[name][parts["stream"]][self.part]
+        if name in ("request", "goal", "left"):
+            goals = serving.requests["number" if name == "request" else "goal"][parts["request"]][self.part]
+            return goals - parts["base"][self.part] if name == "left" else goals
+        return None
+
+
+def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+    """Return the columns of the event table that the loop writes."""
+    rows = LoggedRows(serving, log, log.blocks)
+    columns = {name: rows.column(name) for name in SCHEMA.names}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
+    """Return the tables of a finished simulation. Columns of `rows` are made when a metric uses them."""
+    ends = log.blocks[log.blocks["event"] == DONE]
+    ended = _table(fleet, serving, log, ends, FURTHER)
+    kinds, speculates = log.parts["kind"][ends["first"]], fleet.drafters.count > 0
+    drafts = kinds == KINDS.index("draft")
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
+    committing, verified = ended.kind.among(*COMMITTING), ended.where(ended.kind.among("verify"))
+    accepted, left = ended.accepted[committing], ended.left[committing]
+    commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
     return Findings(
         fleet=fleet,
-        commits=_commits(rows, lines, done & (kind != CHUNK) & (kind != DRAFTING) & (kind != DRAFT_PREFILL)),
+        commits=commits.plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left)),
         requests=requests_of(fleet, serving, tags),
-        rounds=_rounds(lines, np.flatnonzero(drafts & (lines["round"] >= 0)), verified) if speculates else None,
-        verified=_verified(lines[verified]) if speculates else None,
-        draft_steps=_steps(fleet, lines[leads & drafts]),
-        other_steps=_steps(fleet, lines[leads & ~drafts]),
-        drafters=len(np.unique(lines["station"][drafts])),
-        rows=rows,
+        rounds=_rounds(ended.where(ended.kind.among("draft") & (ended.round >= 0)), verified) if speculates else None,
+        verified=_verified(verified) if speculates else None,
+        draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
+        other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
+        drafters=len(np.unique(ends["station"][drafts])),
+        rows=_table(fleet, serving, log, log.blocks),
     )
 
 
-def rows_of(fleet: Fleet, lines: Array) -> Table:
-    """Return the rows of the event table."""
+def _table(
+    fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()
+) -> Table:  # fmt: skip
+    """Return the rows of some blocks of a log as a table, with further columns."""
+    rows = LoggedRows(serving, log, blocks)
     named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}
 
     def column(name: str) -> Column:
-        if name in named:
-            return words_of(lines[name], named[name])
-        if name in (lines.dtype.names or ()):
-            return np.asarray(lines[name].astype(SCHEMA.field(name).type.to_pandas_dtype()))
+        found = rows.column(name)
+        if found is not None and name in named:
+            return words_of(found, named[name])
+        if found is not None:
+            return found.astype(SCHEMA.field(name).type.to_pandas_dtype()) if name in SCHEMA.names else found
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
-            return Words(np.zeros(len(lines), dtype=np.int32), [value])
-        return np.full(len(lines), value)
+            return Words(np.zeros(len(rows.block), dtype=np.int32), [value])
+        return np.full(len(rows.block), value)
 
-    return Table(len(lines), SCHEMA.names, column)
-
-
-def _commits(rows: Table, lines: Array, committing: Bools) -> Table:
-    accepted, left = lines["accepted"][committing], lines["left"][committing]
-    return rows.where(committing).plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left))
+    return Table(len(rows.block), (*SCHEMA.names, *further), column)
 
 
-def _rounds(lines: Array, drafted: Array, verified: Array) -> Table:
+def _rounds(drafts: Table, verified: Table) -> Table:
     """Return the rounds; drafts on the target's device are not asked for, and have no way."""
-    drafts, unknown = lines[drafted], np.full(len(drafted), np.nan)
-    verified_s, verify_s, accepted = (np.full(len(drafted), np.nan) for _ in range(3))
-    ends = lines[verified]
-    of = ends["round"]
-    verified_s[of], verify_s[of], accepted[of] = ends["time_s"], ends["duration_s"], ends["accepted"]
+    unknown = np.full(len(drafts), np.nan)
+    verified_s, verify_s, accepted = (np.full(len(drafts), np.nan) for _ in range(3))
+    place = np.full(int(drafts.round.max(initial=-1)) + 1, -1)
+    place[drafts.round] = np.arange(len(drafts))
+    of = place[verified.round]
+    verified_s[of], verify_s[of], accepted[of] = verified.time_s, verified.duration_s, verified.accepted
     rounds = Table.of(
-        tag=drafts["tag"].astype(np.int64),
-        request=drafts["request"].astype(np.int64),
-        epoch=drafts["epoch"].astype(np.int64),
-        drafted_s=drafts["time_s"],
-        service_s=drafts["duration_s"],
-        draft_tokens=drafts["tokens"],
+        tag=drafts.tag,
+        request=drafts.request,
+        epoch=drafts.epoch,
+        drafted_s=drafts.time_s,
+        service_s=drafts.duration_s,
+        draft_tokens=drafts.tokens,
         asked_s=unknown,
-        begun_s=drafts["begun_s"],
-        idle_gap_s=drafts["gap_s"],
+        begun_s=drafts.begun_s,
+        idle_gap_s=drafts.gap_s,
         arrived_s=unknown,
         verified_s=verified_s,
         verify_s=verify_s,
@@ -81,19 +131,20 @@ def _rounds(lines: Array, drafted: Array, verified: Array) -> Table:
     return with_differences(rounds)
 
 
-def _verified(ends: Array) -> Table:
+def _verified(verified: Table) -> Table:
     return Table.of(
-        tag=ends["tag"].astype(np.int64),
-        verified_s=ends["time_s"],
-        draft_tokens=ends["tokens"],
-        acceptance_length=ends["accepted"],
+        tag=verified.tag,
+        verified_s=verified.time_s,
+        draft_tokens=verified.tokens,
+        acceptance_length=verified.accepted,
     )
 
 
-def _steps(fleet: Fleet, ends: Array) -> Table:
+def _steps(fleet: Fleet, ends: Array, kinds: Array) -> Table:
+    """Return steps, in the order of their ends; a step has the kind of its first part."""
     return Table.of(
         station=words_of(ends["station"], station_names(fleet)),
-        kind=words_of(ends["kind"], KINDS),
+        kind=words_of(kinds, KINDS),
         begun_s=ends["begun_s"],
         ended_s=ends["time_s"],
     )
