@@ -134,8 +134,6 @@ A_ROW = np.dtype([  # a stream at a serving target, in the order of their first 
 ], align=True)  # fmt: skip
 
 A_TARGET = np.dtype([  # a serving target; hot fields first
-    ("due_s", REAL),  # time of its next event, infinite for none, and its place in the order of scheduling
-    ("order", WHOLE),
     ("free_blocks", WHOLE),
     ("start", SMALL),  # of its places in `Slots`
     ("running", SMALL),  # rows

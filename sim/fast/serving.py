@@ -54,10 +54,12 @@ class Laws(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Places of the rows of each target, from `start` on, and `arrivals`, the ring of streams with a next request.
+    """Places of the rows of each target, from `start` on, and what waits for its time.
 
     - `running`: streams in order of admission; `works`: those with work, in its order; `members`: those in the step.
     - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass.
+    - `due_s`, `order`: time of each target's next event, infinite for none, and its place in the order of scheduling.
+    - `arrivals`: the ring of streams with a next request, by time.
     """
 
     running: Array
@@ -67,6 +69,8 @@ class Slots(NamedTuple):
     tokens: Array
     fed: Array
     context: Array
+    due_s: Array
+    order: Array
     arrivals: Array
 
 
@@ -450,23 +454,23 @@ def next_request(
 
 
 @compiled
-def next_event(targets: Array, streams: Array, slots: Slots, clock: Record) -> int:
+def next_event(streams: Array, slots: Slots, clock: Record) -> int:
     """Return the target of the next event, ARRIVAL, or NOTHING."""
-    time_s, order, here = NEVER_S, 0, NOTHING
+    time_s, order, here = NEVER_S, -1, NOTHING
     if clock.arriving > 0:
         row = streams[slots.arrivals[clock.oldest]]
         time_s, order, here = row.arrives_s, row.order, ARRIVAL
-    for number in range(len(targets)):
-        target = targets[number]
-        if target.due_s < time_s or (target.due_s == time_s and target.order < order and time_s < NEVER_S):
-            time_s, order, here = target.due_s, target.order, number
+    for number in range(len(slots.due_s)):
+        due_s = slots.due_s[number]
+        if due_s < time_s or (due_s == time_s and slots.order[number] < order):
+            time_s, order, here = due_s, slots.order[number], number
     return here
 
 
 @compiled
-def schedule_event(target: Record, clock: Record, after_s: float) -> None:
+def schedule_event(slots: Slots, clock: Record, here: int, after_s: float) -> None:
     """Schedule the next event of a target."""
-    target.due_s, target.order = clock.now_s + after_s, clock.scheduled
+    slots.due_s[here], slots.order[here] = clock.now_s + after_s, clock.scheduled
     clock.scheduled += 1
 
 
@@ -560,7 +564,7 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
                 target.delayed = True
                 if delay_s > 0:
                     clock.begins, target.pausing = -1, True
-                    schedule_event(target, clock, delay_s)
+                    schedule_event(slots, clock, here, delay_s)
                     continue
             if not target.is_planned:
                 target.is_planned = True
@@ -588,10 +592,10 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
                 base = row.computed if kind in (PREFILL, CHUNK) else row.committed
                 log_part(log, clock, stream, row, kind, base, slots.tokens[place])
             log_block(log, clock, target, here, START, target.logged, target.members)
-            schedule_event(target, clock, target.duration_s)
+            schedule_event(slots, clock, here, target.duration_s)
             continue
 
-        here = next_event(targets, streams, slots, clock)
+        here = next_event(streams, slots, clock)
         if here == NOTHING:
             return OVER, 0
         if here == ARRIVAL:
@@ -607,13 +611,13 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
             log_part(log, clock, stream, row, NO_STEP, 0, request.prompt)
             log_block(log, clock, target, here, JOIN, clock.parts - 1, 1)
             queue(target, streams, stream, False)
-            if target.due_s == NEVER_S:
+            if slots.due_s[here] == NEVER_S:
                 clock.begins = here
             continue
 
         target = targets[here]
         if target.pausing:
-            clock.now_s, target.due_s = target.due_s, NEVER_S
+            clock.now_s, slots.due_s[here] = slots.due_s[here], NEVER_S
             target.pausing, clock.begins = False, here
             continue
         if target.step not in (DRAFTING, DRAFT_PREFILL):
@@ -621,7 +625,8 @@ def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
                 row = streams[slots.members[place]]
                 if slots.kinds[place] == VERIFY and row.length == row.lengths_to:
                     return LENGTHS, slots.members[place]
-        clock.now_s, target.ended_s, target.due_s = target.due_s, target.due_s, NEVER_S
+        clock.now_s = target.ended_s = slots.due_s[here]
+        slots.due_s[here] = NEVER_S
         log_block(log, clock, target, here, DONE, target.logged, target.members)
         if target.step in (DRAFTING, DRAFT_PREFILL):
             end_draft_step(streams, target, slots, clock, log)

@@ -138,7 +138,7 @@ def _targets(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array
             delay = getattr(times.overhead, name)
             target[f"{name}_s"] = delay.mean_s
             (target[f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, number, place), delay.spread)
-    made["due_s"], made["first"] = NEVER_S, -1
+    made["first"] = -1
     made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
     return made
 
@@ -150,8 +150,9 @@ def _slots(fleet: Fleet, targets: Array, rows: Array) -> Slots:
     targets["start"] = np.cumsum(places) - places
     running, works, members, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(5))
     fed, context = (np.zeros(places.sum()) for _ in range(2))
+    due_s, order = np.full(len(targets), NEVER_S), np.zeros(len(targets), dtype=np.int64)
     arrivals = np.argsort(rows["arrives_s"], kind="stable").astype(np.int32)
-    return Slots(running, works, members, kinds, tokens, fed, context, arrivals)
+    return Slots(running, works, members, kinds, tokens, fed, context, due_s, order, arrivals)
 
 
 def _limits(fleet: Fleet) -> Limits:

@@ -23,7 +23,7 @@ from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
-from sim.fast import choice, layout
+from sim.fast import choice, kernel, layout, serving
 from sim.fast.compiled import COMPILING, compiled
 from sim.fast.plain import SUPPORTED, unsupported_in
 from sim.fast.run import simulate_records
@@ -327,11 +327,13 @@ def test_compilation_is_announced_once_per_machine(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("kernel.run_star-*.nbi"))
 
 
-def test_compiled_code_is_in_one_file() -> None:
+@pytest.mark.parametrize("name", ["kernel.py", "serving.py"])
+def test_the_code_of_each_loop_is_in_one_file(name: str) -> None:
     """Numba's cache does not see changes in other files."""
     room = Path(layout.__file__).parent
-    assert [path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()] == ["kernel.py"]
-    tree = ast.parse((room / "kernel.py").read_text())
+    with_code = {path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()}
+    assert with_code == {"kernel.py", "serving.py"}
+    tree = ast.parse((room / name).read_text())
     imported = {
         node.module if isinstance(node, ast.ImportFrom) else name.name
         for node in ast.walk(tree)
@@ -339,6 +341,13 @@ def test_compiled_code_is_in_one_file() -> None:
         for name in node.names
     }
     assert imported == {"typing", "sim.fast.compiled"}
+
+
+def test_both_loops_have_the_same_numbers() -> None:
+    names = (
+        "OVER", "ROWS", "RATIOS", "LENGTHS", "JOIN", "START", "DONE", "NO_STEP", "PREFILL", "DRAFTING", "VERIFY", "DECODE"
+    )  # fmt: skip
+    assert [getattr(kernel, name) for name in names] == [getattr(serving, name) for name in names]
 
 
 def test_changed_records_are_other_types() -> None:
