@@ -50,8 +50,8 @@ def simulate(
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     """Simulate a scenario and return the tables that metrics are computed from.
 
-    The compiled loop skips the records if no metric needs them (`needs_rows`), and their Arrow table for serving targets;
-    the metrics are the same. Arguments and errors are those of `simulate`.
+    The compiled loop skips the records if no metric needs them (`needs_rows`); for serving targets it skips their Arrow
+    table. The metrics are the same. Arguments and errors are those of `simulate`.
     """
     fleet = resolve(scenario)
     if (needs_rows(fleet) and not has_serving_targets(fleet)) or choose_path(fleet, path) != "fast":

@@ -81,7 +81,10 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
 def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
     """Run the loop of serving targets to its end; return its arrays and its log."""
     arrays, need = serving_of(fleet), ROWS
-    clock, log = arrays.clocks[0], allocate_parts(FIRST_ROOM + 2 * len(arrays.slots.running))
+    clock, most = arrays.clocks[0], len(arrays.slots.running) + 2  # parts of one step
+    tokens = int((arrays.requests["goal"] - arrays.requests["prompt"]).sum())
+    rounds = tokens if arrays.lengths is None else 2.2 * arrays.lengths.rounds  # with a draft each
+    log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
     while need != OVER:
         arguments = (
             arrays.requests, arrays.streams, arrays.targets, arrays.slots, arrays.limits, arrays.laws, arrays.numbers,
@@ -93,13 +96,18 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
         elif need == LENGTHS:
             arrays = _more_lengths(arrays, subject)
         elif need == ROWS:
-            log = serving.StepLog(*(np.concatenate([part, np.empty_like(part)]) for part in log))
+            log = serving.StepLog(*(_with_room(part, int(clock[name]) + most) for name, part in log._asdict().items()))
     return arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
 
 
 def allocate_parts(parts: int) -> serving.StepLog:
-    """Allocate a log of so many parts of steps, and blocks of rows."""
-    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(parts, dtype=A_BLOCK))
+    """Allocate a log of so many parts of steps; their number in a step, and so that of blocks, is not known."""
+    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(FIRST_ROOM, dtype=A_BLOCK))
+
+
+def _with_room(part: Array, used: int) -> Array:
+    """Return a part of a log, with twice the capacity if less than `used` places remain."""
+    return part if used < len(part) else np.concatenate([part, np.empty_like(part)])
 
 
 def _more_lengths(state: Lengths, stream: int) -> Lengths:
@@ -109,4 +117,4 @@ def _more_lengths(state: Lengths, stream: int) -> Lengths:
     request = state.requests[one["request"]]
     drawn = int(request["lengths_to"] - request["lengths_from"])
     one["length"], one["lengths_to"] = lengths.more(int(request["number"]), drawn)
-    return state._replace(numbers=state.numbers._replace(lengths=lengths.pool.array))  # type: ignore[arg-type]
+    return state._replace(numbers=state.numbers._replace(lengths=lengths.pool.array))

@@ -1,6 +1,6 @@
 """The compiled loop of serving targets: continuous batching without drafters elsewhere, on arrays.
 
-1. A request joins its target and waits. `schedule` admits it, in chunks, within the limits (`fleet.policies.continuous`).
+1. A request joins its target and waits. `schedule` admits it within the limits, as `fleet.policies.continuous` does.
 2. A step ends for all of its members at once. Those that go on have work again: they decode, or they draft on the
    target's device and are verified. Times are those of `fleet.times.mixed`, added in the same order.
 3. A target has at most one pending event, the end of a step or of the delay before it. Arrivals are in a ring by time.
@@ -19,6 +19,7 @@ from sim.fast.compiled import compiled
 
 Array = Any  # a numpy array of numbers or of records of `layout.py`
 Record = Any  # a record of `layout.py`
+Numbers = Any  # those of `kernel.py`
 
 # reasons for which the loop returns, events of rows, and kinds of steps: as in `kernel.py`
 OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
@@ -81,23 +82,14 @@ class StepLog(NamedTuple):
     blocks: Array
 
 
-class Ratios(NamedTuple):
-    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s; `lengths` are acceptance lengths."""
-
-    pool: Array
-    at: Array
-    to: Array
-    lengths: Array
-
-
 @compiled
-def is_empty(numbers: Ratios, source: int) -> bool:
+def is_empty(numbers: Numbers, source: int) -> bool:
     """Whether a source has no ratio left; -1 is the source of ones."""
     return bool(source >= 0 and numbers.at[source] == numbers.to[source])
 
 
 @compiled
-def take(numbers: Ratios, source: int) -> float:
+def take(numbers: Numbers, source: int) -> float:
     """Take the next ratio of a source."""
     if source < 0:
         return 1.0
@@ -475,8 +467,20 @@ def schedule_event(slots: Slots, clock: Record, here: int, after_s: float) -> No
 
 
 @compiled
+def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
+    """Remove the rows of complete requests, which have no blocks."""
+    left = 0
+    for place in range(target.start, target.start + target.running):
+        stream = slots.running[place]
+        if streams[stream].blocks >= 0:
+            slots.running[target.start + left] = stream
+            left += 1
+    target.running = left
+
+
+@compiled
 def end_target_step(
-    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, numbers: Ratios,
+    requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, numbers: Numbers,
     clock: Record, log: StepLog,
 ) -> None:  # fmt: skip
     """Commit the outcomes of a step; plan the draft that follows."""
@@ -512,15 +516,10 @@ def end_target_step(
         if not finished and (limits.reads_prompts or kind != CHUNK):
             slots.members[start + kept] = stream
             kept += 1
-    target.members, left = kept, 0
+    target.members = kept
     if limits.drafts and kept:
         target.follows = DRAFTING if drafting else DRAFT_PREFILL
-    for place in range(start, start + target.running):
-        stream = slots.running[place]
-        if streams[stream].blocks >= 0:
-            slots.running[start + left] = stream
-            left += 1
-    target.running = left
+    drop_finished(target, streams, slots)
 
 
 @compiled
@@ -541,15 +540,15 @@ def end_draft_step(
 
 
 @compiled
-def run_serving(  # noqa: C901, PLR0912 (one loop, read from top to bottom)
-    requests: Array, streams: Array, targets: Array, slots: Slots, limits: Limits, laws: Laws, numbers: Ratios,
+def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
+    requests: Array, streams: Array, targets: Array, slots: Slots, limits: Limits, laws: Laws, numbers: Numbers,
     clocks: Array, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until room in the log or random numbers are missing. Return the reason and its subject."""
     clock = clocks[0]
     room = len(log.parts) - len(slots.running) - 1  # no event logs more parts, nor more than one block
     while True:
-        if clock.parts > room or clock.blocks == len(log.blocks):
+        if clock.parts > room or clock.blocks > len(log.blocks) - 2:
             return ROWS, 0
         if clock.begins >= 0:  # a target starts its next step
             here = clock.begins

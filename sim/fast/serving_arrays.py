@@ -15,9 +15,10 @@ from fleet.stations.outcomes import Outcomes
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
 from sim.fast.arrays import drawn_lengths, texts_of
+from sim.fast.kernel import Array, Numbers
 from sim.fast.layout import A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_SERVING_CLOCK, A_TARGET, AN_ATTENTION
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
-from sim.fast.serving import NEVER_S, Array, Laws, Limits, Ratios, Slots
+from sim.fast.serving import NEVER_S, Laws, Limits, Slots
 
 UNLIMITED = 1 << 40  # KV blocks
 
@@ -31,7 +32,7 @@ class ServingArrays(NamedTuple):
     slots: Slots
     limits: Limits
     laws: Laws
-    numbers: Ratios
+    numbers: Numbers
     clocks: Array
     sources: MultiplierSources
     lengths: DrawnLengths | None
@@ -62,7 +63,7 @@ def serving_of(fleet: Fleet) -> ServingArrays:
         slots=_slots(fleet, targets, rows),
         limits=_limits(fleet),
         laws=laws.arrays(),
-        numbers=Ratios(sources.pool.array, at, to, np.zeros(0, dtype=np.int16) if lengths is None else lengths.pool.array),
+        numbers=Numbers(sources.pool.array, at, to, lengths.pool.array if lengths else np.zeros(0, dtype=np.int16)),
         clocks=clocks,
         sources=sources,
         lengths=lengths,
@@ -96,8 +97,12 @@ class LawTables:
 
     def arrays(self) -> Laws:
         """Return the tables as arrays."""
-        tables = (self.laws, A_LAW), (self.rooflines, A_ROOFLINE), (self.points, A_POINT), (self.attention, AN_ATTENTION)
-        return Laws(*(np.array(table, dtype=kind) for table, kind in tables))
+        return Laws(
+            np.array(self.laws, dtype=A_LAW),
+            np.array(self.rooflines, dtype=A_ROOFLINE),
+            np.array(self.points, dtype=A_POINT),
+            np.array(self.attention, dtype=AN_ATTENTION),
+        )
 
 
 def _rows(fleet: Fleet, streams: dict[int, list[Request]]) -> Array:

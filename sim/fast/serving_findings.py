@@ -12,8 +12,17 @@ from sim.fast.serving import DONE, JOIN, START, Array, StepLog
 from sim.fast.serving_arrays import ServingArrays
 from sim.fast.table import EVENTS, KINDS, station_names
 
-OF_BLOCKS = ("time_s", "begun_s", "gap_s", "station", "event", "step")
-OF_PARTS = ("base", "kind", "epoch", "tokens", "accepted", "round")
+SOURCES = {  # of each column: a part of the log or of the arrays, and its field
+    **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
+    **{name: ("blocks", name) for name in ("station", "seq", "event", "step")},
+    "idle_gap_s": ("blocks", "gap_s"),
+    **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round")},
+    "tag": ("streams", "tag"),
+    "priority": ("streams", "priority"),
+    "request": ("requests", "number"),
+    "goal": ("requests", "goal"),
+    "left": ("requests", "goal"),
+}
 ONLY_OF = {"duration_s": DONE, "accepted": DONE, "idle_gap_s": START, "goal": JOIN, "priority": JOIN}  # events
 FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
 
@@ -22,35 +31,31 @@ class LoggedRows:
     """Rows of the event table, column by column: those of some blocks of a log."""
 
     def __init__(self, serving: ServingArrays, log: StepLog, blocks: Array) -> None:
-        self.serving, self.log, self.blocks = serving, log, blocks
-        self.block: Array = np.repeat(np.arange(len(blocks)), blocks["parts"])
-        ends = np.cumsum(blocks["parts"])
-        self.within: Array = np.arange(len(self.block)) - np.repeat(ends - blocks["parts"], blocks["parts"])
+        self.serving, self.parts, self.blocks = serving, log.parts, blocks
+        counts = blocks["parts"]
+        self.block: Array = np.repeat(np.arange(len(blocks)), counts)
+        self.within: Array = np.arange(len(self.block)) - np.repeat(np.cumsum(counts) - counts, counts)
         self.part: Array = blocks["first"][self.block] + self.within
 
     def column(self, name: str) -> Array | None:
         """Return a column of numbers; None if the log has none of this name."""
-        found = self._written(name)
-        if found is None or name not in ONLY_OF:
-            return found
-        return np.where(self.blocks["event"][self.block] == ONLY_OF[name], found, 0)
-
-    def _written(self, name: str) -> Array | None:
-        blocks, parts, serving = self.blocks, self.log.parts, self.serving
-        if name in (*OF_BLOCKS, "duration_s"):
-            return blocks[name][self.block]
-        if name == "idle_gap_s":
-            return blocks["gap_s"][self.block]
+        if name not in SOURCES:
+            return None
+        where, field = SOURCES[name]
+        match where:
+            case "blocks":
+                found = self.blocks[field][self.block]
+            case "parts":
+                found = self.parts[field][self.part]
+            case "streams":
+                found = self.serving.streams[field][self.parts["stream"][self.part]]
+            case _:
+                found = self.serving.requests[field][self.parts["request"][self.part]]
         if name == "seq":
-            return blocks["seq"][self.block] + self.within
-        if name in OF_PARTS:
-            return parts[name][self.part]
-        if name in ("tag", "priority"):
-            return serving.streams[name][parts["stream"]][self.part]
-        if name in ("request", "goal", "left"):
-            goals = serving.requests["number" if name == "request" else "goal"][parts["request"]][self.part]
-            return goals - parts["base"][self.part] if name == "left" else goals
-        return None
+            found = found + self.within
+        if name == "left":
+            found = found - self.parts["base"][self.part]
+        return np.where(self.blocks["event"][self.block] == ONLY_OF[name], found, 0) if name in ONLY_OF else found
 
 
 def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
@@ -95,7 +100,7 @@ def _table(
         if found is not None and name in named:
             return words_of(found, named[name])
         if found is not None:
-            return found.astype(SCHEMA.field(name).type.to_pandas_dtype()) if name in SCHEMA.names else found
+            return np.asarray(found, dtype=np.float64 if found.dtype.kind == "f" else np.int64)
         value = "simulated" if name == "origin" else Row._field_defaults[name]
         if isinstance(value, str):
             return Words(np.zeros(len(rows.block), dtype=np.int32), [value])
