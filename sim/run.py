@@ -11,6 +11,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from sim.fast.choice import choose_path
+from sim.fast.plain import has_serving_targets
 from sim.network import Network
 
 
@@ -49,11 +50,11 @@ def simulate(
 def observe(scenario: Scenario, path: SimPath = "auto") -> Findings:
     """Simulate a scenario and return the tables that metrics are computed from.
 
-    The compiled loop skips the records if no metric needs them (`needs_rows`); the metrics are the same. Arguments and
-    errors are those of `simulate`.
+    The compiled loop skips the records if no metric needs them (`needs_rows`); for serving targets it skips their Arrow
+    table. The metrics are the same. Arguments and errors are those of `simulate`.
     """
     fleet = resolve(scenario)
-    if needs_rows(fleet) or choose_path(fleet, path) != "fast":
+    if (needs_rows(fleet) and not has_serving_targets(fleet)) or choose_path(fleet, path) != "fast":
         return findings_of(simulate(scenario, path=path))
     from sim.fast.run import simulate_findings  # noqa: PLC0415 (it imports numba)
 

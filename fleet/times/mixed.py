@@ -43,7 +43,7 @@ def pass_s(times: VerifierTimes, step: Step, shape: Shape) -> float:
     if verify.roofline is not None and prefill.roofline is not None:
         return verify.base_s + one_pass_s(verify.roofline, prefill.roofline, parts)
     # The engine, whose laws these are, feeds prompts before the others.
-    prompts_s = sum(prefill.mean_s(part.fed, part.context) for part in parts if part.of_prompt)
+    prompts_s = one_by_one_s(prefill, [part for part in parts if part.of_prompt])
     others = [part for part in parts if not part.of_prompt]
     law = verify if any(part.logits > 1 for part in others) else times.decode
     return prompts_s + (together_s(law, others) if others else 0.0)
@@ -61,10 +61,10 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     if draft.roofline is None or prefill.roofline is None:
         rows = [Part(tokens, member.base, 1, False) for member, tokens in zip(members, drafted, strict=True) if tokens]
         extra = [member.behind - tokens - 1 for member, tokens in zip(members, drafted, strict=True)]
-        prompts_s = sum(
-            prefill.mean_s(more, member.base - more) for member, more in zip(members, extra, strict=True) if more > 0
-        )
-        return prompts_s + (together_s(draft, rows) if rows else 0.0)
+        read = [
+            Part(more, member.base - more, 0, True) for member, more in zip(members, extra, strict=True) if more > 0
+        ]
+        return one_by_one_s(prefill, read) + (together_s(draft, rows) if rows else 0.0)
     first = [Part(member.behind, max(member.base - member.behind, 0), 1, True) for member in members]
     time_s = draft.base_s + one_pass_s(draft.roofline, prefill.roofline, first)
     later = [(member.base, tokens - 1) for member, tokens in zip(members, drafted, strict=True) if tokens > 1]
@@ -72,6 +72,14 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     for number in range(passes):
         rows = [Part(1, base + number, 1, False) for base, left in later if left > number]
         time_s += one_pass_s(draft.roofline, prefill.roofline, rows)
+    return time_s
+
+
+def one_by_one_s(time: StepTime, parts: Sequence[Part]) -> float:
+    """Return the sum of the mean times of each row alone, added in their order: `sum` rounds by Python's version."""
+    time_s = 0.0
+    for part in parts:
+        time_s += time.mean_s(part.fed, part.context)
     return time_s
 
 

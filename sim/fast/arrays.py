@@ -56,7 +56,7 @@ def star_of(fleet: Fleet) -> StarArrays:
     sampler = Outcomes(fleet).lengths
     assert isinstance(sampler, Sampler)
     flat = [request for requests in streams.values() for request in requests]
-    lengths, sources = _lengths(fleet, sampler, flat), MultiplierSources()
+    lengths, sources = drawn_lengths(fleet, sampler, flat), MultiplierSources()
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn)
     wires, way_of = _wires(fleet, streams, sources, drawn.links)
@@ -91,21 +91,29 @@ def mean_of(time: StepTime, kind: StepKind) -> Callable[[int, int], float]:
     return lambda tokens, base: draw(*grid_place(kind, tokens, base), 0.0)
 
 
-def _lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> DrawnLengths:
+def drawn_lengths(fleet: Fleet, sampler: Sampler, requests: Sequence[Request]) -> DrawnLengths:
+    """Draw the acceptance lengths of about all rounds of these requests."""
     committed = expected_committed(fleet.length_model(), fleet.room.longest_draft)
     rounds = [request.new_tokens / committed if fleet.drafters.count else 0.0 for request in requests]
     return DrawnLengths(sampler, [request.number for request in requests], rounds)
 
 
+def texts_of(requests: Sequence[Request], lengths: DrawnLengths | None) -> Array:
+    """Return the records of requests with their texts. `lengths`: acceptance lengths; None if nothing is drafted."""
+    made = np.zeros(len(requests), dtype=A_REQUEST)
+    made["prompt"] = [request.prompt_tokens for request in requests]
+    made["goal"] = made["prompt"] + _whole([request.new_tokens for request in requests])
+    made["number"] = [request.number for request in requests]
+    made["opens_s"] = [request.not_before_s for request in requests]
+    if lengths is not None:
+        made["lengths_from"], made["lengths_to"] = lengths.start, lengths.end
+    return made
+
+
 def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLengths) -> Array:
     flat, tags = [request for requests in streams.values() for request in requests], list(streams)
-    made, size_of = np.zeros(len(flat), dtype=A_REQUEST), sizes_of(fleet)
-    prompts = made["prompt"] = _whole([request.prompt_tokens for request in flat])
-    made["goal"] = prompts + _whole([request.new_tokens for request in flat])
-    made["number"] = [request.number for request in flat]
-    made["opens_s"] = [request.not_before_s for request in flat]
-    made["lengths_from"], made["lengths_to"] = lengths.start, lengths.end
-    lengths_of = list(map(len, streams.values()))
+    made, size_of = texts_of(flat, lengths), sizes_of(fleet)
+    prompts, lengths_of = made["prompt"], list(map(len, streams.values()))
     verifying = [fleet.verifier_times(fleet.target_of(tag)).prefill for tag in tags]
     made["prefill_s"] = _prefills_s(verifying, lengths_of, prompts)
     if fleet.drafters.count:  # the first round follows the prompt and the token of the prefill

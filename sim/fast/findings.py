@@ -31,6 +31,7 @@ from sim.fast.kernel import (
     WAS_ACCEPTED,
     StepLog,
 )
+from sim.fast.serving_arrays import ServingArrays
 from sim.fast.table import KINDS, station_names
 
 
@@ -66,7 +67,7 @@ def make_findings(fleet: Fleet, star: StarArrays, log: StepLog) -> Findings:
     return Findings(
         fleet=fleet,
         commits=_commits(star, tags, log),
-        requests=_requests(fleet, star, tags),
+        requests=requests_of(fleet, star, tags),
         rounds=_rounds(tags, log) if speculates else None,
         verified=_verified(log) if speculates else None,
         draft_steps=_draft_steps(fleet, drafters, log),
@@ -87,7 +88,8 @@ def _commits(star: StarArrays, tags: Integers, log: StepLog) -> Table:
     )
 
 
-def _requests(fleet: Fleet, star: StarArrays, tags: Integers) -> Table:
+def requests_of(fleet: Fleet, star: StarArrays | ServingArrays, tags: Integers) -> Table:
+    """Return the requests of a finished simulation; `tags`: the stream of each."""
     requests = star.requests
     last = np.zeros(len(requests), dtype=bool)
     last[star.streams["last"]] = fleet.streams > 0
@@ -139,8 +141,8 @@ def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
     requests = np.insert(log.drafts[OF_REQUEST], places, of)
     kinds = np.insert(np.full(log.drafts.shape[1], DRAFTING), places, PREFILL)
     return Table.of(
-        station=_words(drafters, station_names(fleet))[requests],
-        kind=_words(kinds, KINDS),
+        station=words_of(drafters, station_names(fleet))[requests],
+        kind=words_of(kinds, KINDS),
         begun_s=np.insert(log.draft_times[BEGUN_S], places, log.prefills[BEGUN_S]),
         ended_s=np.insert(log.draft_times[ENDED_S], places, log.prefills[ENDED_S]),
     )
@@ -149,14 +151,14 @@ def _draft_steps(fleet: Fleet, drafters: Integers, log: StepLog) -> Table:
 def _other_steps(fleet: Fleet, targets: Integers, log: StepLog) -> Table:
     """Return the steps of targets."""
     return Table.of(
-        station=_words(targets, station_names(fleet))[log.commits[OF_REQUEST]],
-        kind=_words(log.commits[OF_KIND], KINDS),
+        station=words_of(targets, station_names(fleet))[log.commits[OF_REQUEST]],
+        kind=words_of(log.commits[OF_KIND], KINDS),
         begun_s=log.commit_times[BEGUN_S],
         ended_s=log.commit_times[ENDED_S],
     )
 
 
-def _words(numbers: Integers, names: Sequence[str]) -> Words:
+def words_of(numbers: Integers, names: Sequence[str]) -> Words:
     """Return a column of words from their places among `names`."""
     alphabetical = sorted(names)
     place = {word: number for number, word in enumerate(alphabetical)}

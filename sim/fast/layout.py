@@ -1,6 +1,6 @@
-"""Records of the compiled loop: requests, streams, stations, link directions, messages and events.
+"""Records of the compiled loops: requests, streams, stations, link directions, messages, events; serving targets.
 
-They are part of the argument types of the loop, so numba recompiles it after a change here.
+They are part of the argument types of the loops, so numba recompiles them after a change here.
 """
 
 import numpy as np
@@ -106,4 +106,120 @@ A_CLOCK = np.dtype([  # state of the loop; one record
     ("drafts", WHOLE),  # rows of the step log
     ("commits", WHOLE),
     ("prefills", WHOLE),
+])  # fmt: skip
+
+A_ROW = np.dtype([  # a stream at a serving target, in the order of their first requests
+    ("tag", SMALL),
+    ("target", SMALL),
+    ("priority", SMALL),
+    ("request", SMALL),  # the open request, or the next one
+    ("last", SMALL),  # its last request
+    ("epoch", SMALL),
+    ("committed", SMALL),  # tokens, prompt included
+    ("computed", SMALL),  # tokens of these in the KV cache
+    ("drafts", SMALL),  # draft tokens that wait for verification
+    ("blocks", SMALL),
+    ("work", SMALL),  # kind of its next step, NO_STEP for none
+    ("place", SMALL),  # of that work among all works of its target
+    ("share", SMALL),  # tokens of its part of the running step, 0 for none
+    ("share_drafts", SMALL),  # drafted ones of these
+    ("behind", SMALL),  # next stream in the queue, -1 for none
+    ("length", SMALL),  # place of its next acceptance length
+    ("lengths_to", SMALL),
+    ("round", SMALL),  # number of its last draft among those of all streams
+    ("drafted_epoch", SMALL),  # its epoch then
+    ("granted", TRUTH),  # whether it drafts after the running step
+    ("arrives_s", REAL),  # of the next request, and its place in the order of scheduling
+    ("order", WHOLE),
+], align=True)  # fmt: skip
+
+A_TARGET = np.dtype([  # a serving target; hot fields first
+    ("free_blocks", WHOLE),
+    ("start", SMALL),  # of its places in `Slots`
+    ("running", SMALL),  # rows
+    ("works", SMALL),  # rows with work
+    ("members", SMALL),  # rows of the running step
+    ("first", SMALL),  # of the queue, -1 for none
+    ("newest", SMALL),  # of the queue
+    ("works_made", SMALL),
+    ("step", SMALL),  # kind of the running or planned step
+    ("follows", SMALL),  # kind of the draft step that follows, NO_STEP for none
+    ("source", SMALL),  # of the ratio of the planned step
+    ("logged", SMALL),  # first part of the running step in the log
+    ("steps_started", SMALL),
+    ("written", SMALL),  # rows of the event table
+    ("is_planned", TRUTH),  # whether the next step is planned, but not drawn
+    ("queued", TRUTH),  # whether work was waiting at the end of its last step
+    ("delayed", TRUTH),  # whether the delay before its next step is over
+    ("pausing", TRUTH),  # whether that delay runs
+    ("verify", SMALL),  # laws of its steps
+    ("prefill", SMALL),
+    ("decode", SMALL),
+    ("draft", SMALL),
+    ("draft_prefill", SMALL),
+    ("verify_ratios", SMALL),  # sources of the ratios of its steps
+    ("prefill_ratios", SMALL),
+    ("decode_ratios", SMALL),
+    ("pass_ratios", SMALL),
+    ("draft_ratios", SMALL),
+    ("queued_ratios", SMALL),  # and of its delays
+    ("woken_ratios", SMALL),
+    ("after_ratios", SMALL),
+    ("queued_s", REAL),  # mean delays of its overhead
+    ("woken_s", REAL),
+    ("after_s", REAL),
+    ("mean_s", REAL),  # of the planned step
+    ("duration_s", REAL),  # of the running step, the delay after it included
+    ("ending_s", REAL),  # that delay
+    ("begun_s", REAL),  # start of the running step
+    ("ended_s", REAL),  # end of the last step
+    ("idle_gap_s", REAL),  # idle time before the running step
+], align=True)  # fmt: skip
+
+A_LAW = np.dtype([  # a StepTime
+    *((name, REAL) for name in (
+        "base_s", "per_token_s", "per_context_token_s", "per_token_context_s", "per_row_s", "per_row_token_s",
+        "per_row_context_s", "several_s", "several_per_token_s",
+    )),
+    ("roofline", WHOLE),  # -1 for none
+])  # fmt: skip
+
+A_ROOFLINE = np.dtype([
+    ("sharpness", REAL),
+    ("host_s", REAL),
+    ("in_turn", TRUTH),
+    ("first", WHOLE),  # of its points, and their number
+    ("points", WHOLE),
+    ("attention", WHOLE),  # first kind of its attention, and their number
+    ("kinds", WHOLE),
+], align=True)  # fmt: skip
+
+A_POINT = np.dtype([("tokens", REAL), ("pass_s", REAL)])
+
+AN_ATTENTION = np.dtype([("read_s", REAL), ("pair_s", REAL), ("window", REAL)])
+
+A_PART = np.dtype([  # a row's part of a step, or a request that joins
+    *((name, SMALL) for name in ("stream", "request", "epoch", "base", "tokens", "accepted", "kind")),
+    ("round", SMALL),  # number of the round that a draft begins or a verification ends, -1 for none
+])  # fmt: skip
+
+A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a start or an end of a step
+    ("time_s", REAL),
+    ("duration_s", REAL),
+    ("begun_s", REAL),  # of the step, and the idle time before it
+    ("gap_s", REAL),
+    *((name, SMALL) for name in ("station", "seq", "event", "step")),
+    ("first", SMALL),  # of its parts, and their number
+    ("parts", SMALL),
+], align=True)  # fmt: skip
+
+A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
+    ("now_s", REAL),
+    ("begins", WHOLE),  # target that starts a step now, -1 for none
+    ("arriving", WHOLE),  # streams in the ring of arrivals, and the place of the oldest
+    ("oldest", WHOLE),
+    ("scheduled", WHOLE),  # events up to now
+    ("parts", WHOLE),  # of the log
+    ("blocks", WHOLE),
+    ("rounds", WHOLE),
 ])  # fmt: skip

@@ -28,8 +28,8 @@ SUPPORTED: dict[type, frozenset[str]] = {
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
-    ResolvedDrafters: _names("count targets depth kind model positions profile times"),
-    ResolvedVerifiers: _names("count kind model rule speculates batching priorities drafters profile times"),
+    ResolvedDrafters: _names("count targets depth place kind model positions profile times"),
+    ResolvedVerifiers: _names("count kind model rule speculates drafts batching priorities drafters profile times"),
     Workload: _names("requests seed streams prompts prompt_tokens new_tokens arrivals lengths temperature top_k top_p"),
     DrafterTimes: _names("first draft prefill catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),
@@ -44,18 +44,28 @@ UNTIMED: dict[str, Any] = {"batch": None, "devices": {}, "needs": "lengths"}  # 
 
 
 def unsupported_in(fleet: Fleet) -> str:
-    """Return the first unsupported field of a fleet as `key = value`; "" for a plain star."""
+    """Return the first unsupported field of a fleet as `key = value`; "" for a plain star or serving targets."""
     return next(_unsupported(fleet), "")
+
+
+def has_serving_targets(fleet: Fleet) -> bool:
+    """Whether the loop of serving targets takes a supported fleet: it drafts at its targets, or does not draft.
+
+    The loop of plain stars is faster where each target decodes one request at a time, in one chunk.
+    """
+    if fleet.drafters.stations:
+        return False
+    one_row = isinstance(fleet.acceptance, LENGTH_MODELS) and not next(_shared_steps(fleet), "")
+    return fleet.verifiers.drafts is not None or not one_row
 
 
 def _unsupported(fleet: Fleet) -> Iterator[str]:
     drafters, verifiers, model = fleet.drafters, fleet.verifiers, fleet.acceptance
-    if fleet.verifiers.drafts is not None:
-        yield 'drafters.place = "target"'
     yield from _others(fleet, "")
-    if not isinstance(model, LENGTH_MODELS):
+    if drafters.count and not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_format(model)}"
-    yield from _shared_steps(fleet)
+    if drafters.stations:
+        yield from _shared_steps(fleet)
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
         yield "a scenario without a profile"
     if len({(times.idle, times.catch_up_s) for times in drafters.times}) > 1:
@@ -63,14 +73,14 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
 
 
 def _shared_steps(fleet: Fleet) -> Iterator[str]:
-    """Yield the reason if requests of a target may share steps, or wait for each other, or have several chunks."""
+    """Yield the reason if requests of a target that has drafters elsewhere may share steps, or have several chunks."""
     batching, alone = fleet.verifiers.batching, 0 < fleet.streams <= fleet.verifiers.count
     if not alone:
-        yield "targets with several requests at once"
+        yield "drafters elsewhere for targets with several requests at once"
     elif longest_of(fleet.workload)[0] > batching.max_num_batched_tokens:
-        yield "prompts of several chunks"
+        yield "drafters elsewhere for prompts of several chunks"
     elif batching.kv_blocks:
-        yield "kv_tokens"
+        yield "kv_tokens with drafters elsewhere"
 
 
 def _others(value: object, key: str) -> Iterator[str]:

@@ -1,40 +1,57 @@
 """Run the compiled loop: from a resolved fleet to its event table, or to the tables of its metrics."""
 
+from typing import TypeVar
+
 import numpy as np
 import pyarrow as pa
 
 from fleet.records.metrics.findings import Findings
 from fleet.scenario.resolved import Fleet
+from sim.fast import serving
 from sim.fast.arrays import StarArrays, star_of
 from sim.fast.compiled import ready
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
 from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, StepLog, run_star
+from sim.fast.layout import A_BLOCK, A_PART
+from sim.fast.plain import has_serving_targets
+from sim.fast.serving_arrays import ServingArrays, serving_of
+from sim.fast.serving_findings import columns_of, findings_of_log
 from sim.fast.table import RowBatches
+
+Lengths = TypeVar("Lengths", StarArrays, ServingArrays)
 
 FIRST_ROOM, ROOM = 1 << 12, 1 << 17  # rows of the first batch, and of the largest
 
 
 def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
-    """Simulate a plain star to its end; return its event table, and the number of rows of each station.
+    """Simulate a supported fleet to its end; return its event table, and the number of rows of each station.
 
     Raises InputError as the SimPy path does.
     """
-    star, table, need, room, empty = star_of(fleet), RowBatches(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
+    table = RowBatches(fleet)
+    if has_serving_targets(fleet):
+        arrays, served = _served(fleet)
+        table.take(columns_of(arrays, served), int(served.blocks["parts"].sum()))
+        return table.whole(), table.counts(arrays.targets["written"])
+    star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
         columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
         times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
         star, need = _run(star, times, rows, empty)
-        table.take(times, rows, int(clock["rows"]))
+        count = int(clock["rows"])
+        table.take(dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True)), count)
         clock["rows"] = 0
     return table.whole(), table.counts(star.stations["written"])
 
 
 def simulate_findings(fleet: Fleet) -> Findings:
-    """Simulate a plain star to its end; return the tables of its metrics, without an event table.
+    """Simulate a supported fleet to its end; return the tables of its metrics, without an event table.
 
     Errors are those of `simulate_records`.
     """
+    if has_serving_targets(fleet):
+        return findings_of_log(fleet, *_served(fleet))
     star = star_of(fleet)
     log = allocate_log(int(1.1 * star.lengths.rounds) + FIRST_ROOM, len(star.requests))
     times, rows = np.zeros((len(TIMES), 0)), np.zeros((len(COLUMNS), 0), dtype=np.int64)
@@ -61,10 +78,43 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
             return star, need
 
 
-def _more_lengths(star: StarArrays, stream: int) -> StarArrays:
+def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
+    """Run the loop of serving targets to its end; return its arrays and its log."""
+    arrays, need = serving_of(fleet), ROWS
+    clock, most = arrays.clocks[0], len(arrays.slots.running) + 2  # parts of one step
+    tokens = int((arrays.requests["goal"] - arrays.requests["prompt"]).sum())
+    rounds = tokens if arrays.lengths is None else 2.2 * arrays.lengths.rounds  # with a draft each
+    log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
+    while need != OVER:
+        arguments = (
+            arrays.requests, arrays.streams, arrays.targets, arrays.slots, arrays.limits, arrays.laws, arrays.numbers,
+            arrays.clocks, log,
+        )  # fmt: skip
+        need, subject = ready(serving.run_serving, *arguments)(*arguments)
+        if need == RATIOS:
+            arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
+        elif need == LENGTHS:
+            arrays = _more_lengths(arrays, subject)
+        elif need == ROWS:
+            log = serving.StepLog(*(_with_room(part, int(clock[name]) + most) for name, part in log._asdict().items()))
+    return arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
+
+
+def allocate_parts(parts: int) -> serving.StepLog:
+    """Allocate a log of so many parts of steps; their number in a step, and so that of blocks, is not known."""
+    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(FIRST_ROOM, dtype=A_BLOCK))
+
+
+def _with_room(part: Array, used: int) -> Array:
+    """Return a part of a log, with twice the capacity if less than `used` places remain."""
+    return part if used < len(part) else np.concatenate([part, np.empty_like(part)])
+
+
+def _more_lengths(state: Lengths, stream: int) -> Lengths:
     """Draw acceptance lengths for the open request of a stream."""
-    one = star.streams[stream]
-    request = star.requests[one["request"]]
+    one, lengths = state.streams[stream], state.lengths
+    assert lengths is not None
+    request = state.requests[one["request"]]
     drawn = int(request["lengths_to"] - request["lengths_from"])
-    one["length"], one["lengths_to"] = star.lengths.more(int(request["number"]), drawn)
-    return star._replace(numbers=star.numbers._replace(lengths=star.lengths.pool.array))
+    one["length"], one["lengths_to"] = lengths.more(int(request["number"]), drawn)
+    return state._replace(numbers=state.numbers._replace(lengths=lengths.pool.array))

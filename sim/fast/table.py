@@ -1,15 +1,17 @@
 """The event table of the compiled loop, in batches."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet
-from sim.fast.kernel import COLUMNS, TIMES, Array
+from sim.fast.kernel import Array
 
 EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `kernel.py`
-KINDS = ["", "prefill", "draft", "verify", "decode"]
+KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]  # `serving.py` has all
 
 
 def station_names(fleet: Fleet) -> list[str]:
@@ -26,9 +28,8 @@ class RowBatches:
         self.constants: dict[str, Array] = {}
         self.batches: list[pa.RecordBatch] = []
 
-    def take(self, times: Array, rows: Array, count: int) -> None:
-        """Append the first `count` rows. The table takes ownership of the columns."""
-        written = dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True))
+    def take(self, written: Mapping[str, Array], count: int) -> None:
+        """Append a row for each place of the columns that the loop has written. The table takes ownership of them."""
         columns = []
         for field in SCHEMA:
             if field.name not in written:
@@ -38,7 +39,7 @@ class RowBatches:
             elif field.type == pa.bool_():
                 columns.append(pa.array(written[field.name].astype(np.bool_)))
             else:
-                columns.append(pa.array(written[field.name]))
+                columns.append(pa.array(written[field.name].astype(field.type.to_pandas_dtype(), copy=False)))
         self.batches.append(pa.record_batch(columns, schema=SCHEMA))
 
     def _constant(self, field: pa.Field, count: int) -> Array:

@@ -23,7 +23,7 @@ from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
-from sim.fast import choice, layout
+from sim.fast import choice, kernel, layout, serving
 from sim.fast.compiled import COMPILING, compiled
 from sim.fast.plain import SUPPORTED, unsupported_in
 from sim.fast.run import simulate_records
@@ -42,6 +42,7 @@ lengths = st.integers(1, 40) | between | st.just({"low": 1, "high": 90, "mean": 
 ATTENTION = {"read_s": 1e-3, "pair_s": 1e-4}
 ROOFLINE = {"tokens": [1, 8, 64], "pass_s": [0.1, 0.15, 0.9], "attention": [ATTENTION], "host_s": 0.05}
 SLOWER_DRAFTERS = [{"first": 2, "step": {"base_s": 0.75}}]
+SLOWER_TARGETS = [{"first": 2, "step": {"base_s": 1.5, "per_row_s": 0.25, "spread": "exponential"}}]
 FARTHER_TARGETS = [{"first": 3, "step": {"base_s": 1.5, "spread": "exponential"}, "link": {"latency_s": 0.5}}]
 
 steps = st.fixed_dictionaries(
@@ -132,6 +133,61 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
     return scenario
 
 
+WINDOWS = [ATTENTION, ATTENTION | {"window": 6}]
+LONG_PASSES = ROOFLINE | {"pass_s": [0.02, 0.03, 0.2], "attention": WINDOWS, "sharpness": 2.0}
+serving_steps = st.fixed_dictionaries(
+    {"base_s": seconds},
+    optional=dict.fromkeys(
+        (
+            "per_token_s", "per_context_token_s", "per_token_context_s", "per_row_s", "per_row_token_s",
+            "per_row_context_s", "several_s", "several_per_token_s",
+        ),
+        small,
+    )
+    | {
+        "spread": spreads,
+        "roofline": st.sampled_from([ROOFLINE, LONG_PASSES, LONG_PASSES | {"in_turn": True}]),
+    },
+)  # fmt: skip
+serving_profiles = st.fixed_dictionaries(
+    {"name": st.just("p"), "link": st.just({})}
+    | dict.fromkeys(("draft", "verify", "draft_prefill", "verify_prefill", "decode"), serving_steps),
+    optional={
+        "overhead": st.builds(lambda target: {"own": {"target": target}}, overheads),
+        "power": st.just({"idle_w": 10.0, "draft_w": 110.0, "verify_w": 210.0}),
+        "positions": st.integers(100, 104),
+    },
+)
+serving_targets = st.fixed_dictionaries(
+    {"count": st.integers(1, 3)},
+    optional={
+        "max_num_seqs": st.integers(1, 6),
+        "max_num_batched_tokens": st.integers(6, 60),
+        "kv_tokens": st.sampled_from([128, 160, 256]),
+        "tiers": st.just(SLOWER_TARGETS),
+    },
+)
+loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
+    lambda per_s: {"arrivals": {"process": "poisson", "per_s": per_s}}, st.sampled_from([0.1, 1.0, 10.0])
+)
+
+
+@st.composite
+def serving_fleets(draw: st.DrawFn) -> Scenario:
+    """Any fleet of targets without drafters elsewhere that the loop supports."""
+    kind, texts = draw(st.sampled_from(["", "model", "eagle", "lookup"])), st.integers(1, 35) | between
+    tables = {
+        "name": "serving", "seed": draw(st.integers(0, 5)), "profile": draw(serving_profiles),
+        "acceptance": draw(acceptance), "verifiers": draw(serving_targets),
+        "drafters": {"count": 0},
+        "workload": {"requests": draw(st.integers(1, 30)), "prompt_tokens": draw(texts), "new_tokens": draw(texts)}
+        | draw(loads),
+    }  # fmt: skip
+    if kind:
+        tables["drafters"] = {"place": "target", "kind": kind, "depth": draw(st.integers(1, 8))}
+    return make_scenario(tables)
+
+
 def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     assert unsupported_in(fleet) == ""
@@ -147,6 +203,17 @@ def check(scenario: Scenario) -> None:
 @given(scenario=plain_stars())
 def test_the_compiled_loop_writes_the_rows_of_simpy(scenario: Scenario) -> None:
     check(scenario)
+
+
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(scenario=serving_fleets())
+def test_serving_targets_write_the_rows_of_simpy(scenario: Scenario) -> None:
+    check(scenario)
+
+
+def test_plain_decoding_needs_no_acceptance_model() -> None:
+    scenario = star(drafters={"count": 0}, workload={"streams": 8}, acceptance=None)
+    assert simulate(scenario, path="fast").digest() == simulate(scenario, path="simpy").digest()
 
 
 def test_supported_fields_exist() -> None:
@@ -194,6 +261,14 @@ def test_headers_differ_only_by_path() -> None:
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
         ({"profile": ""}, "without a profile"),
+        ({"drafters": {"place": "target", "shape": {"kind": "tree"}}}, "drafters.shape"),
+        (
+            {"drafters": {"place": "target"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
+            'verifiers.allocate = "fixed"',
+        ),
+        ({"workload": {"streams": 9}}, "drafters elsewhere for targets with several requests"),
+        ({"verifiers": {"max_num_batched_tokens": 50}}, "drafters elsewhere for prompts of several chunks"),
+        ({"verifiers": {"kv_tokens": 512}}, "kv_tokens with drafters elsewhere"),
         (
             {
                 "faults": [{"what": "link", "effect": "drop", "share": 0.1}],
@@ -265,11 +340,13 @@ def test_compilation_is_announced_once_per_machine(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("kernel.run_star-*.nbi"))
 
 
-def test_compiled_code_is_in_one_file() -> None:
+@pytest.mark.parametrize("name", ["kernel.py", "serving.py"])
+def test_the_code_of_each_loop_is_in_one_file(name: str) -> None:
     """Numba's cache does not see changes in other files."""
     room = Path(layout.__file__).parent
-    assert [path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()] == ["kernel.py"]
-    tree = ast.parse((room / "kernel.py").read_text())
+    with_code = {path.name for path in room.glob("*.py") if "\n@compiled\n" in path.read_text()}
+    assert with_code == {"kernel.py", "serving.py"}
+    tree = ast.parse((room / name).read_text())
     imported = {
         node.module if isinstance(node, ast.ImportFrom) else name.name
         for node in ast.walk(tree)
@@ -277,6 +354,12 @@ def test_compiled_code_is_in_one_file() -> None:
         for name in node.names
     }
     assert imported == {"typing", "sim.fast.compiled"}
+
+
+def test_both_loops_have_the_same_numbers() -> None:
+    reasons, events = ("OVER", "ROWS", "RATIOS", "LENGTHS"), ("JOIN", "START", "DONE")
+    names = (*reasons, *events, "NO_STEP", "PREFILL", "DRAFTING", "VERIFY", "DECODE")
+    assert [getattr(kernel, name) for name in names] == [getattr(serving, name) for name in names]
 
 
 def test_changed_records_are_other_types() -> None:

@@ -19,11 +19,12 @@ from fleet.scenario.scenario import Scenario
 from sim.fast import run
 from sim.fast.findings import allocate_log
 from sim.fast.kernel import run_star
-from sim.fast.run import simulate_findings
+from sim.fast.run import allocate_parts, simulate_findings
+from sim.fast.serving import run_serving
 from sim.run import observe, simulate
 from tests.helpers.marks import slow
 from tests.helpers.stars import repeatable, star
-from tests.sim.test_fast import plain_stars
+from tests.sim.test_fast import plain_stars, serving_fleets
 from tests.sim.test_keys import CORNERS, corner
 
 
@@ -52,16 +53,23 @@ def check(scenario: Scenario) -> None:
     fleet = resolve(scenario)
     recorded = simulate(scenario, path="fast")
     expected, findings = findings_of(recorded), simulate_findings(fleet)
-    for table in ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps"):
+    tables = ("commits", "requests", "rounds", "verified", "draft_steps", "other_steps")
+    for table in tables if findings.rows is None else (*tables, "rows"):
         check_tables(getattr(findings, table), getattr(expected, table))
     assert findings.drafters == expected.drafters
-    if not needs_rows(fleet):
+    if findings.rows is not None or not needs_rows(fleet):
         assert measured(findings) == measured(expected)
 
 
 @settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(scenario=plain_stars())
 def test_the_loop_makes_equal_tables_without_rows(scenario: Scenario) -> None:
+    check(scenario)
+
+
+@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(scenario=serving_fleets())
+def test_serving_targets_make_equal_tables(scenario: Scenario) -> None:
     check(scenario)
 
 
@@ -81,11 +89,22 @@ def test_the_step_log_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch)
     assert measured(simulate_findings(resolve(star()))) == expected
 
 
+def test_the_log_of_parts_grows_beyond_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = star(drafters={"place": "target"}, workload={"streams": 8})
+    expected = simulate(scenario, path="simpy").digest()
+    monkeypatch.setattr(run, "allocate_parts", lambda _parts: allocate_parts(12))
+    monkeypatch.setattr(run, "FIRST_ROOM", 4)
+    assert simulate(scenario, path="fast").digest() == expected
+
+
 def test_the_loop_is_compiled_for_one_set_of_types() -> None:
     """Types are checked before the first call only."""
     simulate_findings(resolve(star()))
     simulate(star(drafters={"count": 0}), path="fast")
-    assert len(run_star.overloads) == 1  # type: ignore[attr-defined]
+    for drafters in ({"count": 0}, {"place": "target"}):
+        simulate(star(drafters=drafters, workload={"streams": 8}), path="fast")
+        simulate_findings(resolve(star(drafters=drafters, workload={"streams": 8})))
+    assert len(run_star.overloads) == len(run_serving.overloads) == 1  # type: ignore[attr-defined]
 
 
 def test_sweep_cells_of_the_loop_keep_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

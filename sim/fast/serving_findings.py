@@ -1,0 +1,155 @@
+"""The event table and the tables of metrics, from the step log of the compiled loop of serving targets."""
+
+import numpy as np
+
+from fleet.records.columns import Column, Table, Words
+from fleet.records.metrics.findings import Findings
+from fleet.records.metrics.tables import COMMITTING, with_differences
+from fleet.records.schema import SCHEMA, Row
+from fleet.scenario.resolved import Fleet
+from sim.fast.findings import requests_of, words_of
+from sim.fast.serving import DONE, JOIN, START, Array, StepLog
+from sim.fast.serving_arrays import ServingArrays
+from sim.fast.table import EVENTS, KINDS, station_names
+
+SOURCES = {  # of each column: a part of the log or of the arrays, and its field
+    **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
+    **{name: ("blocks", name) for name in ("station", "seq", "event", "step")},
+    "idle_gap_s": ("blocks", "gap_s"),
+    **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round")},
+    "tag": ("streams", "tag"),
+    "priority": ("streams", "priority"),
+    "request": ("requests", "number"),
+    "goal": ("requests", "goal"),
+    "left": ("requests", "goal"),
+}
+ONLY_OF = {"duration_s": DONE, "accepted": DONE, "idle_gap_s": START, "goal": JOIN, "priority": JOIN}  # events
+FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
+
+
+class LoggedRows:
+    """Rows of the event table, column by column: those of some blocks of a log."""
+
+    def __init__(self, serving: ServingArrays, log: StepLog, blocks: Array) -> None:
+        self.serving, self.parts, self.blocks = serving, log.parts, blocks
+        counts = blocks["parts"]
+        self.block: Array = np.repeat(np.arange(len(blocks)), counts)
+        self.within: Array = np.arange(len(self.block)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.part: Array = blocks["first"][self.block] + self.within
+
+    def column(self, name: str) -> Array | None:
+        """Return a column of numbers; None if the log has none of this name."""
+        if name not in SOURCES:
+            return None
+        where, field = SOURCES[name]
+        match where:
+            case "blocks":
+                found = self.blocks[field][self.block]
+            case "parts":
+                found = self.parts[field][self.part]
+            case "streams":
+                found = self.serving.streams[field][self.parts["stream"][self.part]]
+            case _:
+                found = self.serving.requests[field][self.parts["request"][self.part]]
+        if name == "seq":
+            found = found + self.within
+        if name == "left":
+            found = found - self.parts["base"][self.part]
+        return np.where(self.blocks["event"][self.block] == ONLY_OF[name], found, 0) if name in ONLY_OF else found
+
+
+def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+    """Return the columns of the event table that the loop writes."""
+    rows = LoggedRows(serving, log, log.blocks)
+    columns = {name: rows.column(name) for name in SCHEMA.names}
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findings:
+    """Return the tables of a finished simulation. Columns of `rows` are made when a metric uses them."""
+    ends = log.blocks[log.blocks["event"] == DONE]
+    ended = _table(fleet, serving, log, ends, FURTHER)
+    kinds, speculates = log.parts["kind"][ends["first"]], fleet.drafters.count > 0
+    drafts = kinds == KINDS.index("draft")
+    tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
+    committing, verified = ended.kind.among(*COMMITTING), ended.where(ended.kind.among("verify"))
+    accepted, left = ended.accepted[committing], ended.left[committing]
+    commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
+    return Findings(
+        fleet=fleet,
+        commits=commits.plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left)),
+        requests=requests_of(fleet, serving, tags),
+        rounds=_rounds(ended.where(ended.kind.among("draft") & (ended.round >= 0)), verified) if speculates else None,
+        verified=_verified(verified) if speculates else None,
+        draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
+        other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
+        drafters=len(np.unique(ends["station"][drafts])),
+        rows=_table(fleet, serving, log, log.blocks),
+    )
+
+
+def _table(
+    fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()
+) -> Table:  # fmt: skip
+    """Return the rows of some blocks of a log as a table, with further columns."""
+    rows = LoggedRows(serving, log, blocks)
+    named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}
+
+    def column(name: str) -> Column:
+        found = rows.column(name)
+        if found is not None and name in named:
+            return words_of(found, named[name])
+        if found is not None:
+            return np.asarray(found, dtype=np.float64 if found.dtype.kind == "f" else np.int64)
+        value = "simulated" if name == "origin" else Row._field_defaults[name]
+        if isinstance(value, str):
+            return Words(np.zeros(len(rows.block), dtype=np.int32), [value])
+        return np.full(len(rows.block), value)
+
+    return Table(len(rows.block), (*SCHEMA.names, *further), column)
+
+
+def _rounds(drafts: Table, verified: Table) -> Table:
+    """Return the rounds; drafts on the target's device are not asked for, and have no way."""
+    unknown = np.full(len(drafts), np.nan)
+    verified_s, verify_s, accepted = (np.full(len(drafts), np.nan) for _ in range(3))
+    place = np.full(int(drafts.round.max(initial=-1)) + 1, -1)
+    place[drafts.round] = np.arange(len(drafts))
+    of = place[verified.round]
+    verified_s[of], verify_s[of], accepted[of] = verified.time_s, verified.duration_s, verified.accepted
+    rounds = Table.of(
+        tag=drafts.tag,
+        request=drafts.request,
+        epoch=drafts.epoch,
+        drafted_s=drafts.time_s,
+        service_s=drafts.duration_s,
+        draft_tokens=drafts.tokens,
+        asked_s=unknown,
+        begun_s=drafts.begun_s,
+        idle_gap_s=drafts.gap_s,
+        arrived_s=unknown,
+        verified_s=verified_s,
+        verify_s=verify_s,
+        acceptance_length=accepted,
+        returned_s=unknown,
+    )
+    return with_differences(rounds)
+
+
+def _verified(verified: Table) -> Table:
+    return Table.of(
+        tag=verified.tag,
+        verified_s=verified.time_s,
+        draft_tokens=verified.tokens,
+        acceptance_length=verified.accepted,
+    )
+
+
+def _steps(fleet: Fleet, ends: Array, kinds: Array) -> Table:
+    """Return steps, in the order of their ends; a step has the kind of its first part."""
+    return Table.of(
+        station=words_of(ends["station"], station_names(fleet)),
+        kind=words_of(kinds, KINDS),
+        begun_s=ends["begun_s"],
+        ended_s=ends["time_s"],
+    )
