@@ -139,6 +139,7 @@ A_TARGET = np.dtype([  # a serving target; hot fields first
     ("running", SMALL),  # rows
     ("works", SMALL),  # rows with work
     ("members", SMALL),  # rows of the running step
+    ("ended", SMALL),  # streams whose requests are complete, until their results leave
     ("first", SMALL),  # of the queue, -1 for none
     ("newest", SMALL),  # of the queue
     ("works_made", SMALL),

@@ -58,6 +58,7 @@ class Slots(NamedTuple):
     """Places of the rows of each target, from `start` on, and what waits for its time.
 
     - `running`: streams in order of admission; `works`: those with work, in its order; `members`: those in the step.
+    - `ended`: streams whose requests are complete, until their results leave, after the draft.
     - `kinds`, `tokens`: of the parts of the members; `fed`, `context`: tokens of these in one pass.
     - `due_s`, `order`: time of each target's next event, infinite for none, and its place in the order of scheduling.
     - `arrivals`: the ring of streams with a next request, by time.
@@ -66,6 +67,7 @@ class Slots(NamedTuple):
     running: Array
     works: Array
     members: Array
+    ended: Array
     kinds: Array
     tokens: Array
     fed: Array
@@ -479,6 +481,14 @@ def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
 
 
 @compiled
+def send_results(requests: Array, streams: Array, target: Record, slots: Slots, clock: Record) -> None:
+    """Let the streams of complete requests send their next ones."""
+    for place in range(target.start, target.start + target.ended):
+        next_request(requests, streams, slots, clock, slots.ended[place])
+    target.ended = 0
+
+
+@compiled
 def end_target_step(
     requests: Array, streams: Array, target: Record, slots: Slots, limits: Limits, numbers: Numbers,
     clock: Record, log: StepLog,
@@ -508,7 +518,8 @@ def end_target_step(
                 request.last_s = clock.now_s
                 target.free_blocks += row.blocks
                 row.blocks = -1
-                next_request(requests, streams, slots, clock, stream)
+                slots.ended[start + target.ended] = stream
+                target.ended += 1
             elif limits.drafts:
                 row.granted = drafting = True
             else:
@@ -519,14 +530,16 @@ def end_target_step(
     target.members = kept
     if limits.drafts and kept:
         target.follows = DRAFTING if drafting else DRAFT_PREFILL
+    else:
+        send_results(requests, streams, target, slots, clock)
     drop_finished(target, streams, slots)
 
 
 @compiled
 def end_draft_step(
-    streams: Array, target: Record, slots: Slots, clock: Record, log: StepLog
+    requests: Array, streams: Array, target: Record, slots: Slots, clock: Record, log: StepLog
 ) -> None:  # fmt: skip
-    """Let drafts wait for their verification."""
+    """Let drafts wait for their verification, and the results of the step before leave."""
     for place in range(target.start, target.start + target.members):
         stream, tokens = slots.members[place], slots.tokens[place]
         row = streams[stream]
@@ -537,6 +550,7 @@ def end_draft_step(
         if row.granted:
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
+    send_results(requests, streams, target, slots, clock)
 
 
 @compiled
@@ -628,7 +642,7 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
         slots.due_s[here] = NEVER_S
         log_block(log, clock, target, here, DONE, target.logged, target.members)
         if target.step in (DRAFTING, DRAFT_PREFILL):
-            end_draft_step(streams, target, slots, clock, log)
+            end_draft_step(requests, streams, target, slots, clock, log)
         else:
             end_target_step(requests, streams, target, slots, limits, numbers, clock, log)
         if target.follows != NO_STEP or target.works > 0 or target.first >= 0:

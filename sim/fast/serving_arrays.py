@@ -153,11 +153,11 @@ def _slots(fleet: Fleet, targets: Array, rows: Array) -> Slots:
     streams, most = Counter(rows["target"].tolist()), fleet.verifiers.batching.max_num_seqs
     places = np.array([min(streams[number], most) for number in range(len(targets))], dtype=np.int64)
     targets["start"] = np.cumsum(places) - places
-    running, works, members, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(5))
+    running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context = (np.zeros(places.sum()) for _ in range(2))
     due_s, order = np.full(len(targets), NEVER_S), np.zeros(len(targets), dtype=np.int64)
     arrivals = np.argsort(rows["arrives_s"], kind="stable").astype(np.int32)
-    return Slots(running, works, members, kinds, tokens, fed, context, due_s, order, arrivals)
+    return Slots(running, works, members, ended, kinds, tokens, fed, context, due_s, order, arrivals)
 
 
 def _limits(fleet: Fleet) -> Limits:
