@@ -59,7 +59,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
             if not screen.is_terminal and what and passed_s - printed_s >= LINE_S:
                 printed_s = passed_s
                 left = f", about {_minutes(passed_s * (total - done + 1) / (done - 1))} left" if done > 1 else ""
-                remark(f"{title}, {done} of {total}{left}: {what}")
+                remark(f"{title}, {done} of {total}{left}: {what}" if total else f"{title}, {done} done: {what}")
 
         yield advance
 

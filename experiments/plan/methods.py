@@ -5,7 +5,7 @@ have the same requests. Answers vary by a tenth around their length, since equal
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -40,6 +40,9 @@ class Setting(msgspec.Struct, frozen=True):
     depth: int
     targets: int
     late: Late = "skip"
+
+
+Choice = tuple[Candidate, Setting]
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -117,21 +120,34 @@ def compare_methods(
     asked = Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost))
     candidates, unit = candidates_of(asked)
     flights = tuple(sorted(set(in_flight)))
-    cells = [(one, setting) for one in candidates for C in flights for setting in _settings(one, C, depth)]
-    trials = [(one, setting, seed) for one, setting in cells for seed in range(SEEDS)]
-    results: list[dict[str, float]] = []
-    for trial, result in zip(trials, side_by_side(_simulated, trials, jobs), strict=True):
-        results.append(result)
-        done(f"{trial[0].name}, {trial[1].in_flight} in flight")
-    found: dict[tuple[str, int], Cell] = {}
-    for place, (one, setting) in enumerate(cells):
-        cell = _cell(one, setting, results[place * SEEDS : (place + 1) * SEEDS])
-        before = found.get((one.name, setting.in_flight))
-        if before is None or cell.tokens_per_s > before.tokens_per_s:
-            found[one.name, setting.in_flight] = cell
-    ranked = tuple(_ranked(found.values()))
+    options = [[(one, setting) for setting in _settings(one, C, depth)] for one in candidates for C in flights]
+    chosen = _chosen(options, jobs, done)
+    trials = [(*each, seed) for each in chosen for seed in range(SEEDS)]
+    results = list(_simulations(trials, jobs, done))
+    simulated = [_cell(*each, results[SEEDS * place : SEEDS * (place + 1)]) for place, each in enumerate(chosen)]
+    ranked = tuple(_ranked(simulated))
     title = f"{target}: prompts of {prompt_tokens} tokens, answers of about {new_tokens}"
     return Methods(title, flights, ranked, unit, tuple(_lines(candidates, ranked, flights)))
+
+
+def _simulations(
+    trials: Sequence[tuple[Candidate, Setting, int]], jobs: int, done: Callable[[str], None]
+) -> Iterator[dict[str, float]]:
+    for trial, result in zip(trials, side_by_side(_simulated, trials, jobs), strict=True):
+        done(f"{trial[0].name}, {trial[1].in_flight} in flight")
+        yield result
+
+
+def _chosen(options: Sequence[Sequence[Choice]], jobs: int, done: Callable[[str], None]) -> list[Choice]:
+    """Return one setting for each cell: of several, the fastest in a first simulation."""
+    several = [choice for own in options if len(own) > 1 for choice in own]
+    results = list(_simulations([(*choice, 0) for choice in several], jobs, done))
+    fastest = []
+    for own in options:
+        place = next((place for place, choice in enumerate(several) if choice is own[0]), 0)
+        speeds = [result["throughput"] for result in results[place : place + len(own)]] if len(own) > 1 else [0.0]
+        fastest.append(own[int(np.argmax(speeds))])
+    return fastest
 
 
 def _settings(one: Candidate, in_flight: int, asked: int) -> list[Setting]:
@@ -230,7 +246,12 @@ def _lines(candidates: Sequence[Candidate], cells: Sequence[Cell], flights: Sequ
     """Say the best method by load, and from which load on speculation should be turned off."""
     by_load = {C: [cell for cell in cells if cell.in_flight == C] for C in flights}
     best = {C: next(cell for cell in own if cell.standing == "best") for C, own in by_load.items()}
-    lines = ["best: " + "; ".join(f"{C} in flight: {_named(best[C])}{_level(by_load[C])}" for C in flights)]
+    runs: list[list[Cell]] = []  # of loads with the same best method and depth
+    for C in flights:
+        same = runs and (runs[-1][0].method, runs[-1][0].depth) == (best[C].method, best[C].depth)
+        runs[-1].append(best[C]) if same else runs.append([best[C]])
+    spans = [f"{_span(run)} in flight: {_named(run[0])}{_level(by_load[run[-1].in_flight])}" for run in runs]
+    lines = ["best: " + "; ".join(spans)]
     plain = {cell.in_flight: cell for cell in cells if cell.method == candidates[0].name}
     if len(candidates) > 1:
         gains = {
@@ -242,14 +263,18 @@ def _lines(candidates: Sequence[Candidate], cells: Sequence[Cell], flights: Sequ
         end = f"off from {off} in flight on" if off else "it pays at each of these loads"
         lines.append(f"speculate: {f'depth {depths}' if depths else 'never'}; {end}")
     by_name = {one.name: one for one in candidates}
-    commands = dict.fromkeys(serve_command(by_name[cell.method], cell.depth, C) for C, cell in best.items())
-    lines += [f"serve: {command}" for command in commands]
+    lines += [f"serve: {serve_command(by_name[run[0].method], run[0].depth, run[-1].in_flight)}" for run in runs]
     full = [cell for cell in cells if cell.kv_share > 1]
     if full:
         first = min(full, key=lambda cell: cell.in_flight)
         need = f"{first.in_flight} in flight of {first.method} need {first.kv_share:.0%} of it; requests wait"
         lines.append(f"KV cache: {need}")
     return lines
+
+
+def _span(run: Sequence[Cell]) -> str:
+    first, last = run[0].in_flight, run[-1].in_flight
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _named(cell: Cell) -> str:
