@@ -47,8 +47,8 @@ def simulate(
 
     `scenario`: a file (TOML), the name of a shipped one, or a Scenario. `changes`: values by dotted key; further
     keywords are keys of the scenario, where a dict changes only what it names. `path`: "fast" is a compiled loop for
-    plain stars, "simpy" knows everything, and "auto" chooses; the records are the same. Raises InputError for bad
-    input, and for "fast" where it does not apply.
+    plain stars and serving targets, "simpy" knows everything, and "auto" chooses; the records are the same. Raises
+    InputError for bad input, and for "fast" where it does not apply.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", {"verifiers.count": 8}, seed=3, workload={"requests": 20})

@@ -11,7 +11,7 @@ from fleet.scenario.names import SimPath
 PathOption = Annotated[
     SimPath,
     typer.Option(
-        "--path", help="How to simulate: simpy, fast (compiled; plain stars only), or auto. The records are the same."
+        "--path", help="How to simulate: simpy, fast (compiled; for some fleets), or auto. The records are the same."
     ),
 ]
 

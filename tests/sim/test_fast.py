@@ -159,16 +159,17 @@ serving_profiles = st.fixed_dictionaries(
     },
 )
 serving_targets = st.fixed_dictionaries(
-    {"count": st.integers(1, 3)},
+    {"count": st.integers(1, 3), "kv_tokens": st.sampled_from([0, 128, 160])},
     optional={
         "max_num_seqs": st.integers(1, 6),
         "max_num_batched_tokens": st.integers(6, 60),
-        "kv_tokens": st.sampled_from([128, 160, 256]),
         "tiers": st.just(SLOWER_TARGETS),
     },
 )
 loads = st.fixed_dictionaries({"streams": st.integers(1, 12)}) | st.builds(
-    lambda per_s: {"arrivals": {"process": "poisson", "per_s": per_s}}, st.sampled_from([0.1, 1.0, 10.0])
+    lambda process, per_s: {"arrivals": process | {"per_s": per_s}},
+    st.sampled_from([{"process": "poisson"}, {"process": "gamma", "burstiness": 0.5}]),
+    st.sampled_from([0.1, 1.0, 10.0]),
 )
 
 
