@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
-from experiments.reproduce.serving_rows import MeasuredRun, read_runs
+from experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
+from fleet.hardware.device import Figure
 from fleet.hardware.memory import USED, kv_memory
 from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.scenario.reading import make_scenario
@@ -23,28 +24,40 @@ from sim.run import observe
 
 BACKENDS = {"vllm": "vLLM", "sglang": "SGLang by vLLM's rules", "trtllm": "TensorRT-LLM by vLLM's rules"}
 EXPERTS = "qwen3-235b-a22b"  # a mixture of experts, scored apart from the dense models
-BATCHED_TOKENS, MOST_SEQS = 8192, 1024  # vLLM's defaults on devices of 70 GiB and more
+MOST_SEQS = 1024  # vLLM's default on devices of 70 GiB and more
+BATCHED_TOKENS = {"vllm": 8192, "sglang": 16384, "trtllm": 8192}  # defaults; SGLang's is max_prefill_tokens
 MEMORY_SHARE = 0.9  # of a device, which these engines used: vLLM's default of 2025, and InferenceX's setting
 RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the stated ones
-OUT_OF_STEP = (0.9, 1.1)  # of the stated output length, where it is said to be fixed
-WAVES = {True: 10, False: 5}  # requests of a run over its concurrency: InferenceX's, and assumed for others
-SHORT_TOKENS, LONG_TOKENS = 60_000, 150_000  # output tokens: of a whole run, and of one wave
-
-FITTED: dict[str, tuple[str, ...]] = {"vllm": (), "sglang": (), "trtllm": ()}
-"""The rows that the host time of a row was fitted on."""
+OUTPUTS = {"vllm": (0.97, 1.03), "sglang": (1.0, 1.0), "trtllm": (0.97, 1.03)}  # of the stated length, if it is fixed
+WAVES = 10  # requests of a run over its concurrency
+SHORT_TOKENS, LONG_TOKENS = 20_000, 100_000  # output tokens: of a whole run, and of one wave
 
 ASSUMED = [
-    "step times: rooflines; every engine follows vLLM's scheduling, with 8192 tokens and 1024 requests a step",
     (
-        "InferenceX: lengths from 80 to 100 % of the stated ones, 10 requests for each of the concurrency, at most as "
-        "many running, KV cache of fp8 beside weights of fp8. vLLM's attention of October 2025 read it no faster than "
-        "one of 16 bits (vllm-project/flash-attention #96), so its reads are priced at 16 bits"
+        "step times: rooflines, and the host time of a row from the engine's file. Every engine follows vLLM's "
+        "scheduling, with 1024 requests and 8192 tokens a step; SGLang with its own 16384 tokens of prompts"
     ),
-    "other rows: fixed prompts, outputs within 10 % of the stated length, 5 requests for each of the concurrency",
     (
-        f"a run of more than {SHORT_TOKENS} output tokens is cut to its first wave, part of the waves between, and its "
-        f"last one, which count as in the whole run. Where a wave has more than {LONG_TOKENS} tokens, TPOT is the "
-        "first wave's, and TTFT weighs the requests after it"
+        "InferenceX: lengths from 80 to 100 % of the stated ones, a KV cache of fp8 beside weights of fp8, and vLLM "
+        "with asynchronous scheduling, which hides the host time of rows"
+    ),
+    (
+        "vLLM's attention of October 2025 read a cache of fp8 no faster than one of 16 bits, say its authors, so its "
+        "reads are priced at 16 bits; this was put in after the rows had been seen"
+    ),
+    (
+        "other rows: prompts of one length; outputs, too, for SGLang, whose requests stay in step, and within 3 % of "
+        "the stated length for others, whose requests do not"
+    ),
+    (
+        "fitted on ten named rows of each backend: the host time of a row, these 3 %, SGLang's settings, and that only "
+        "synchronous scheduling pays for rows"
+    ),
+    "a run has 10 requests for each of its concurrency, as InferenceX's, and begins with a burst",
+    (
+        f"a run of more than {SHORT_TOKENS} output tokens is cut to three waves; the middle one counts for those "
+        f"between first and last. Where a wave has more than {LONG_TOKENS}, TPOT is the first wave's, and TTFT that of "
+        "its requests and of a few more, which count for all later ones"
     ),
     "experts spread over devices take as long as split ones",
 ]
@@ -74,16 +87,16 @@ def serving(inputs: Inputs) -> Reproduction:
 
 def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
     """Simulate a run; `row_s` replaces the host time of a row of the engine."""
-    waves, concurrency = WAVES[run.inferencex], run.concurrency
+    concurrency = run.concurrency
     wave_tokens = concurrency * run.new_tokens
-    if waves * wave_tokens <= SHORT_TOKENS:
-        requests = waves * concurrency
+    if WAVES * wave_tokens <= SHORT_TOKENS:
+        requests = WAVES * concurrency
     elif wave_tokens <= LONG_TOKENS:
-        requests = 2 * concurrency + max(2, concurrency // 8)
+        requests = 3 * concurrency
     else:
         requests = concurrency + max(2, concurrency // 16)
     profile = _profile(run, row_s)
-    low, high = RANGE if run.inferencex else OUT_OF_STEP
+    low, high = RANGE if run.inferencex else OUTPUTS[run.backend]
     prompt: int | dict[str, int] = run.prompt_tokens
     longest = int(high * run.new_tokens)
     if run.inferencex:
@@ -97,7 +110,7 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
             "drafters": {"count": 0},
             "verifiers": {
                 "max_num_seqs": concurrency if run.inferencex else MOST_SEQS,
-                "max_num_batched_tokens": BATCHED_TOKENS,
+                "max_num_batched_tokens": BATCHED_TOKENS[run.backend],
             },
             "workload": {
                 "requests": requests,
@@ -112,8 +125,8 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
     ttft_s = (found.first_s - found.joined_s)[order]
     tpot_s = ((found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1))[order]
     return Predicted(
-        1000 * mean_of_waves(ttft_s, concurrency, waves),
-        1000 * mean_of_waves(tpot_s if requests >= 2 * concurrency else tpot_s[:concurrency], concurrency, waves),
+        1000 * mean_of_waves(ttft_s, concurrency, WAVES),
+        1000 * mean_of_waves(tpot_s if requests >= 2 * concurrency else tpot_s[:concurrency], concurrency, WAVES),
         requests,
     )
 
@@ -129,31 +142,24 @@ def mean_of_waves(values: np.ndarray, wave: int, waves: int) -> float:
 
 
 def _profile(run: MeasuredRun, row_s: float | None) -> HardwareProfile:
+    engine = "graphs" if run.inferencex and run.backend == "vllm" else run.backend  # asynchronous scheduling
     eight_bits = run.inferencex and run.precision == "fp8"
-    profile = _estimated(run.backend, run.model, run.devices, run.device, run.precision, eight_bits)
-    if row_s is None:
-        return profile
-    shift_s = row_s - profile.verify.per_row_s
-
-    def shifted(name: str) -> Any:
-        time = getattr(profile, name)
-        return msgspec.structs.replace(time, base_s=time.base_s + shift_s, per_row_s=row_s)
-
-    return msgspec.structs.replace(profile, **{name: shifted(name) for name in ("verify", "decode", "verify_prefill")})
+    place = f"{run.model}@{run.devices}x{run.device}:{run.precision}"
+    return _estimated(place, engine, row_s, eight_bits, run.backend != "vllm")
 
 
 @lru_cache
-def _estimated(
-    backend: str, model: str, devices: int, device: str, precision: str, eight_bits: bool
-) -> HardwareProfile:
+def _estimated(place: str, engine: str, row_s: float | None, eight_bits: bool, read_in_8_bits: bool) -> HardwareProfile:
     """Return the estimated profile of a place; `eight_bits`: of its KV cache."""
-    place = f"{model}@{devices}x{device}:{precision}"
-    placed = placed_of(place, backend)
+    placed = placed_of(place, engine)
+    if row_s is not None:
+        host = msgspec.structs.replace(placed.engine, row_s=Figure(row_s, "assumed: tried"))
+        placed = msgspec.structs.replace(placed, engine=host)
     small = msgspec.structs.replace(placed, cache="kv-fp8" if eight_bits else placed.cache)
     less_bytes = (USED - MEMORY_SHARE) * placed.device.memory_bytes.value
     kv = kv_memory(small, None)
     kv = msgspec.structs.replace(kv, free_bytes=max(kv.free_bytes - less_bytes, 0.0))
-    return msgspec.structs.replace(estimated_profile(placed if backend == "vllm" else small), kv=kv)
+    return msgspec.structs.replace(estimated_profile(small if read_in_8_bits else placed), kv=kv)
 
 
 def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
