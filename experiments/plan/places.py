@@ -98,10 +98,14 @@ def _named_unit(cost: Cost) -> Cost:
 
 
 def _beside(verifying: Placed, drafting: Placed) -> Placed:
-    """Return the drafter on a target's device; in the target's precision where that device does not know its own."""
+    """Return the drafter on a target's device; in the target's precision where that device does not know its own.
+
+    One engine serves both, with one precision of the KV cache.
+    """
     precision = drafting.precision if drafting.precision in precisions_of(verifying.device) else verifying.precision
     named = f"{drafting.shape.name} beside the target"
-    return msgspec.structs.replace(drafting, device=verifying.device, precision=precision, parallel=1, named=named)
+    own = {"device": verifying.device, "precision": precision, "cache": verifying.cache, "parallel": 1, "named": named}
+    return msgspec.structs.replace(drafting, **own)
 
 
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:

@@ -6,6 +6,7 @@ from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.rows import Reproduce, name_of
+from experiments.reproduce.serving_engines import serving
 from experiments.reproduce.specdecode_measured import specdecode_fig1
 from experiments.reproduce.specdecode_simulated import specdecode_fig10
 from experiments.reproduce.starsd import starsd_fig4, starsd_fig6, starsd_table1, starsd_table1_blind, starsd_table2
@@ -15,6 +16,6 @@ IN_ORDER = (
     goodspeed_fig2, goodspeed_fig3, goodspeed_fig4,
     dsde_table3, dsde_table4, dsde_fig9,
     batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3,
-    amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1,
+    amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving,
 )  # fmt: skip
 REPRODUCTIONS: dict[str, Reproduce] = {name_of(made): made for made in IN_ORDER}

@@ -19,6 +19,7 @@ PAPERS = {
     "amusd": "AMUSD",
     "specdecode": "SpecDecode-Bench",
     "estimates": "what others measured (estimates)",
+    "serving": "serving engines (estimates)",
 }
 NEEDS_TRACE = ("amusd-a100",)
 
@@ -27,7 +28,8 @@ def reproduce(name: str, *, trace: str | Path | None = None, data: str | Path | 
     """Reproduce a paper's table or figure, or "all" of them: the paper's number, ours and the error, row by row.
 
     `trace`: a run file of the authors (amusd-a100). `data`: a folder with measurements that others published
-    (estimates, specdecode-fig10, specdecode-fig1). Raises InputError, which lists the names, for an unknown one.
+    (estimates, specdecode-fig10, specdecode-fig1, serving). Raises InputError, which lists the names, for an
+    unknown one.
 
     >>> import specfleet
     >>> specfleet.reproduce("starsd-fig6").frame().columns[0]

@@ -31,6 +31,7 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `sharpness`: see `Roofline`.
     - `link_bytes_per_s`: bandwidth to the other devices of the host, each way.
     - `link_latency_s`: latency of an all-reduce.
+    - `bridge_bytes_per_s`: bandwidth that more than two devices share, if they meet at one host bridge (PCIe).
     """
 
     title: str
@@ -46,10 +47,12 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     link_bytes_per_s: Figure
     link_share: Figure
     link_latency_s: Figure
+    bridge_bytes_per_s: Figure | None = None
 
     def __post_init__(self) -> None:
         shares = (self.bandwidth_share, self.compute_share, self.kernel_share, self.link_share)
         peaks = (self.memory_bytes, self.bandwidth_bytes_per_s, self.link_bytes_per_s, *self.compute.values())
+        peaks += (self.bridge_bytes_per_s,) if self.bridge_bytes_per_s else ()
         if not self.compute or any(figure.value <= 0 for figure in (*shares, *peaks)):
             raise ValueError("a device needs a compute figure, and peaks and shares above 0")
         if any(figure.value > 1 for figure in shares) or self.sharpness.value < 1:
@@ -63,12 +66,18 @@ class Accelerator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Host time: `step_s` for each step, and `layer_s` to launch each layer. No pass is shorter."""
+    """Host time of an engine.
+
+    - `step_s`: of each step.
+    - `layer_s`: to launch each layer; no pass is shorter.
+    - `row_s`: of each row of a target's step: scheduling, sampling, detokenisation.
+    """
 
     title: str
     step_s: Figure
     layer_s: Figure
+    row_s: Figure = Figure(0.0, "assumed: part of step_s")
 
     def figures(self) -> dict[str, Figure]:
         """All figures by name."""
-        return {"step_s": self.step_s, "layer_s": self.layer_s}
+        return {"step_s": self.step_s, "layer_s": self.layer_s, "row_s": self.row_s}

@@ -1,7 +1,6 @@
 """Memory of a target's devices for its KV cache."""
 
 from fleet.hardware.passes import Placed
-from fleet.hardware.shape import CACHE_BYTES
 from fleet.times.effects import KvMemory
 
 USED = 0.92  # share of a device's memory that a server uses: vLLM's gpu_memory_utilization
@@ -23,4 +22,4 @@ def kv_memory(target: Placed, drafter: Placed | None) -> KvMemory:
 def _token_bytes(placed: Placed, parallel: int) -> float:
     """Bytes of a token on each of the devices; with more devices than key-value heads, some hold the same."""
     shape = placed.shape
-    return shape.layers * shape.cache_numbers * CACHE_BYTES * max(1 / parallel, 1 / shape.kv_heads)
+    return shape.cache_bytes_per_token(placed.cache_bytes) * max(1 / parallel, 1 / shape.kv_heads)

@@ -1,7 +1,8 @@
 """The roofline of one pass through a model: for each operator, the longer of memory and compute.
 
-Weights are read once in a pass, for any number of tokens. Activations and the key-value cache have 16 bits. Tensor
-parallelism splits each tensor evenly; an all-reduce follows attention and the MLP.
+Weights are read once in a pass, for any number of tokens. Activations have 16 bits, and the key-value cache 16 or 8.
+Products in 8 bits quantise their inputs first. Tensor parallelism splits each tensor evenly; an all-reduce follows
+attention and the MLP.
 """
 
 import math
@@ -21,13 +22,18 @@ WEIGHT_BYTES = {
     "int8": 1.0,
     "int4": 0.5 + 2 / 128,
 }  # int4: a 16-bit scale for 128 weights
+CACHE_NUMBER_BYTES = {"kv-bf16": CACHE_BYTES, "kv-fp8": 1}
+QUANTISED = ("fp8", "int8")  # precisions of products that read 8-bit activations
 ROTATED = 2  # reads and writes of each query and key
 MOST_TOKENS = 1 << 17
 KNOTS_A_DOUBLING = 4
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A model on devices: `parallel` of them share each tensor. `named`: the user's text."""
+    """A model on devices: `parallel` of them share each tensor. `named`: the user's text.
+
+    `cache`: precision of the key-value cache, a key of CACHE_NUMBER_BYTES.
+    """
 
     shape: ModelShape
     device: Accelerator
@@ -35,6 +41,12 @@ class Placed(msgspec.Struct, frozen=True):
     precision: str = "bf16"
     parallel: int = 1
     named: str = ""
+    cache: str = "kv-bf16"
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of a number in the key-value cache."""
+        return CACHE_NUMBER_BYTES[self.cache]
 
     @property
     def weights_bytes(self) -> float:
@@ -66,6 +78,8 @@ def precisions_of(device: Accelerator) -> list[str]:
 
 def check(placed: Placed) -> None:
     """Raise InputError for an unsupported precision, heads that do not divide, or too little memory."""
+    if placed.cache not in CACHE_NUMBER_BYTES:
+        raise InputError(f"KV cache {placed.cache}: not known; allowed: {', '.join(CACHE_NUMBER_BYTES)}")
     shape, device, parallel = placed.shape, placed.device, placed.parallel
     allowed = precisions_of(device)
     if placed.precision not in allowed:
@@ -104,15 +118,33 @@ def roofline_of(placed: Placed, *, every_logit: bool = True, in_turn: bool = Fal
 
 
 def product_s(
-    placed: Placed, fed: float, inputs: float, outputs: float, weights: float = 0, precision: str = ""
+    placed: Placed,
+    fed: float,
+    inputs: float,
+    outputs: float,
+    weights: float = 0,
+    precision: str = "",
+    quantised: float | None = None,
 ) -> float:
-    """Return the time of a matrix product over `fed` tokens; `weights`: numbers read, if not inputs x outputs."""
+    """Return the time of a matrix product over `fed` tokens, and of quantising its inputs to 8 bits.
+
+    - `weights`: numbers read, if not inputs x outputs.
+    - `quantised`: tokens whose inputs are quantised, if not `fed`.
+    """
     each = WEIGHT_BYTES[precision or placed.precision]
     read_bytes = (weights or inputs * outputs) * each + fed * (inputs + outputs) * ACTIVATION_BYTES
     memory_s = read_bytes * placed.memory_s_per_byte
     compute_s = 2 * fed * inputs * outputs * placed.compute_s_per_operation(precision)
     sharpness = placed.device.sharpness.value
-    return placed.device.product_s.value + float((memory_s**sharpness + compute_s**sharpness) ** (1 / sharpness))
+    own_s = placed.device.product_s.value + float((memory_s**sharpness + compute_s**sharpness) ** (1 / sharpness))
+    if (precision or placed.precision) not in QUANTISED:
+        return own_s
+    return own_s + quantising_s(placed.device, inputs * (fed if quantised is None else quantised))
+
+
+def quantising_s(device: Accelerator, numbers: float) -> float:
+    """Return the time to read 16-bit numbers and write 8-bit ones, without a launch: a kernel before does it."""
+    return numbers * (ACTIVATION_BYTES + 1) / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
 
 
 def kernel_s(device: Accelerator, numbers: float) -> float:
@@ -123,17 +155,23 @@ def kernel_s(device: Accelerator, numbers: float) -> float:
 
 def rewrite_s(placed: Placed) -> float:
     """Return the time to copy a token's keys and values of all layers within the device."""
-    device, moved_bytes = placed.device, 2 * placed.shape.cache_bytes_per_token() / placed.parallel
+    device, moved_bytes = placed.device, 2 * placed.shape.cache_bytes_per_token(placed.cache_bytes) / placed.parallel
     return moved_bytes / (device.kernel_share.value * device.bandwidth_bytes_per_s.value)
 
 
 def all_reduce_s(placed: Placed, numbers: float) -> float:
-    """Return the time of a ring all-reduce over the devices that share a model; 0 on one device."""
+    """Return the time of a ring all-reduce over the devices that share a model; 0 on one device.
+
+    Each device sends to the next one at the bandwidth of its own link. More than two devices behind one host bridge
+    share the bridge's bandwidth.
+    """
     if placed.parallel == 1:
         return 0.0
-    device, others = placed.device, placed.parallel - 1
-    bandwidth = device.link_share.value * device.link_bytes_per_s.value
-    return device.link_latency_s.value + 2 * others / placed.parallel * numbers * ACTIVATION_BYTES / bandwidth
+    device, others, bridge = placed.device, placed.parallel - 1, placed.device.bridge_bytes_per_s
+    sent_bytes = 2 * others / placed.parallel * numbers * ACTIVATION_BYTES
+    if bridge is not None and placed.parallel > 2:
+        return device.link_latency_s.value + placed.parallel * sent_bytes / bridge.value
+    return device.link_latency_s.value + sent_bytes / (device.link_share.value * device.link_bytes_per_s.value)
 
 
 def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -> float:
@@ -182,7 +220,7 @@ def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
     router_s = product_s(placed, fed, shape.hidden, shape.experts, precision="bf16") + kernel_s(
         placed.device, 2 * fed * shape.experts
     )
-    up_s = product_s(placed, served, shape.hidden, 2 * width, weights=2 * read)
+    up_s = product_s(placed, served, shape.hidden, 2 * width, weights=2 * read, quantised=fed)
     down_s = product_s(placed, served, width, shape.hidden, weights=read)
     shared_s = mlp_s(placed, fed, shape.shared_intermediate / placed.parallel) if shape.shared_intermediate else 0.0
     return router_s + up_s + kernel_s(placed.device, 3 * served * width) + down_s + shared_s
@@ -191,7 +229,7 @@ def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
 def _attention(placed: Placed) -> list[AttentionTime]:
     """Return the attention of windowed and of full layers; keys and values are read once for each row."""
     shape = placed.shape
-    cache_bytes = shape.cache_numbers * CACHE_BYTES * max(1 / placed.parallel, 1 / shape.kv_heads)
+    cache_bytes = shape.cache_numbers * placed.cache_bytes * max(1 / placed.parallel, 1 / shape.kv_heads)
     read_s = cache_bytes * placed.memory_s_per_byte
     pair_s = 4 * shape.query_numbers / placed.parallel * placed.compute_s_per_operation("bf16")
     layers = ((shape.windowed_layers, shape.window), (shape.layers - shape.windowed_layers, 0))

@@ -1,5 +1,7 @@
 """An estimated profile of a target and a drafter; every number has a label."""
 
+import msgspec
+
 from fleet.errors import InputError
 from fleet.hardware.device import Figure
 from fleet.hardware.memory import NOTE, kv_memory
@@ -8,7 +10,8 @@ from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
-FORM = "MODEL@DEVICE, or MODEL@4xDEVICE for tensor parallel 4"
+FORM = "MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8:kv-fp8 for precisions"
+KV_DEFAULT = "kv-bf16"
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
 
@@ -16,10 +19,10 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
-      its precision, bf16 by default. A model is a shipped name, or a config.json of transformers (or its folder). A
-      device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model
-      in both roles.
-    - `engine`: graphs or eager, or a file.
+      its precision, bf16 by default, and MODEL@DEVICE:fp8:kv-fp8 for that of its KV cache, too. A model is a shipped
+      name, or a config.json of transformers (or its folder). A device is a shipped name, or a TOML file of the same
+      keys. Without `draft`, the profile has the target's model in both roles.
+    - `engine`: graphs, eager, vllm, sglang or trtllm, or a file.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
 
@@ -41,18 +44,29 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     model, at, where = text.rpartition("@")
     if not at or not model or not where:
         raise InputError(f"{text!r}: needs {FORM}")
-    where, _, asked = where.partition(":")
+    where, *asked = where.split(":")
     count, times, device = where.partition("x")
     parallel = 1
     if times and count.isdecimal():
         parallel = int(count[:9])
     else:
         device = where
-    shape, host, precision = shape_of(model), engine_of(engine), asked or "bf16"
-    named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {precision}, {host.title}"
-    made = Placed(shape, device_of(device), host, precision, parallel, named)
+    precision, cache = _precisions(text, asked)
+    shape, host = shape_of(model), engine_of(engine)
+    written = precision if cache == KV_DEFAULT else f"{precision}, {cache}"
+    named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
+    made = Placed(shape, device_of(device), host, precision, parallel, named, cache)
     check(made)
     return made
+
+
+def _precisions(text: str, asked: list[str]) -> tuple[str, str]:
+    """Return the precision of the weights and of the KV cache; the text may name either, or both."""
+    caches = [one for one in asked if one.startswith("kv-")]
+    weights = [one for one in asked if one and one not in caches]
+    if len(caches) > 1 or len(weights) > 1:
+        raise InputError(f"{text!r}: needs one precision of weights, and one of the KV cache: {FORM}")
+    return (weights or ["bf16"])[0], (caches or [KV_DEFAULT])[0]
 
 
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:
@@ -70,7 +84,9 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
             f"drafter {drafter.shape.name}: a head for models of {drafter.shape.hidden} hidden numbers; "
             f"{target.shape.name} has {target.shape.hidden}"
         )
-    one_pass = StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target))
+    row_s = target.engine.row_s.value
+    of_target = StepTime(base_s=target.engine.step_s.value + row_s, per_row_s=row_s)
+    one_pass = msgspec.structs.replace(of_target, roofline=roofline_of(target))
     step_s, rewritten_s = drafter.engine.step_s.value, rewrite_s(target) + rewrite_s(drafter)
     return HardwareProfile(
         name=f"{drafter.shape.name}-for-{target.shape.name}" if draft else target.shape.name,
@@ -78,7 +94,7 @@ def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwarePr
         verify=one_pass,
         decode=one_pass,
         draft_prefill=StepTime(base_s=step_s, roofline=roofline_of(drafter, every_logit=False)),
-        verify_prefill=StepTime(base_s=target.engine.step_s.value, roofline=roofline_of(target, every_logit=False)),
+        verify_prefill=msgspec.structs.replace(of_target, roofline=roofline_of(target, every_logit=False)),
         realign=StepTime(per_context_token_s=rewritten_s, per_row_context_s=rewritten_s),
         kv=kv_memory(target, drafter if draft else None),
         vocabulary=target.shape.vocabulary,

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1, le=10**7)]
 Some = Annotated[int, Meta(ge=0, le=10**7)]
-CACHE_BYTES = 2  # bytes of a number in the key-value cache: 16 bits for any weight precision
+CACHE_BYTES = 2  # of a number in a key-value cache of 16 bits
 
 
 class ModelShape(msgspec.Struct, frozen=True):
@@ -102,6 +102,6 @@ class ModelShape(msgspec.Struct, frozen=True):
         experts += 3 * self.hidden * self.shared_intermediate
         return self.layers * attention + wide + self.expert_layers * experts + self.fused_inputs * self.hidden
 
-    def cache_bytes_per_token(self) -> int:
+    def cache_bytes_per_token(self, number_bytes: int = CACHE_BYTES) -> int:
         """Bytes of the keys and values of one token in all layers."""
-        return self.layers * self.cache_numbers * CACHE_BYTES
+        return self.layers * self.cache_numbers * number_bytes

@@ -41,7 +41,8 @@ def pass_s(times: VerifierTimes, step: Step, shape: Shape) -> float:
     parts = parts_of(step, shape)
     verify, prefill = times.verify, times.prefill
     if verify.roofline is not None and prefill.roofline is not None:
-        return verify.base_s + one_pass_s(verify.roofline, prefill.roofline, parts)
+        rows_s = verify.per_row_s * (len(parts) - 1)  # base_s holds the first row's
+        return verify.base_s + rows_s + one_pass_s(verify.roofline, prefill.roofline, parts)
     # The engine, whose laws these are, feeds prompts before the others.
     prompts_s = one_by_one_s(prefill, [part for part in parts if part.of_prompt])
     others = [part for part in parts if not part.of_prompt]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from experiments.plan.answer import Plan, PlannedFleet
 
-FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4."
+FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
 TABLED = 12  # rows of the table that is printed; all are in plan.json
 
 

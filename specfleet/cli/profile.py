@@ -12,7 +12,7 @@ from specfleet.cli.options import AsJson, file_option
 if TYPE_CHECKING:
     from fleet.times.profile import HardwareProfile
 
-FORM = "MODEL@DEVICE[:PRECISION], or MODEL@4xDEVICE for tensor parallel 4; names, or files."
+FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4; names, or files."
 
 
 def estimate(
@@ -22,7 +22,7 @@ def estimate(
     ] = None,
     draft: Annotated[str | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM}")] = None,
     engine: Annotated[
-        str, typer.Option(help="graphs (vLLM, SGLang), eager (transformers), or a TOML file.")
+        str, typer.Option(help="graphs, eager (transformers), vllm, sglang, trtllm, or a TOML file.")
     ] = "graphs",
     as_json: AsJson = False,
 ) -> None:

@@ -149,7 +149,7 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Measurements that others published (estimates, specdecode-fig10 and -fig1)."
+            metavar="FOLDER", help="Measurements that others published (estimates, serving, specdecode-fig10, -fig1)."
         ),
     ] = None,
     as_json: AsJson = False,

@@ -15,7 +15,7 @@ from sim.run import simulate
 from tests.helpers.marks import slow
 from tests.helpers.reproductions import reproduced, smaller
 
-OF_FILES = ("amusd-a100", "specdecode-fig10", "specdecode-fig1")  # test_amusd.py, test_specdecode.py
+OF_FILES = ("amusd-a100", "specdecode-fig10", "specdecode-fig1", "serving")  # test_amusd, test_specdecode, test_serving
 ARITHMETIC = ("starsd-table2", "starsd-fig4")  # on the paper's own columns
 NOTHING_PREDICTED = (*ARITHMETIC, "batch-fig5a")  # the one number of that figure is excluded by another table
 QUICK = ("starsd-fig6", "goodspeed-fig2", "batch-fig5b", "batch-table2", *ARITHMETIC)

@@ -1,0 +1,166 @@
+"""Reads measured runs of serving engines: rows of NVIDIA's aiconfigurator with mean TTFT and TPOT.
+
+A run is a closed loop of requests at one concurrency. Its first column names it; `silicon_data_source` says where it is
+from.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from fleet.errors import InputError
+from fleet.inputs.text import is_file
+
+FILE = "silicon-sample-half.csv"
+COLUMNS = (
+    "id", "silicon_data_source", "backend", "backend_version", "model_path", "system", "precision", "mode", "isl",
+    "osl", "gemm_quant_mode", "batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size",
+    "silicon_ttft_ms", "silicon_tpot_ms",
+)  # fmt: skip
+MODELS = {
+    "meta-llama/Llama-3.1-70B": "llama-3.1-70b",
+    "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+    "Qwen/Qwen3-32B": "qwen3-32b",
+    "Qwen/Qwen3-235B-A22B-FP8": "qwen3-235b-a22b",
+}
+DEVICES = {"h100_sxm": "h100", "h200_sxm": "h200"}
+# Versions and precisions with times below a plain step, or TTFTs of seconds at C = 16.
+DOUBTFUL = (("vllm", "0.12.0", "fp8"), ("trtllm", "1.2.0rc6", ""), ("sglang", "0.5.8", ""))
+
+
+FITTED: dict[str, tuple[str, ...]] = {
+    "vllm": (
+        "2026_04_06_llama_3_1_70b_h100_sxm_vllm_fp8_agg_1024x1024_c16_tp2_ep1_918",
+        "2026_04_06_llama_3_1_70b_h100_sxm_vllm_fp8_agg_1024x8192_c16_tp4_ep1_300",
+        "2026_04_06_llama_3_1_70b_h100_sxm_vllm_fp8_agg_8192x1024_c4_tp2_ep1_834",
+        "2026_04_06_llama_3_1_70b_h200_sxm_vllm_fp8_agg_1024x1024_c64_tp8_ep1_685",
+        "2026_04_06_llama_3_1_70b_h200_sxm_vllm_fp8_agg_8192x1024_c16_tp4_ep1_691",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_1024x1024_c16_tp4_epnone_35",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_1024x128_c16_tp8_epnone_6",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_1024x512_c64_tp8_epnone_27",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_4096x1024_c64_tp8_epnone_87",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_vllm_agg_4096x512_c128_tp2_epnone_73",
+    ),
+    "sglang": (
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h200_sxm_sglang_agg_1000x100_c160_tp1_epnone_1",
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h200_sxm_sglang_agg_4000x100_c112_tp8_epnone_34",
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h200_sxm_sglang_agg_8000x100_c32_tp2_epnone_39",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x128_c16_tp2_epnone_1",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x256_c16_tp4_epnone_11",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_1024x512_c16_tp8_epnone_21",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_2048x128_c64_tp4_epnone_32",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_2048x256_c64_tp8_epnone_41",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_2048x512_c64_tp8_epnone_50",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_sglang_agg_4096x256_c16_tp8_epnone_65",
+    ),
+    "trtllm": (
+        "2026_04_06_llama_3_1_70b_h200_sxm_trtllm_fp8_agg_1024x1024_c16_tp1_ep1_743",
+        "2026_04_06_llama_3_1_70b_h200_sxm_trtllm_fp8_agg_8192x1024_c16_tp2_ep1_660",
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_1024x256_c16_tp2_epnone_53",
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_2048x128_c16_tp8_epnone_145",
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_2048x512_c64_tp8_epnone_165",
+        "meta_llama_llama_3_1_8b_instruct_meta_llama_llama_3_1_8b_instruct_h100_sxm_trtllm_agg_4096x256_c64_tp2_epnone_77",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_1024x128_c8_tp1_epnone_1",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_1024x512_c8_tp1_epnone_3",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_2048x256_c64_tp4_epnone_118",
+        "qwen_qwen3_32b_qwen_qwen3_32b_h100_sxm_trtllm_agg_4096x128_c8_tp4_epnone_93",
+    ),
+}
+"""The rows that the host time of a row was fitted on: ten of each backend, equally spaced by name."""
+
+
+class MeasuredRun(msgspec.Struct, frozen=True):
+    """One measured run.
+
+    - `model`, `device`: names of ours; the file's where ours are missing.
+    - `devices`: the devices that share the model's weights.
+    - `inferencex`: whether InferenceX measured it, whose settings are published.
+    - `lacks`: why it cannot be predicted; empty if it can.
+    """
+
+    name: str
+    backend: str
+    model: str
+    device: str
+    devices: int
+    precision: str
+    prompt_tokens: int
+    new_tokens: int
+    concurrency: int
+    ttft_ms: float
+    tpot_ms: float
+    inferencex: bool
+    doubtful: bool
+    lacks: str = ""
+
+
+def read_runs(folder: str | None) -> list[MeasuredRun]:
+    """Return the aggregated runs of the folder's file, in its order.
+
+    Raises InputError where the folder, the file or a column is missing, and for a row without numbers.
+    """
+    if folder is None:
+        raise InputError(f"reproduce serving: give --data FOLDER, which holds {FILE}")
+    path = Path(folder) / FILE
+    if not is_file(path):
+        raise InputError(f"--data {folder}: has no {FILE}, which reproduce serving reads")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
+        if missing:
+            raise InputError(f"{path}: needs the columns {', '.join(missing)}")
+        return list(_runs(rows, path))
+
+
+def _runs(rows: "csv.DictReader[str]", path: Path) -> Iterator[MeasuredRun]:
+    for number, cells in enumerate(rows, 2):
+        if cells["mode"] != "agg":  # prefill and decoding on devices apart
+            continue
+        try:
+            yield _run(cells)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}, line {number}: {error}; needs numbers for lengths, sizes and times") from error
+
+
+def _run(cells: dict[str, str]) -> MeasuredRun:
+    source, backend, version = cells["silicon_data_source"], cells["backend"], cells["backend_version"]
+    stated = re.search(r"silicon_concurrency=(\d+)", source)
+    copies = max(_whole(cells["attention_dp_size"]), 1)
+    precision = cells["precision"] or ("fp8" if cells["gemm_quant_mode"] else "bf16")
+    parallel, spread = _whole(cells["tp_size"]), _whole(cells["moe_tp_size"]) * _whole(cells["moe_ep_size"])
+    model, device = MODELS.get(cells["model_path"], ""), DEVICES.get(cells["system"], "")
+    lacks = ""
+    if not device:
+        lacks = f"device {cells['system']}"
+    elif not model:
+        lacks = f"model {cells['model_path']}"
+    elif copies > 1 or _whole(cells["pp_size"]) > 1 or spread > parallel:
+        lacks = "attention in parallel copies, or pipelines"
+    return MeasuredRun(
+        name=cells["id"],
+        backend=backend,
+        model=model or cells["model_path"],
+        device=device or cells["system"],
+        devices=parallel,
+        precision=precision,
+        prompt_tokens=_whole(cells["isl"]),
+        new_tokens=_whole(cells["osl"]),
+        concurrency=int(stated[1]) if stated else _whole(cells["batch_size"]) * copies,
+        ttft_ms=float(cells["silicon_ttft_ms"]),
+        tpot_ms=float(cells["silicon_tpot_ms"]),
+        inferencex="measured=" in source,
+        doubtful=any(
+            backend == one and version.startswith(begins) and precision in (of or precision,)
+            for one, begins, of in DOUBTFUL
+        ),
+        lacks=lacks,
+    )
+
+
+def _whole(text: str) -> int:
+    """Return a count; sizes are written as 4 or 4.0, and nothing is 0."""
+    return int(float(text)) if text else 0

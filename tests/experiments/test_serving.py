@@ -1,0 +1,87 @@
+"""Measured serving rows: how a file is read, what is left out, what is fitted, and how waves count."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.reproduce import REPRODUCTIONS, serving_engines
+from experiments.reproduce.rows import Inputs, Reproduction
+from experiments.reproduce.serving_rows import COLUMNS, FILE, read_runs
+from fleet.errors import InputError
+
+PLAIN = {
+    "id": "plain", "silicon_data_source": "source_file=mine.csv; silicon_concurrency=4", "backend": "vllm",
+    "backend_version": "0.12.0", "model_path": "Qwen/Qwen3-32B", "system": "h100_sxm", "precision": "", "mode": "agg",
+    "isl": "64", "osl": "16", "gemm_quant_mode": "", "batch_size": "8.0", "tp_size": "2.0", "pp_size": "1.0",
+    "attention_dp_size": "", "moe_tp_size": "1.0", "moe_ep_size": "1.0", "silicon_ttft_ms": "40",
+    "silicon_tpot_ms": "16",
+}  # fmt: skip
+DUMP = {
+    "silicon_data_source": "a dump; silicon_concurrency=2; measured=2025-10-29",
+    "model_path": "meta-llama/Llama-3.1-70B",
+}
+ROWS = (
+    PLAIN,
+    PLAIN | {"id": "doubted", "precision": "fp8"},
+    PLAIN | DUMP | {"id": "dumped", "precision": "fp8", "backend_version": ""},
+    PLAIN | {"id": "elsewhere", "system": "b200_sxm"},
+    PLAIN | {"id": "unknown", "model_path": "openai/gpt-oss-120b"},
+    PLAIN | {"id": "copies", "moe_tp_size": "4.0"},
+    PLAIN | {"id": "apart", "mode": "disagg", "isl": ""},
+)
+
+
+def write(folder: Path, *rows: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> Path:
+    lines = [",".join(columns), *(",".join(row[name] for name in columns) for row in rows)]
+    (folder / FILE).write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    return REPRODUCTIONS["serving"](Inputs(data=str(write(tmp_path_factory.mktemp("data"), *ROWS))))
+
+
+def test_each_run_has_two_rows_and_the_doubtful_do_not_count(made: Reproduction) -> None:
+    kinds = {(row.case["row"], row.kind) for row in made.rows if "row" in row.case}
+    assert kinds == {("plain", "estimated"), ("doubted", "unsettled"), ("dumped", "estimated")}
+    assert made.score.rows == 4
+    assert {row.case["requests"] for row in made.rows if "row" in row.case} == {40, 20}
+
+
+def test_what_cannot_be_predicted_is_listed(made: Reproduction) -> None:
+    left_out = [line for line in made.assumptions if "left out" in line]
+    assert [line.partition("for want of: ")[2] for line in left_out] == [
+        "attention in parallel copies, or pipelines", "device b200_sxm", "model openai/gpt-oss-120b",
+    ]  # fmt: skip
+
+
+def test_a_fitted_row_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_engines, "FITTED", {"vllm": ("plain",)})
+    rows = REPRODUCTIONS["serving"](Inputs(data=str(write(tmp_path, PLAIN)))).rows
+    assert [row.kind for row in rows if "row" in row.case] == ["fitted", "fitted"]
+
+
+def test_the_host_time_of_rows_makes_steps_longer(tmp_path: Path) -> None:
+    (run,) = read_runs(str(write(tmp_path, PLAIN)))
+    free, charged = serving_engines.predicted(run, 0.0), serving_engines.predicted(run, 1e-3)
+    assert 3 < charged.tpot_ms - free.tpot_ms <= 4.1  # of 4 rows, each 1 ms
+
+
+def test_a_cut_run_counts_its_waves_as_the_whole_one() -> None:
+    waves = np.array([9.0] * 4 + [1.0] * 2 + [3.0] * 4)
+    assert serving_engines.mean_of_waves(waves, 4, 5) == pytest.approx((9 + 3 * 1 + 3) / 5)
+    assert serving_engines.mean_of_waves(waves[:6], 4, 5) == pytest.approx((9 + 4 * 1) / 5)
+    assert serving_engines.mean_of_waves(waves[:4], 4, 5) == 9
+
+
+def test_files_of_another_form_are_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give --data FOLDER"):
+        read_runs(None)
+    with pytest.raises(InputError, match=f"has no {FILE}"):
+        read_runs(str(tmp_path))
+    with pytest.raises(InputError, match="needs the columns isl"):
+        read_runs(str(write(tmp_path, PLAIN, columns=tuple(name for name in COLUMNS if name != "isl"))))
+    with pytest.raises(InputError, match=r"line 2: .*needs numbers"):
+        read_runs(str(write(tmp_path, PLAIN | {"silicon_tpot_ms": "fast"})))
