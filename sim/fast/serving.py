@@ -216,8 +216,8 @@ def pass_s(laws: Laws, target: Record, slots: Slots) -> float:
         for place in range(start, start + members):
             kind = slots.kinds[place]
             logits += slots.tokens[place] + 1 if kind == VERIFY else 0 if kind == CHUNK else 1
-        base_s = laws.laws[verify].base_s
-        return float(base_s + one_pass_s(laws, verify, target.prefill, slots, start, members, logits))
+        rows_s = laws.laws[verify].per_row_s * (members - 1)
+        return float(laws.laws[verify].base_s + rows_s + one_pass_s(laws, verify, target.prefill, slots, start, members, logits))
     prompts_s, others, tokens, context, fed, law = 0.0, 0, 0.0, 0.0, 0.0, target.decode
     for place in range(start, start + members):
         kind = slots.kinds[place]
