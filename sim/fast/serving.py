@@ -126,9 +126,7 @@ def work_s(kind: Record, each: float, fed: float, rows: float, context: float) -
 
 
 @compiled
-def roofline_s(
-    laws: Laws, roofline: Record, tokens: float, context: float, rows: float, row_tokens: float
-) -> float:  # fmt: skip
+def roofline_s(laws: Laws, roofline: Record, tokens: float, context: float, rows: float, row_tokens: float) -> float:
     """Return the mean time in seconds, as `Roofline.mean_s`."""
     if tokens <= 0:
         return 0.0
@@ -433,9 +431,7 @@ def log_block(log: StepLog, clock: Record, target: Record, here: int, event: int
 
 
 @compiled
-def next_request(
-    requests: Array, streams: Array, slots: Slots, clock: Record, stream: int
-) -> None:  # fmt: skip
+def next_request(requests: Array, streams: Array, slots: Slots, clock: Record, stream: int) -> None:
     """Schedule the arrival of the next request of a stream, if any is left."""
     row = streams[stream]
     if row.request < row.last:

@@ -88,9 +88,7 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     )
 
 
-def _table(
-    fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()
-) -> Table:  # fmt: skip
+def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, further: tuple[str, ...] = ()) -> Table:
     """Return the rows of some blocks of a log as a table, with further columns."""
     rows = LoggedRows(serving, log, blocks)
     named = {"station": station_names(fleet), "event": EVENTS.to_pylist(), "kind": KINDS}

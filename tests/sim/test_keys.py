@@ -62,6 +62,7 @@ CORNERS: dict[str, dict[str, Any]] = {
         "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": 20}},
     },
     "no drafter": {"drafters": {"count": 0}},
+    "drafts at targets": {"drafters": {"place": "target"}},
     "faulty": {
         "drafters": {"lease_s": 4.0},
         "verifiers": {"count": 2, "patience_s": 3.0},
