@@ -42,11 +42,14 @@ def pass_s(times: VerifierTimes, step: Step, shape: Shape) -> float:
     verify, prefill = times.verify, times.prefill
     if verify.roofline is not None and prefill.roofline is not None:
         return verify.base_s + one_pass_s(verify.roofline, prefill.roofline, parts)
-    # The engine, whose laws these are, feeds prompts before the others.
-    prompts_s = sum(prefill.mean_s(part.fed, part.context) for part in parts if part.of_prompt)
-    others = [part for part in parts if not part.of_prompt]
-    law = verify if any(part.logits > 1 for part in others) else times.decode
-    return prompts_s + (together_s(law, others) if others else 0.0)
+    # The engine, whose laws these are, feeds all in one pass: one part has the fixed time for all.
+    parts_s = [prefill.mean_s(part.fed, part.context) for part in parts if part.of_prompt]
+    fixed_s = [prefill.base_s] * len(parts_s)
+    if others := [part for part in parts if not part.of_prompt]:
+        law = verify if any(part.logits > 1 for part in others) else times.decode
+        parts_s.append(together_s(law, others))
+        fixed_s.append(law.base_s)
+    return sum(parts_s) - (sum(fixed_s) - max(fixed_s))
 
 
 def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float:
