@@ -7,13 +7,17 @@ of rows: `slots.py` and `aligned.py`. They implement transformers' cache interfa
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
-from engine.decoding.feed import Feed, Nodes
+from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.placing import placed
+
+Group = tuple[Sequence[int], Sequence[int], Nodes | None]
+"""Rows that are fed alike: their tags, the number of new tokens of each, and the nodes of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class RowCache(Cache):
     storage: torch.Tensor
     views: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]
     uniform = False  # whether rows must be fed equally many tokens
+    joins = False  # whether a pass may feed several groups of rows
     erases = False  # whether closed rows become zeros: masked values must be finite, and some rows hold others
 
     def __init__(self, shape: CacheShape, dtype: torch.dtype, device: torch.device) -> None:
@@ -71,18 +76,28 @@ class RowCache(Cache):
         tags: Sequence[int],
         counts: Sequence[int],
         nodes: Nodes | None,
-        forward: Callable[[int, int, Feed], torch.Tensor],
+        forward: Callable[[int, int, Any], torch.Tensor],
+        joins: bool = False,
     ) -> torch.Tensor:
-        """Run `forward` over tokens begin .. end of each run of rows; return the results in order."""
+        """Run `forward` over tokens begin .. end of each run of rows; return the results in order.
+
+        - `joins`: whether `forward` can run all runs in one pass.
+        """
         runs = self.runs(tags)
         if len(runs) == 1:
             return forward(0, sum(counts), self.place(tags, counts, nodes))
+        if joins and self.joins:
+            return forward(0, sum(counts), self.join([(tags, counts, nodes)]))
         pieces = []
         for first, last in runs:
             part = nodes.of_rows(first, last) if nodes else None
             place = self.place(tags[first:last], counts[first:last], part)
             pieces.append(forward(sum(counts[:first]), sum(counts[:last]), place))
         return torch.cat(pieces)
+
+    def join(self, groups: Sequence[Group]) -> Joined:
+        """Return the feed of several groups of rows."""
+        raise AssertionError(f"rows of a {type(self).__name__} are fed as one group")
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: object, **__: object

@@ -25,7 +25,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMS
 
 from engine.decoding.cache import RowCache, shape_of
 from engine.decoding.draft import Drafter
-from engine.decoding.feed import Feed, Nodes
+from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.graphs import Graphs
 from engine.decoding.grow import Drafts
 from engine.decoding.llama import Rotary, layer_of, rotary_table, run_layers
@@ -249,16 +249,18 @@ class EagleDrafter(Drafter):
             parents = nodes.above.expand(len(tags), -1)[:, :, None].expand(-1, -1, outputs.shape[-1])
             states = outputs.gather(1, parents).flatten(0, 1)
 
-        def forward(begin: int, end: int, feed: Feed) -> torch.Tensor:
+        def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
                 self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
                 if self.graphs is not None:
                     self.graphs.forget()  # they use the old table
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]
-            return self._pass(*inputs) if self.graphs is None else self.graphs.run(self._pass, *inputs)
+            if self.graphs is None or isinstance(feed, Joined):
+                return self._pass(*inputs)
+            return self.graphs.run(self._pass, *inputs)
 
-        return self.cache.fed(tags, counts, nodes, forward)
+        return self.cache.fed(tags, counts, nodes, forward, joins=self.graphs is None)
 
-    def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, states: torch.Tensor) -> torch.Tensor:
+    def _pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, states: torch.Tensor) -> torch.Tensor:
         x, read = self.head.entry(tokens, states)
         return run_layers(self.layers, x, feed, cache, self.rotary, self.head.config, read)

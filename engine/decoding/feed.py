@@ -55,6 +55,11 @@ class Feed:
     scatter: torch.Tensor | None = None
 
     @property
+    def feeds(self) -> "tuple[Feed, ...]":
+        """The feed itself: the only one of its pass."""
+        return (self,)
+
+    @property
     def batch(self) -> int:
         """B, the number of rows."""
         return int(self.rows.stop - self.rows.start)
@@ -88,6 +93,23 @@ class Feed:
             return (self.places >= self.width - window)[None, None]
         newer = attended.flip(-1).cumsum(-1).flip(-1)  # tokens seen from a place on
         return attended & (newer <= window)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Feeds of several groups of rows, one after the other in one pass: only attention works group by group."""
+
+    feeds: tuple[Feed, ...]
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """The positions of all tokens."""
+        return torch.cat([feed.positions for feed in self.feeds])
+
+    @property
+    def width(self) -> int:
+        """The number of places that are read of the longest row."""
+        return max(feed.width for feed in self.feeds)
 
 
 def feed_of(

@@ -7,6 +7,7 @@ types run through transformers itself (see `models.py`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch.nn import functional
@@ -15,7 +16,7 @@ from transformers import PretrainedConfig
 from engine.decoding.admitted import STATIC_ROPE, slides
 from engine.decoding.attention import attend, grouped
 from engine.decoding.cache import RowCache
-from engine.decoding.feed import Feed
+from engine.decoding.feed import Feed, Joined
 
 MODEL_TYPES = {"llama", "mistral", "qwen2"}
 
@@ -95,7 +96,7 @@ def rotate(heads: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> t
 def run_layers(
     layers: Sequence[Layer],
     x: torch.Tensor,
-    feed: Feed,
+    feed: Feed | Joined,
     cache: RowCache,
     rotary: Rotary,
     config: PretrainedConfig,
@@ -110,7 +111,9 @@ def run_layers(
     heads, kv_heads = config.num_attention_heads, cache.shape.heads
     size, epsilon, hidden = cache.shape.size, config.rms_norm_eps, x.shape[-1:]
     cosines, sines = rotary.cosines[feed.positions], rotary.sines[feed.positions]
-    mask = grouped(feed.visible, heads // kv_heads, x.dtype)
+    masks = [grouped(each.visible, heads // kv_heads, x.dtype) for each in feed.feeds]
+    ends = list(accumulate(len(each.slots) for each in feed.feeds))
+    spans = list(zip([0, *ends], ends, feed.feeds, masks, strict=False))
     for number, layer in enumerate(layers):
         if tapped is not None and number in tapped:
             tapped[number] = x
@@ -120,8 +123,11 @@ def run_layers(
             normed = functional.rms_norm(x, hidden, layer.first_norm, epsilon)
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
         rotated = rotate(qkv[:, : heads + kv_heads], cosines, sines)
-        keys, values = cache.store(rotated[:, heads:], qkv[:, heads + kv_heads :], number, feed)
-        attended = attend(rotated[:, :heads], keys, values, feed, mask)
+        parts = []
+        for begin, end, each, mask in spans:
+            keys, values = cache.store(rotated[begin:end, heads:], qkv[begin:end, heads + kv_heads :], number, each)
+            parts.append(attend(rotated[begin:end, :heads], keys, values, each, mask))
+        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
         x = x + functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
         normed = functional.rms_norm(x, hidden, layer.second_norm, epsilon)
         gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)

@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 from engine.decoding.admitted import check, known_positions
 from engine.decoding.aligned import AlignedCache
 from engine.decoding.attention import FEED, use_slots
-from engine.decoding.cache import CacheShape, RowCache, shape_of
+from engine.decoding.cache import CacheShape, Group, RowCache, shape_of
 from engine.decoding.checkpoints import load_whole
-from engine.decoding.feed import Feed, Nodes
+from engine.decoding.feed import Feed, Joined, Nodes
 from engine.decoding.graphs import Graphs
 from engine.decoding.llama import Rotary, is_lean, layer_of, rotary_table, run_layers
 from engine.decoding.placing import placed
@@ -97,8 +97,19 @@ class CausalLM:
         side by side: (N, (taps + 1) x hidden) altogether.
         """
         return cache.fed(
-            tags, counts, nodes, lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed, taps)
+            tags,
+            counts,
+            nodes,
+            lambda begin, end, feed: self._forward(cache, tokens[begin:end], feed, taps),
+            joins=self.lean and self.graphs is None,  # runs of rows have graphs of their own
         )
+
+    @torch.inference_mode()
+    def feed_groups(
+        self, cache: RowCache, groups: Sequence[Group], tokens: torch.Tensor, taps: Sequence[int] = ()
+    ) -> torch.Tensor:
+        """Feed the tokens of several groups of rows in one pass, as `feed`; a lean model, whose cache `joins`."""
+        return self._forward(cache, tokens, cache.join(groups), taps)
 
     def prefill(self, cache: RowCache, tag: int, tokens: Sequence[int], taps: Sequence[int] = ()) -> torch.Tensor:
         """Feed and commit `tokens` of one row; return their hidden states as `feed` does: (tokens, hidden)."""
@@ -115,8 +126,9 @@ class CausalLM:
         """Return the logits (..., vocabulary) of last hidden states (..., hidden)."""
         return self.head(hidden)
 
-    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, taps: Sequence[int]) -> torch.Tensor:
+    def _forward(self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, taps: Sequence[int]) -> torch.Tensor:
         if not self.lean:
+            assert isinstance(feed, Feed)
             cache.feed = replace(feed, mask=feed.visible)  # once for all layers
             FEED.set(cache.feed)
             output = self.body(
@@ -133,7 +145,7 @@ class CausalLM:
             if self.graphs is not None:
                 self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)
-        if self.graphs is None:
+        if self.graphs is None or isinstance(feed, Joined):
             return lean_pass(cache, tokens, feed)
         return self.graphs.run(lean_pass, cache, tokens, feed)  # a storage is one target's: its graphs have its taps
 
@@ -148,7 +160,9 @@ class CausalLM:
         """Return positions within the model's range: those of padding may lie beyond it."""
         return positions.clamp(max=self.positions - 1) if self.positions else positions
 
-    def _lean_pass(self, cache: RowCache, tokens: torch.Tensor, feed: Feed, taps: Sequence[int]) -> torch.Tensor:
+    def _lean_pass(
+        self, cache: RowCache, tokens: torch.Tensor, feed: Feed | Joined, taps: Sequence[int]
+    ) -> torch.Tensor:
         x = functional.embedding(tokens, self.embedding)
         tapped = dict.fromkeys(taps, x)
         x = run_layers(self.layers, x, feed, cache, self.rotary, self.config, tapped=tapped)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from engine.decoding.cache import CacheShape, RowCache
-from engine.decoding.feed import Feed, Nodes, feed_of
+from engine.decoding.cache import CacheShape, Group, RowCache
+from engine.decoding.feed import Feed, Joined, Nodes, feed_of
 
 ROWS, TOKENS = 1, 512  # capacity at the start, if the need is unknown
 
@@ -20,6 +20,8 @@ class SlotCache(RowCache):
 
     Memory for `rows` x `tokens` is allocated at once. It grows only if a row opens or gets longer than that.
     """
+
+    joins = True
 
     def __init__(
         self, shape: CacheShape, dtype: torch.dtype, device: torch.device, rows: int = ROWS, tokens: int = TOKENS
@@ -93,6 +95,20 @@ class SlotCache(RowCache):
         if width > self.tokens_allocated:
             self._allocate(self.rows_allocated, width + width // 2)
         return feed_of(slice(first, first + len(tags)), starts, counts, nodes, self.tokens_allocated, self.numbers)
+
+    def join(self, groups: Sequence[Group]) -> Joined:
+        """Return the feed of several groups of rows, each cut into runs that lie side by side."""
+        if self.holes:
+            self.close_up()
+        while True:
+            allocated = self.tokens_allocated
+            feeds = []
+            for tags, counts, nodes in groups:
+                for first, last in self.runs(tags):
+                    part = nodes.of_rows(first, last) if nodes else None
+                    feeds.append(self.place(tags[first:last], counts[first:last], part))
+            if self.tokens_allocated == allocated:  # else the first places are outdated
+                return Joined(tuple(feeds))
 
     def realign(self, tags: Sequence[int]) -> None:
         """Do nothing: rows in slots need no common end."""

@@ -64,6 +64,21 @@ class Verdict:
         return self.hidden.index_select(0, placed([0, *self.path], self.hidden.device))
 
 
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a verification of B rows feeds.
+
+    - `tokens` (B, n + 1): roots and drafts, as a rectangle. `flat` (N,): those that are fed, `counts` of each row.
+    - `nodes`: of trees. `inside` (N,): places of the fed tokens in the rectangle, if it has others.
+    """
+
+    tokens: torch.Tensor
+    flat: torch.Tensor
+    counts: Sequence[int]
+    nodes: Nodes | None = None
+    inside: torch.Tensor | None = None
+
+
 Kept = Callable[[Sequence[int]], Sequence[int]]
 """From the accepted draft tokens of each row to the number of them that the row keeps."""
 
@@ -107,7 +122,7 @@ class Target:
     def feed_part(self, tag: int, tokens: int) -> torch.Tensor:
         """Feed the next tokens of a stream's text, a part of its prompt; return their states for a draft head."""
         known = self.cache.lengths[tag]
-        return self._split(
+        return self.split(
             self.model.prefill(self.cache, tag, self.streams[tag].committed[known : known + tokens], self.taps)
         )[1]
 
@@ -118,14 +133,18 @@ class Target:
     def prefill(self, tag: int) -> Verdict:
         """Feed the rest of a stream's text and commit the token after it. The verdict's hidden states are of this
         rest."""
-        stream = self.streams[tag]
-        states = self.model.prefill(self.cache, tag, stream.committed[self.cache.lengths[tag] :], self.taps)
-        last, hidden = self._split(states)
-        logits = self.model.logits(last[-1:])[None]  # (1, 1, vocabulary)
-        nothing = no_drafts(1, self.model.device)
-        ((_, _, token),) = self._walk([tag], nothing, last.new_zeros(1, 1).long(), logits)
-        stream.committed.append(token)
+        text = self.streams[tag].committed[self.cache.lengths[tag] :]
+        last, hidden = self.split(self.model.prefill(self.cache, tag, text, self.taps))
+        (token,) = self.sample([tag], self.model.logits(last[-1:]))
         return Verdict([], [token], hidden)
+
+    def sample(self, tags: Sequence[int], logits: torch.Tensor) -> list[int]:
+        """Commit the token after the text of each row, from its logits (B, V)."""
+        nothing, roots = no_drafts(len(tags), self.model.device), logits.new_zeros(len(tags), 1).long()
+        tokens = [token for _, _, token in self._walk(tags, nothing, roots, logits[:, None])]
+        for tag, token in zip(tags, tokens, strict=True):
+            self.streams[tag].committed.append(token)
+        return tokens
 
     def decode(self, tags: Sequence[int]) -> list[Verdict]:
         """Commit one token of each stream by plain decoding; a stream's first one is its prefill."""
@@ -147,44 +166,63 @@ class Target:
 
         InputError for drafts of another rule, and for logits that are not numbers.
         """
+        fed = self.fed_for(tags, drafts)
+        states = self.model.feed(self.cache, tags, fed.flat, fed.counts, fed.nodes, self.taps)
+        last, hidden = self.split(states)  # (N, hidden) each
+        return self.conclude(tags, drafts, fed, self.model.logits(last), hidden, kept, signals)
+
+    def fed_for(self, tags: Sequence[int], drafts: Drafts) -> Fed:
+        """Return what a verification feeds; InputError for drafts of another rule."""
         if drafts.rule not in (None, self.rule):
             raise InputError(
                 f"{drafts.drafter} draws for verifiers.rule = {drafts.rule!r}, its target verifies by {self.rule!r}, "
                 "which would change what the target says; give both the same rule"
             )
-        streams = [self.streams[tag] for tag in tags]
-        tree, own = drafts.tree, [count + 1 for count in drafts.counts]
-        roots = placed([[stream.committed[-1]] for stream in streams], self.model.device)
+        tree = drafts.tree
+        roots = placed([[self.streams[tag].committed[-1]] for tag in tags], self.model.device)
         tokens = torch.cat([roots, drafts.tokens], 1)  # (B, n + 1)
         nodes = None if tree.is_chain else Nodes(0, tree.ancestors, tree.depths)
         # Surplus tokens lie beyond all others of their row, within the capacity for the widest row, and are never kept.
-        fed = [tokens.shape[1]] * len(tags) if self.rectangular else own
+        counts = [tokens.shape[1]] * len(tags) if self.rectangular else [count + 1 for count in drafts.counts]
         flat, inside = tokens.flatten().clamp(0, self.model.vocabulary - 1), None
-        if min(fed) < tokens.shape[1]:
-            inside = placed(in_rectangle(fed, tokens.shape[1]), flat.device)
+        if min(counts) < tokens.shape[1]:
+            inside = placed(in_rectangle(counts, tokens.shape[1]), flat.device)
             flat = flat[inside]
-        last, hidden = self._split(self.model.feed(self.cache, tags, flat, fed, nodes, self.taps))  # (N, hidden) each
-        logits = self.model.logits(last)
-        if inside is not None:  # a rectangle for the rules; values beyond a row's draft are never read
-            logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, inside, logits)
+        return Fed(tokens, flat, counts, nodes, inside)
+
+    def conclude(
+        self,
+        tags: Sequence[int],
+        drafts: Drafts,
+        fed: Fed,
+        logits: torch.Tensor,
+        hidden: torch.Tensor,
+        kept: Kept | None = None,
+        signals: bool = False,
+    ) -> list[Verdict]:
+        """Apply the rule to the logits (N, V) of what was fed, and commit; `hidden` (N, ...): states for a draft
+        head."""
+        tokens, streams = fed.tokens, [self.streams[tag] for tag in tags]
+        if fed.inside is not None:  # a rectangle for the rules; values beyond a row's draft are never read
+            logits = logits.new_zeros(tokens.numel(), logits.shape[1]).index_copy_(0, fed.inside, logits)
         logits = logits.view(*tokens.shape, -1)
         walks = self._walk(tags, drafts, tokens, logits)
         if kept is not None:
             wanted = kept([len(path) for path, _, _ in walks])
             walks = [cut(*walk, length) for walk, length in zip(walks, wanted, strict=True)]
         measured = signals_of(drafts, logits, [stream.sampling for stream in streams]) if signals else None
-        begins = np.cumsum([0, *fed]).tolist()
+        begins = np.cumsum([0, *fed.counts]).tolist()
         verdicts = []
         for row, (stream, walk) in enumerate(zip(streams, walks, strict=True)):
             path, accepted, token = walk
-            states = hidden[begins[row] : begins[row] + own[row]]
+            states = hidden[begins[row] : begins[row] + drafts.counts[row] + 1]
             signs = measured[row] if measured else ()
             verdicts.append(Verdict(path, [*accepted, token], states, signs))
             stream.committed += verdicts[-1].tokens
         self.cache.keep(tags, [[0, *verdict.path] for verdict in verdicts])
         return verdicts
 
-    def _split(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def split(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Split the result of a pass (N, (taps + 1) x hidden): last hidden states, and those for a draft head."""
         width = states.shape[-1] // (len(self.taps) + 1)
         return states[:, -width:], states[:, :-width] if self.taps else states

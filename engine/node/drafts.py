@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from engine.decoding.greedy import path_in_text
-from engine.decoding.grow import Drafts
+from engine.decoding.grow import Drafts, no_drafts
 from engine.decoding.placing import placed
 from engine.decoding.trees import static_tree, tree_of
 from engine.net.content import NOTHING, Content
@@ -82,6 +82,8 @@ def drafts_of(contents: Sequence[Content], device: torch.device) -> Drafts:
         drawn = " and ".join(sorted(rule or "nothing drawn" for rule in rules))
         raise InputError(f"drafts of one verification are drawn for different rules: {drawn}; allowed: the target's")
     counts = [len(content.tokens) for content in contents]
+    if not any(counts):
+        return no_drafts(len(contents), device)
     n = max(counts)
     tokens = placed([[*c.tokens, *[-1] * (n - len(c.tokens))] for c in contents], device, torch.long)
     if all(content.nodes is None for content in contents):

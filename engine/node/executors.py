@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from engine.decoding.grow import check_draft
+from engine.decoding.together import PromptPart, run_together
 from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content, path_sent, states_sent
 from engine.node.build import AnyDrafter, Streams
@@ -162,24 +163,31 @@ class VerifyExecutor(Executor):
             self.open_requests[event.tag] = event
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
-        """Feed parts of prompts, then verify drafts and decode tokens together."""
-        outcomes: dict[int, Outcome] = {}
-        together = []
+        """Feed parts of prompts, verify drafts and decode tokens."""
+        kinds = {member.tag: step.kind_of(member) for member in step.members}
+        parts, taken = [], {}
         for member in step.members:
-            if step.kind_of(member) in PROMPT:
-                outcomes[member.tag] = self._feed_prompt(member, step.kind_of(member) == "prefill")
+            tag, kind = member.tag, kinds[member.tag]
+            if kind in PROMPT:
+                self._begin_part(member)
+                parts.append(PromptPart(tag, member.tokens, kind == "prefill"))
             else:
-                together.append(member)
-        if together:
-            taken = {member.tag: self._take(member, step.kind_of(member) == "verify") for member in together}
-            tags = self.target.cache.in_order(list(taken))
-            drafts = drafts_of([taken[tag][0] for tag in tags], self.target.model.device)
-            for tag, verdict in zip(tags, self.target.verify(tags, drafts, signals=self.signals), strict=True):
-                _, passed, numbers = taken[tag]
-                self.paths[tag] = passed + [numbers[node] if numbers else node for node in verdict.path]
-                self._committed(tag, verdict, verdict.committed_hidden if self.sends_hidden else None)
-                outcomes[tag] = with_means(Outcome(verdict.accepted), verdict.signals)
-        return tuple([outcomes[member.tag] for member in step.members])
+                taken[tag] = self._take(member, kind == "verify")
+        tags = self.target.cache.in_order(list(taken))
+        drafts = drafts_of([taken[tag][0] for tag in tags], self.target.model.device)
+        states, verdicts = run_together(self.target, parts, tags, drafts, self.signals)
+        for part in parts:
+            self._end_part(part, states[part.tag], verdicts.get(part.tag))
+        for tag in tags:
+            verdict, (_, passed, numbers) = verdicts[tag], taken[tag]
+            self.paths[tag] = passed + [numbers[node] if numbers else node for node in verdict.path]
+            self._committed(tag, verdict)
+        return tuple(
+            [
+                Outcome() if tag not in taken else with_means(Outcome(verdicts[tag].accepted), verdicts[tag].signals)
+                for tag in kinds
+            ]
+        )
 
     def _take(self, member: Member, verifies: bool) -> tuple[Content, list[int], list[int]]:
         """Return what a row verifies, the nodes of its draft that the text has passed, and the numbers that the others
@@ -195,18 +203,16 @@ class VerifyExecutor(Executor):
         rest, numbers = below(content, path[-1])
         return cut_to(rest, member.tokens), path, numbers
 
-    def _committed(self, tag: int, verdict: Verdict, hidden: torch.Tensor | None) -> None:
-        """Note what a row has committed; `hidden`: states of the token before each new one."""
+    def _committed(self, tag: int, verdict: Verdict) -> None:
+        """Note what a row has committed, and the states of the token before each new one."""
         self.verdicts[tag] = verdict
-        if hidden is None:
-            return
-        if self.rejoins:
-            self.states.setdefault(tag, []).append(hidden)
-        if tag in self.told:
-            self.untold_states[tag].append(hidden)
+        if self.sends_hidden and self.rejoins:
+            self.states.setdefault(tag, []).append(verdict.committed_hidden)
+        if self.sends_hidden and tag in self.told:
+            self.untold_states[tag].append(verdict.committed_hidden)
 
-    def _feed_prompt(self, member: Member, is_last: bool) -> Outcome:
-        """Feed a part of a text, and commit the token after its last part; a first part begins anew."""
+    def _begin_part(self, member: Member) -> None:
+        """Prepare a part of a text; a first part begins anew."""
         tag = member.tag
         self.pending.take(tag)  # of a text that lost its cache
         if tag not in self.target.streams:
@@ -215,17 +221,16 @@ class VerifyExecutor(Executor):
             self.target.forget(tag)
             self.states.pop(tag, None)
         self.paths.pop(tag, None)
-        if is_last:
-            verdict = self.target.prefill(tag)
-            hidden = verdict.hidden
+
+    def _end_part(self, part: PromptPart, hidden: torch.Tensor, verdict: Verdict | None) -> None:
+        """Keep the states of a part of a text, and the token after its last part."""
+        tag = part.tag
+        if verdict is not None:
             self.verdicts[tag] = replace(verdict, hidden=hidden[-1:])
             if self.sends_hidden and tag in self.told:  # it had a cache before
                 self.untold_states[tag].append(hidden[-1:])
-        else:
-            hidden = self.target.feed_part(tag, member.tokens)
         if self.sends_hidden and (self.rejoins or tag not in self.told):
             self.states.setdefault(tag, []).append(hidden)
-        return Outcome()
 
     def resolved(self, step: Step, outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
         """Mark outcomes after which the drafter has already continued with the target's own token."""

@@ -43,11 +43,17 @@ def pass_s(times: VerifierTimes, step: Step, shape: Shape) -> float:
     if verify.roofline is not None and prefill.roofline is not None:
         rows_s = verify.per_row_s * (len(parts) - 1)  # base_s holds the first row's
         return verify.base_s + rows_s + one_pass_s(verify.roofline, prefill.roofline, parts)
-    # The engine, whose laws these are, feeds prompts before the others.
-    prompts_s = one_by_one_s(prefill, [part for part in parts if part.of_prompt])
-    others = [part for part in parts if not part.of_prompt]
-    law = verify if any(part.logits > 1 for part in others) else times.decode
-    return prompts_s + (together_s(law, others) if others else 0.0)
+    # The engine, whose laws these are, feeds all in one pass: one part has the fixed time for all.
+    total_s = fixed_s = most_s = 0.0
+    for part in parts:
+        if part.of_prompt:
+            total_s += prefill.mean_s(part.fed, part.context)
+            fixed_s, most_s = fixed_s + prefill.base_s, prefill.base_s
+    if others := [part for part in parts if not part.of_prompt]:
+        law = verify if any(part.logits > 1 for part in others) else times.decode
+        total_s += together_s(law, others)
+        fixed_s, most_s = fixed_s + law.base_s, max(most_s, law.base_s)
+    return total_s - (fixed_s - most_s)
 
 
 def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float:

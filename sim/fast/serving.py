@@ -215,19 +215,27 @@ def pass_s(laws: Laws, target: Record, slots: Slots) -> float:
             kind = slots.kinds[place]
             logits += slots.tokens[place] + 1 if kind == VERIFY else 0 if kind == CHUNK else 1
         rows_s = laws.laws[verify].per_row_s * (members - 1)
-        return float(laws.laws[verify].base_s + rows_s + one_pass_s(laws, verify, target.prefill, slots, start, members, logits))
-    prompts_s, others, tokens, context, fed, law = 0.0, 0, 0.0, 0.0, 0.0, target.decode
+        passed_s = one_pass_s(laws, verify, target.prefill, slots, start, members, logits)
+        return float(laws.laws[verify].base_s + rows_s + passed_s)
+    total_s, fixed_s, most_s = 0.0, 0.0, 0.0
+    others, tokens, context, fed, law = 0, 0.0, 0.0, 0.0, target.decode
     for place in range(start, start + members):
         kind = slots.kinds[place]
         if kind in (PREFILL, CHUNK):
-            prompts_s += law_s(laws, target.prefill, slots.fed[place], slots.context[place], 1.0, 0.0)
+            total_s += law_s(laws, target.prefill, slots.fed[place], slots.context[place], 1.0, 0.0)
+            most_s = laws.laws[target.prefill].base_s
+            fixed_s += most_s
             continue
         others += 1
         tokens, context = max(tokens, slots.fed[place]), max(context, slots.context[place])
         fed += slots.fed[place]
         if slots.fed[place] > 1:
             law = verify
-    return prompts_s + (law_s(laws, law, tokens, context, float(others), fed - tokens) if others else 0.0)
+    if others:
+        total_s += law_s(laws, law, tokens, context, float(others), fed - tokens)
+        fixed_s += laws.laws[law].base_s
+        most_s = max(most_s, laws.laws[law].base_s)
+    return total_s - (fixed_s - most_s)
 
 
 @compiled

@@ -126,3 +126,15 @@ def test_each_kind_of_step_has_its_own_time() -> None:
     batch = batch_durations(of_batch, tree(2), False, RNG, lambda one: [1 for _ in one.members])
     kinds: list[StepKind] = ["draft", "draft_prefill", "prefill", "verify", "realign"]
     assert [batch(step(kind, (2, 9))) for kind in kinds] == [11, 22, 32, 47, 52]
+
+
+def test_a_mixed_step_has_one_fixed_time_by_measured_laws() -> None:
+    verify, prefill = StepTime(3.0, 1.0, per_row_s=0.5), StepTime(2.0, 0.25)
+    times = VerifierTimes(0, verify, prefill, verify, Overhead())
+    kinds: list[tuple[StepKind, int]] = [("chunk", 8), ("prefill", 4), ("verify", 2), ("decode", 1)]
+    members = tuple(Member(tag, 0, 1, 0, tokens, 0, kind) for tag, (kind, tokens) in enumerate(kinds))
+    together_s = 3.0 + 3 * 1.0 + 0.5  # the longest row, and another
+    draw_s = verifier_durations(times, CHAIN, RNG)
+    assert draw_s(Step(1, "mixed", members)) == pytest.approx(8 * 0.25 + 4 * 0.25 + together_s)
+    alone = tuple(member for member in members if member.kind in ("prefill", "decode"))
+    assert draw_s(Step(2, "mixed", alone)) == pytest.approx(3.0 + 4 * 0.25 + 1.0)
