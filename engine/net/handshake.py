@@ -15,7 +15,7 @@ from fleet.scenario.workload import longest_of
 
 TERMS = (
     "seed", "drafters.count", "drafters.depth", "drafters.shape", "drafters.kind",
-    "drafters.overlap", "drafters.route", "verifiers.count", "verifiers.rule", "verifiers.allocate",
+    "drafters.overlap", "drafters.route", "verifiers.count", "verifiers.rule", "verifiers.allocate", "verifiers.late",
     "workload.temperature", "workload.top_k", "workload.top_p", "workload.requests",
 )  # fmt: skip
 LIVES = 256  # of a target behind a router that restarts its requests

@@ -2,12 +2,16 @@
 decoding."""
 
 import itertools
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import chisquare
 
 from engine.decoding.grow import Drafts
+from engine.decoding.models import CausalLM
+from engine.decoding.sampling import Sampling, distributions
 from engine.launch.serve import serve
 from engine.node.build import new_drafter, new_target
 from engine.node.node import Node
@@ -229,3 +233,45 @@ def note_late(real: RealFleet, accepted: list[int]) -> None:
         return outcomes
 
     executor.run = noting
+
+
+@pytest.mark.slow
+def test_texts_with_late_drafts_follow_the_targets_distribution(tiny: Path, tmp_path: Path) -> None:
+    """Chi-square of all continuations of one prompt, at 99.9 %."""
+    prompt, requests = [3, 1, 4, 1, 5, 9, 2, 6], 400
+    (tmp_path / "one.jsonl").write_text(f'{{"prompt_ids": {prompt}}}')
+    sampling = {"temperature": 4.0, "top_k": 2}
+    load = {"prompts": str(tmp_path / "one.jsonl"), "prompt_tokens": 8, "new_tokens": 4, "requests": requests}
+    scenario = narrow(tiny, KIN, {}, load | sampling, late="decode", kv_tokens=0, max_num_batched_tokens=64)
+    fleet, network = resolve(scenario), FakeNetwork(0, way_s=0.02)
+    real = RealFleet(fleet, network, lambda step: {"draft": 0.15, "prefill": 0.02}.get(step.kind, 0.25))
+    real.start()
+    accepted: list[int] = []
+    note_late(real, accepted)
+    assert network.run(1e4, lambda: real.finished)
+    (outputs,) = real.outputs
+    assert sum(accepted) > 50
+    model = model_of(scenario.verifiers.model, scenario.precision)
+    chances = {(): 1.0}
+    for _ in range(4):
+        chances = {
+            (*said, token): chance * share
+            for said, chance in chances.items()
+            for token, share in next_tokens(model, [*prompt, *said], Sampling(**sampling)).items()
+        }
+    found = Counter(tuple(text) for text in outputs.values())
+    assert set(found) <= set(chances)
+    _rarest, *often = sorted((text for text in chances if chances[text] * requests >= 5), key=chances.__getitem__)
+    expected = [chances[text] * requests for text in often]
+    observed = [found[text] for text in often]
+    # the rarest of these counts with all rarer ones
+    assert chisquare([requests - sum(observed), *observed], [requests - sum(expected), *expected]).pvalue > 1e-3
+
+
+def next_tokens(model: CausalLM, text: list[int], sampling: Sampling) -> dict[int, float]:
+    """Return the target's distribution of the next token."""
+    cache = model.new_cache()
+    cache.open(0)
+    logits = model.logits(model.prefill(cache, 0, text)[-1:])
+    p = distributions(logits[None], [sampling])[0, 0]
+    return {int(token): float(p[token]) for token in p.nonzero()}

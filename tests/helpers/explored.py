@@ -153,7 +153,7 @@ class State:
         outcomes = []
         for member in step.members:
             text, drafted = self.texts[member.tag], self.taken.pop(member.tag, [])
-            assert len(drafted) == (member.tokens if step.kind == "verify" else 0), "the tail is another's"
+            assert len(drafted) == (member.tokens if step.kind_of(member) == "verify" else 0), "the tail is another's"
             wanted = [right(member.request, len(text) + place) for place in range(len(drafted) + 1)]
             wrong = [place for place, token in enumerate(drafted) if token != wanted[place]]
             accepted = wrong[0] if wrong else len(drafted)
@@ -162,7 +162,7 @@ class State:
             for token in text:  # not drafted again
                 self.guesses.pop(token, None)
             outcome = Outcome(accepted)
-            if self.ahead and step.kind == "verify":
+            if self.ahead and step.kind_of(member) == "verify":
                 outcome = self.pending.resolved(member.tag, member.tokens, outcome, wanted[accepted])
             outcomes.append(outcome)
         self.apply(self.target, StepDone(step.number, tuple(outcomes), 0.0))
