@@ -208,7 +208,7 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
         ):
             found = [abs(error) for error in chosen if error is not None]
             if found:
-                case = {"of": title, "rows": which, "number": len(found)}
+                case = {"part": title, "rows": which, "number": len(found)}
                 yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(found))
     signed: dict[int, list[float]] = {}
     tpots = [one for one in rows if one.quantity.startswith("TPOT")]
@@ -216,10 +216,10 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
         if one.error is not None and not run.doubtful:
             signed.setdefault(run.concurrency, []).append(one.error)
     for concurrency, errors_at in sorted(signed.items()):
-        case = {"of": title, "rows": "without doubtful", "concurrency": concurrency, "number": len(errors_at)}
+        case = {"part": title, "rows": "without doubtful", "concurrency": concurrency, "number": len(errors_at)}
         yield row("TPOT, signed error, %", case, "identity", None, 100 * statistics.fmean(errors_at))
     if len(signed) > 1:
         points = [(log2(concurrency), 100 * error) for concurrency, errors_at in signed.items() for error in errors_at]
         slope = statistics.linear_regression(*zip(*points, strict=True)).slope
-        case = {"of": title, "rows": "without doubtful"}
+        case = {"part": title, "rows": "without doubtful"}
         yield row("TPOT, signed error for each doubling of concurrency, points", case, "identity", None, slope)
