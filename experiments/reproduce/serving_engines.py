@@ -30,7 +30,8 @@ MEMORY_SHARE = 0.9  # of a device, which these engines used: vLLM's default of 2
 RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the stated ones
 OUTPUTS = {"vllm": (0.97, 1.03), "sglang": (1.0, 1.0), "trtllm": (0.97, 1.03)}  # of the stated length, if it is fixed
 WAVES = 10  # requests of a run over its concurrency
-SHORT_TOKENS, LONG_TOKENS = 20_000, 100_000  # output tokens: of a whole run, and of one wave
+SHORT_TOKENS = 20_000  # output tokens of a run that is simulated as a whole
+LONG_TOKENS, LONGEST_TOKENS = 100_000, 150_000  # of a wave: simulated once, and not at all
 
 ASSUMED = [
     (
@@ -74,15 +75,21 @@ class Predicted(msgspec.Struct, frozen=True):
 def serving(inputs: Inputs) -> Reproduction:
     """Measured TPOT and TTFT on H100 and H200, run by run; errors by backend and concurrency; needs `--data`."""
     runs = read_runs(inputs.data)
-    lacking = Counter(run.lacks for run in runs if run.lacks)
+    lacking = Counter(_lacks(run) for run in runs if _lacks(run))
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
     rows: list[PaperRow] = []
     parts = {}
-    for title, of_part in _parts([run for run in runs if not run.lacks]):
+    for title, of_part in _parts([run for run in runs if not _lacks(run)]):
         own = [one for run in of_part for one in measured_rows(run, predicted(run))]
         rows += [*own, *_summary(title, of_part, own)]
         parts[title] = score_of(own)
     return Reproduction("serving", rows, [*notes, *ASSUMED], parts=parts)
+
+
+def _lacks(run: MeasuredRun) -> str:
+    """Return why a run is not predicted; empty if it is."""
+    is_longer = run.concurrency * run.new_tokens > LONGEST_TOKENS
+    return run.lacks or (f"time: over {LONGEST_TOKENS} output tokens at once" if is_longer else "")
 
 
 def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
@@ -201,7 +208,7 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
         ):
             found = [abs(error) for error in chosen if error is not None]
             if found:
-                case = {"of": title, "rows": which, "number": len(found)}
+                case = {"part": title, "rows": which, "number": len(found)}
                 yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(found))
     signed: dict[int, list[float]] = {}
     tpots = [one for one in rows if one.quantity.startswith("TPOT")]
@@ -209,10 +216,10 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
         if one.error is not None and not run.doubtful:
             signed.setdefault(run.concurrency, []).append(one.error)
     for concurrency, errors_at in sorted(signed.items()):
-        case = {"of": title, "rows": "without doubtful", "concurrency": concurrency, "number": len(errors_at)}
+        case = {"part": title, "rows": "without doubtful", "concurrency": concurrency, "number": len(errors_at)}
         yield row("TPOT, signed error, %", case, "identity", None, 100 * statistics.fmean(errors_at))
     if len(signed) > 1:
         points = [(log2(concurrency), 100 * error) for concurrency, errors_at in signed.items() for error in errors_at]
         slope = statistics.linear_regression(*zip(*points, strict=True)).slope
-        case = {"of": title, "rows": "without doubtful"}
+        case = {"part": title, "rows": "without doubtful"}
         yield row("TPOT, signed error for each doubling of concurrency, points", case, "identity", None, slope)
