@@ -41,7 +41,7 @@ TURNS: dict[str, Any] = {
 # Time of the bottleneck for a request, and its name.
 FLEETS: dict[str, tuple[dict[str, Any], float, str]] = {
     "star": (STAR, DRAFT_PREFILL + DELAY + ROUNDS * (S + DELAY), "the drafter is"),
-    "full steps": (FULL, PREFILL + (ROUNDS + 1) * V / 4, "target"),
+    "full steps": (FULL, (ROUNDS + 1) * V / 4, "target"),  # a prompt shares the fixed time of its step
     "slots": (
         SLOTS,
         PREFILL + DRAFT_PREFILL + 2 * DELAY + ROUNDS * (S + V + 3 * ROW + 2 * DELAY) / 4,

@@ -118,6 +118,8 @@ class StationsMachine(RuleBasedStateMachine):
         outcomes = tuple(_drawn(station, step, place, luck) for place in range(len(step.members)))
         if isinstance(station, VerifierStation):
             for member, outcome in zip(step.members, outcomes, strict=True):
+                if step.kind_of(member) == "chunk":
+                    continue
                 stream, goal = (member.tag, member.request), station.sessions[member.tag].goal
                 self.committed[stream] = min(self.committed[stream] + outcome.accepted + 1, goal)
         done = StepDone(step.number, outcomes, 1.0)
@@ -154,9 +156,9 @@ class StationsMachine(RuleBasedStateMachine):
 
 def _drawn(station: Station, step: Step, place: int, luck: int) -> Outcome:
     """The outcome of a step's member, from the bits of `luck`."""
-    if step.kind != "verify":
-        return Outcome()
     member = step.members[place]
+    if step.kind_of(member) != "verify":
+        return Outcome()
     accepted = (luck >> (3 * place)) % (member.tokens + 1)
     went_on = accepted == member.tokens < station.sessions[member.tag].tail
     return Outcome(accepted, matches=went_on and luck % 2 == 0, ratio=0.5)
