@@ -30,8 +30,6 @@ MEMORY_SHARE = 0.9  # of a device, which these engines used: vLLM's default of 2
 RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the stated ones
 OUTPUTS = {"vllm": (0.97, 1.03), "sglang": (1.0, 1.0), "trtllm": (0.97, 1.03)}  # of the stated length, if it is fixed
 WAVES = 10  # requests of a run over its concurrency
-SHORT_TOKENS = 20_000  # output tokens of a run that is simulated as a whole
-LONG_TOKENS, LONGEST_TOKENS = 100_000, 150_000  # of a wave: simulated once, and not at all
 
 ASSUMED = [
     (
@@ -55,11 +53,6 @@ ASSUMED = [
         "synchronous scheduling pays for rows"
     ),
     "a run has 10 requests for each of its concurrency, as InferenceX's, and begins with a burst",
-    (
-        f"a run of more than {SHORT_TOKENS} output tokens is cut to three waves; the middle one counts for those "
-        f"between first and last. Where a wave has more than {LONG_TOKENS}, TPOT is the first wave's, and TTFT that of "
-        "its requests and of a few more, which count for all later ones"
-    ),
     "experts spread over devices take as long as split ones",
 ]
 
@@ -75,33 +68,20 @@ class Predicted(msgspec.Struct, frozen=True):
 def serving(inputs: Inputs) -> Reproduction:
     """Measured TPOT and TTFT on H100 and H200, run by run; errors by backend and concurrency; needs `--data`."""
     runs = read_runs(inputs.data)
-    lacking = Counter(_lacks(run) for run in runs if _lacks(run))
+    lacking = Counter(run.lacks for run in runs if run.lacks)
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
     rows: list[PaperRow] = []
     parts = {}
-    for title, of_part in _parts([run for run in runs if not _lacks(run)]):
+    for title, of_part in _parts([run for run in runs if not run.lacks]):
         own = [one for run in of_part for one in measured_rows(run, predicted(run))]
         rows += [*own, *_summary(title, of_part, own)]
         parts[title] = score_of(own)
     return Reproduction("serving", rows, [*notes, *ASSUMED], parts=parts)
 
 
-def _lacks(run: MeasuredRun) -> str:
-    """Return why a run is not predicted; empty if it is."""
-    is_longer = run.concurrency * run.new_tokens > LONGEST_TOKENS
-    return run.lacks or (f"time: over {LONGEST_TOKENS} output tokens at once" if is_longer else "")
-
-
 def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
     """Simulate a run; `row_s` replaces the host time of a row of the engine."""
     concurrency = run.concurrency
-    wave_tokens = concurrency * run.new_tokens
-    if WAVES * wave_tokens <= SHORT_TOKENS:
-        requests = WAVES * concurrency
-    elif wave_tokens <= LONG_TOKENS:
-        requests = 3 * concurrency
-    else:
-        requests = concurrency + max(2, concurrency // 16)
     profile = _profile(run, row_s)
     low, high = RANGE if run.inferencex else OUTPUTS[run.backend]
     prompt: int | dict[str, int] = run.prompt_tokens
@@ -120,7 +100,7 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
                 "max_num_batched_tokens": BATCHED_TOKENS[run.backend],
             },
             "workload": {
-                "requests": requests,
+                "requests": WAVES * concurrency,
                 "streams": concurrency,
                 "prompt_tokens": prompt,
                 "new_tokens": {"low": int(low * run.new_tokens), "high": longest},
@@ -128,24 +108,9 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
         }
     )
     found = observe(scenario).requests
-    order = np.argsort(found.joined_s, kind="stable")
-    ttft_s = (found.first_s - found.joined_s)[order]
-    tpot_s = ((found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1))[order]
-    return Predicted(
-        1000 * mean_of_waves(ttft_s, concurrency, WAVES),
-        1000 * mean_of_waves(tpot_s if requests >= 2 * concurrency else tpot_s[:concurrency], concurrency, WAVES),
-        requests,
-    )
-
-
-def mean_of_waves(values: np.ndarray, wave: int, waves: int) -> float:
-    """Return the mean of a run of so many waves of requests from its first one, some of the middle, and the last."""
-    if len(values) in (wave, waves * wave):
-        return float(values.mean())
-    first, rest = values[:wave].mean(), values[wave:]
-    if len(rest) < wave:
-        return float((first + (waves - 1) * rest.mean()) / waves)
-    return float((first + (waves - 2) * rest[:-wave].mean() + rest[-wave:].mean()) / waves)
+    ttft_s = found.first_s - found.joined_s
+    tpot_s = (found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1)
+    return Predicted(1000 * float(ttft_s.mean()), 1000 * float(tpot_s.mean()), WAVES * concurrency)
 
 
 def _profile(run: MeasuredRun, row_s: float | None) -> HardwareProfile:

@@ -1,8 +1,7 @@
-"""Measured serving rows: how a file is read, what is left out, what is fitted, and how waves count."""
+"""Measured serving rows: how a file is read, what is left out, and what is fitted."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from experiments.reproduce import REPRODUCTIONS, serving_engines
@@ -67,13 +66,6 @@ def test_the_host_time_of_rows_makes_steps_longer(tmp_path: Path) -> None:
     (run,) = read_runs(str(write(tmp_path, PLAIN)))
     free, charged = serving_engines.predicted(run, 0.0), serving_engines.predicted(run, 1e-3)
     assert 3 < charged.tpot_ms - free.tpot_ms <= 4.1  # of 4 rows, each 1 ms
-
-
-def test_a_cut_run_counts_its_waves_as_the_whole_one() -> None:
-    waves = np.array([9.0] * 4 + [1.0] * 2 + [3.0] * 4)
-    assert serving_engines.mean_of_waves(waves, 4, 5) == pytest.approx((9 + 3 * 1 + 3) / 5)
-    assert serving_engines.mean_of_waves(waves[:6], 4, 5) == pytest.approx((9 + 4 * 1) / 5)
-    assert serving_engines.mean_of_waves(waves[:4], 4, 5) == 9
 
 
 def test_files_of_another_form_are_refused_in_one_line(tmp_path: Path) -> None:
