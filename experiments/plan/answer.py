@@ -9,7 +9,7 @@ from experiments.plan.doubt import Range
 from experiments.plan.question import APART, FleetShape, Question
 from experiments.plan.screen import Screened
 from experiments.plan.search import Contest
-from experiments.plan.trials import Entrant, offered_tokens_per_s
+from experiments.plan.trials import SAME_COST, Entrant, offered_tokens_per_s
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -31,6 +31,13 @@ class Reached(msgspec.Struct, frozen=True):
     state: str
 
 
+STANDINGS = (
+    "chosen", "level", "slower", "costs more", "not apart", "may miss a goal", "misses a goal", "not simulated"
+)  # fmt: skip
+"""What a fleet is beside the chosen one. A slower one costs the same; one that is not apart is cheaper, but not asked for;
+one that may miss a goal is cheaper or as cheap."""
+
+
 class PlannedFleet(FleetShape, frozen=True, kw_only=True):
     """A fleet of the table.
 
@@ -39,7 +46,7 @@ class PlannedFleet(FleetShape, frozen=True, kw_only=True):
     - `tokens_per_s_per_user`: what one request gets: 1 / TPOT.
     - `tpot_p99_s`: none where equations alone know it.
     - `miss`: share by which it misses the goal that it misses most, negative where it meets all; none without goals.
-    - `standing`: "chosen", "level" with it, "costs more", "misses a goal", or "cheaper, may miss a goal".
+    - `standing`: one of STANDINGS.
     """
 
     fleet: str
@@ -153,8 +160,7 @@ def rows_of(question: Question, choice: Contest, screened: Iterable[Screened]) -
     """Table all fleets: those simulated by how good they are, then those that equations alone know."""
     leader, level = choice.leader, {one.title for one in choice.level}
     simulated = [_simulated(question, leader, level, one) for one in choice.entrants.values()]
-    order = {"chosen": 0, "level": 1, "costs more": 2, "cheaper, may miss a goal": 3, "misses a goal": 4}
-    simulated.sort(key=lambda row: (order[row.standing], row.cost_per_million, row.tpot_p99_s))
+    simulated.sort(key=lambda row: (STANDINGS.index(row.standing), row.cost_per_million, row.tpot_p99_s))
     others = [one for one in screened if one.shape.title not in choice.entrants and math.isfinite(one.tpot_s)]
     return (*simulated, *(_by_equations(one) for one in sorted(others, key=lambda one: one.per_million)))
 
@@ -162,15 +168,19 @@ def rows_of(question: Question, choice: Contest, screened: Iterable[Screened]) -
 def _simulated(question: Question, leader: Entrant | None, level: set[str], entrant: Entrant) -> PlannedFleet:
     shape, miss = entrant.shape, entrant.worst_miss(question.goals)
     cost = entrant.mean("cost_per_million")
+    dearer = -1.0 if leader is None else cost / leader.mean("cost_per_million") - 1
     if leader is not None and entrant.title == leader.title:
         standing = "chosen"
     elif entrant.misses_clearly(question.goals):
         standing = "misses a goal"
-    elif miss > 0:
-        cheaper = leader is None or cost < leader.mean("cost_per_million")
-        standing = "cheaper, may miss a goal" if cheaper else "costs more"
-    else:
+    elif dearer > SAME_COST:
         standing = "level" if entrant.title in level else "costs more"
+    elif miss > 0:
+        standing = "may miss a goal"
+    elif entrant.title in level:
+        standing = "level"
+    else:
+        standing = "not apart" if question.apart and shape.kind != APART else "slower"
     tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
     return PlannedFleet(
         **msgspec.structs.asdict(shape), fleet=entrant.title, method="simulated", seeds=len(entrant.trials),

@@ -49,7 +49,10 @@ def assert_answers(words: list[str], folder: Path) -> Plan:
     assert plan.rows[0].standing == "chosen"
     assert {row.kind for row in plan.rows if row.method == "simulated"} == {APART, COLOCATED, PLAIN}
     scenario = read_scenario(kept / "chosen.toml")
-    assert (scenario.drafters.count, scenario.verifiers.count) == (plan.chosen.drafters, plan.chosen.targets)
+    if plan.chosen.kind == APART:
+        assert (scenario.drafters.count, scenario.verifiers.count) == (plan.chosen.drafters, plan.chosen.targets)
+    else:  # one of its targets, which have nothing to do with each other
+        assert (scenario.drafters.place, scenario.verifiers.count) == ("target", 1)
     return plan
 
 
