@@ -34,8 +34,8 @@ class Reached(msgspec.Struct, frozen=True):
 STANDINGS = (
     "chosen", "level", "slower", "costs more", "not apart", "may miss a goal", "misses a goal", "not simulated"
 )  # fmt: skip
-"""What a fleet is beside the chosen one. A slower one costs the same; one that is not apart is cheaper, but not asked for;
-one that may miss a goal is cheaper or as cheap."""
+"""What a fleet is beside the chosen one. A slower one costs the same. One that is not apart is cheaper, but not asked
+for. One that may miss a goal is cheaper or as cheap."""
 
 
 class PlannedFleet(FleetShape, frozen=True, kw_only=True):
