@@ -41,6 +41,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "shortest queue": {"drafters": {"count": 2, "route": "shortest-queue"}},
     "drafts together": {"drafters": {"group": {"policy": "batch", "most": 2}}},
     "verified together": {"verifiers": {"count": 1}, "workload": {"streams": 3}},
+    "chunks": {"verifiers": {"count": 1, "max_num_batched_tokens": 16, "kv_tokens": 192}, "workload": {"streams": 4}},
+    "own drafts": {"drafters": {"place": "target"}, "verifiers": {"count": 2}, "workload": {"streams": 6}},
     "barrier": {"drafters": {"count": 3}, "verifiers": {"count": 1, "late": "wait"} | ALLOCATED},
     "work-conserving": {"drafters": {"count": 3}, "verifiers": {"count": 1} | ALLOCATED},
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
