@@ -35,7 +35,7 @@ ALONE: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 2, "ma
 FULL: dict[str, Any] = {"drafters": {"count": 0}, "verifiers": {"count": 1, "max_num_seqs": 4}}
 TURNS: dict[str, Any] = {
     "devices": {"host": {"sharing": "turns"}}, "drafters": {"device": "host"},
-    "verifiers": {"count": 1, "device": "host"},
+    "verifiers": {"count": 1, "max_num_seqs": 1, "device": "host"},
 }  # fmt: skip
 
 # Time of the bottleneck for a request, and its name.

@@ -113,6 +113,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.depth": (FALLBACK, ("batch", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
+    "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link",
