@@ -12,7 +12,6 @@ from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
-from fleet.policies.by_batch import ByBatch
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import DraftGroup, One
@@ -44,9 +43,9 @@ Sharing = Literal["turns", "contended", "one-process"]
 Late = Literal["skip", "wait", "decode"]
 Place = Literal["own", "target"]
 if TYPE_CHECKING:
-    GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde | ByBatch  # a verifier can grant these in advance
+    GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
 else:
-    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, GoodSpeed, Dsde, ByBatch)
+    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, GoodSpeed, Dsde)
 LengthRule = GrantRule | AdaEdl  # in a batch, rules may also stop drafts after any token
 Acceptance = LengthModel | TokenModel
 

@@ -112,23 +112,6 @@ def test_no_drafts_by_schedule_still_cost_the_drafters_first_pass() -> None:
     assert [step.members[0].behind for step in steps[1::2]] == [30, 1]
 
 
-def test_lengths_follow_a_table_by_load() -> None:
-    """Three requests draft two tokens each; the last one drafts four."""
-    table = {"policy": "by-batch", "table": [[1, 4], [2, 2]]}
-    tables = {
-        "profile": LAWS, "acceptance": {"model": "geometric", "beta": 0.7}, "drafters": {"place": "target"},
-        "verifiers": {"allocate": table},
-        "workload": {"requests": 3, "streams": 3, "prompt_tokens": 8, "new_tokens": 60},
-    }  # fmt: skip
-    run = simulate(make_scenario(tables))
-    assert replay(run) == []
-    drafts = run.frame().query("event == 'done' and kind == 'draft' and tokens > 0").groupby("step").tokens
-    assert set(drafts.max()) == {2, 4}
-    assert drafts.max().iloc[-1] == 4
-    with pytest.raises(InputError, match="begins with 1 request"):
-        make_scenario(tables | {"verifiers": {"allocate": table | {"table": [[2, 2]]}}})
-
-
 SEEDS = range(6)
 ONE_TARGET: dict[str, Any] = {
     "profile": {"name": "p", "draft": {}, "verify": {"base_s": 1.0}, "decode": {"base_s": 1.0}},
