@@ -32,7 +32,7 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 STANDINGS = (
-    "chosen", "level", "slower", "costs more", "not apart", "may miss a goal", "misses a goal", "not simulated"
+    "chosen", "level", "not apart", "slower", "costs more", "may miss a goal", "misses a goal", "not simulated"
 )  # fmt: skip
 """What a fleet is beside the chosen one. A slower one costs the same. One that is not apart is cheaper, but not asked
 for. One that may miss a goal is cheaper or as cheap."""
