@@ -9,7 +9,7 @@ from experiments.plan.links import link_of
 from experiments.plan.prices import prices_of
 from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition
 from fleet.errors import InputError
-from fleet.hardware.passes import Placed
+from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import estimated_profile, placed_of
 from fleet.hardware.shipped import shape_of
 from fleet.policies.group import AllWaiting
@@ -73,7 +73,8 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             target, shape=shape, parallel=parallel, precision=_precision(text, target), named=named
         )
         method: Method = "head" if shape.head else "beside"
-        made.append(_candidate(asked, named, method, target, beside, prices, of_model, model))
+        if all(one.name != named for one in made):  # the same model on several devices is once on the target's
+            made.append(_candidate(asked, named, method, target, beside, prices, of_model, model))
         if where and method == "beside":
             placed = placed_of(text)
             made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
@@ -115,8 +116,10 @@ def _candidate(
 
 def _precision(text: str, target: Placed) -> str:
     """Return the precision of a drafter on the target's device: its own, else 16 bits."""
-    asked = text.rpartition("@")[2].partition(":")[2] if "@" in text else ""
-    return asked or ("fp16" if "bf16" not in target.device.compute else "bf16")
+    asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
+    if asked in precisions_of(target.device):
+        return asked
+    return "bf16" if "bf16" in target.device.compute else target.precision
 
 
 def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:

@@ -21,6 +21,8 @@ def serve_command(one: Candidate, depth: int, in_flight: int) -> str:
         parts.append(f"--tensor-parallel-size {count}")
     if precision.partition(":")[0] == "fp8":
         parts.append("--quantization fp8")
+    if precision.endswith("kv-fp8"):
+        parts.append("--kv-cache-dtype fp8")
     batching = one.base.verifiers
     parts.append(f"--max-num-seqs {in_flight} --max-num-batched-tokens {batching.max_num_batched_tokens}")
     if depth:

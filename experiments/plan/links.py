@@ -16,7 +16,7 @@ def link_of(text: str) -> LinkTime:
                 number = quantity(part, key, False)
             except ValueError:
                 continue
-            if number is not None and number >= 0 and key not in found:
+            if number is not None and key not in found and (number > 0 or (number == 0 and key == KEYS[0])):
                 found[key] = number
                 break
         else:

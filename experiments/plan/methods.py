@@ -51,7 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
     - `depth`, `targets`: draft tokens, and targets of a drafter elsewhere; by equations. `late`: what a step does about
       a draft that is late, the better of skip and decode.
     - `tokens_per_s`: of one target, each seed's in `seeds`; `tpot_s`, `ttft_s`: means, in seconds.
-    - `kv_share`: KV cache that the requests need at their longest over that of the target; NaN without a limit.
+    - `kv_share`: KV cache that the requests need at their end over that of the target; NaN without a limit.
     - `standing`: best, level (within chance or 1 %), or by how much it is slower.
     """
 
@@ -113,8 +113,8 @@ def compare_methods(
     >>> [cell.method for cell in found.cells]
     ['no speculation', 'prompt lookup']
     """
-    if not in_flight or min(in_flight) < 1 or min(prompt_tokens, new_tokens) < 1:
-        raise InputError("requests in flight, prompt and answer tokens: need whole numbers from 1")
+    if not in_flight or min(in_flight) < 1 or prompt_tokens < 1 or new_tokens < 2:
+        raise InputError("requests in flight and prompt tokens need whole numbers from 1, answer tokens from 2")
     answers = Between(low=max(1, round(0.9 * new_tokens)), high=round(1.1 * new_tokens))
     load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=answers))
     asked = Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost))
@@ -250,7 +250,9 @@ def _lines(candidates: Sequence[Candidate], cells: Sequence[Cell], flights: Sequ
     for C in flights:
         same = runs and (runs[-1][0].method, runs[-1][0].depth) == (best[C].method, best[C].depth)
         runs[-1].append(best[C]) if same else runs.append([best[C]])
-    spans = [f"{_span(run)} in flight: {_named(run[0])}{_level(by_load[run[-1].in_flight])}" for run in runs]
+    spans = [
+        f"{_span(run)} in flight: {_named(run[0])}{_level([by_load[cell.in_flight] for cell in run])}" for run in runs
+    ]
     lines = ["best: " + "; ".join(spans)]
     plain = {cell.in_flight: cell for cell in cells if cell.method == candidates[0].name}
     if len(candidates) > 1:
@@ -258,9 +260,12 @@ def _lines(candidates: Sequence[Candidate], cells: Sequence[Cell], flights: Sequ
             C: max(cell.tokens_per_s for cell in by_load[C] if cell.depth) / plain[C].tokens_per_s for C in flights
         }
         lines.append("speed-up: " + ", ".join(f"x{gain:.2f} at {C}" for C, gain in gains.items()))
-        off = next((C for C in flights if best[C].depth == 0), None)
+        off = [C for C in flights if best[C].depth == 0]
         depths = ", ".join(f"{best[C].depth} at {C}" for C in flights if best[C].depth)
-        end = f"off from {off} in flight on" if off else "it pays at each of these loads"
+        end = "it pays at each of these loads"
+        if off:
+            lasts = off == [C for C in flights if off[0] <= C]
+            end = f"off from {off[0]} in flight on" if lasts else f"off at {', '.join(map(str, off))}"
         lines.append(f"speculate: {f'depth {depths}' if depths else 'never'}; {end}")
     by_name = {one.name: one for one in candidates}
     lines += [f"serve: {serve_command(by_name[run[0].method], run[0].depth, run[-1].in_flight)}" for run in runs]
@@ -281,6 +286,7 @@ def _named(cell: Cell) -> str:
     return f"{cell.method}, depth {cell.depth}" if cell.depth else cell.method
 
 
-def _level(cells: Sequence[Cell]) -> str:
-    level = [cell.method for cell in cells if cell.standing == "level"]
+def _level(loads: Sequence[Sequence[Cell]]) -> str:
+    """Name the methods that are level with the best one at all of these loads."""
+    level = [one[0].method for one in zip(*loads, strict=True) if all(cell.standing == "level" for cell in one)]
     return f" (level with {', '.join(level)})" if level else ""

@@ -129,7 +129,7 @@ def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) 
     """
     names = {role: list(dict.fromkeys(pair[place][0] for pair in pairs)) for place, role in enumerate(ROLES)}
     every = list(dict.fromkeys(name for own in names.values() for name in own))
-    prices, unit = _read(texts, every)
+    prices, unit = read_prices(texts, every)
     if not prices:
         prices, unit = dict.fromkeys(every, 1.0), "device-hours"
     for role, own in names.items():
@@ -140,7 +140,7 @@ def parse_costs(texts: Iterable[str], pairs: Sequence[tuple[Devices, Devices]]) 
     return [Cost(target, drafter, unit) for target, drafter in by_role]
 
 
-def _read(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
+def read_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
     """Return prices by known name, and their unit; InputError for what is none."""
     prices: dict[str, float] = {}
     in_watts: set[bool] = set()

@@ -11,6 +11,8 @@ from fleet.errors import InputError
 if TYPE_CHECKING:
     from experiments.plan.methods import Cell, Methods
 
+SET = {"drafters.depth", "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"}  # keys that count
+
 
 def plan_methods(
     scenario: Path,
@@ -33,6 +35,8 @@ def plan_methods(
         flights = [int(number) for number in in_flight.split(",")]
     except ValueError as error:
         raise InputError(f"--in-flight {in_flight}: write whole numbers, 1,8,32,64") from error
+    for key in changes.keys() - SET:
+        raise InputError(f"--set {key}: has no effect with --in-flight; allowed: {', '.join(sorted(SET))}")
     base = scenario_of(scenario, changes)
     prompt, new = mean_lengths(base.workload)
     depth = base.drafters.depth if "drafters.depth" in changes else 0

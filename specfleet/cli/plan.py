@@ -87,6 +87,10 @@ def plan(
     from specfleet import plan
 
     if in_flight is not None:
+        others = {"--arrivals": arrivals, "--slo": slo, "--least": least, "--vary": vary, "--apart": apart,
+                  "--step-error": step_error, "-o": out}  # fmt: skip
+        for option in [option for option, given in others.items() if given]:
+            raise InputError(f"{option}: has no effect with --in-flight; leave one of both out")
         plan_methods(
             scenario, settings(changes), target or (), in_flight, cost=cost or (), as_json=as_json,
             drafts=draft or (), acceptance=acceptance or (), link=link or "", jobs=jobs,

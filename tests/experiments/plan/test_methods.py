@@ -3,12 +3,14 @@
 import pytest
 
 import specfleet
-from experiments.plan.candidates import acceptance_of
+from experiments.plan.candidates import Asked, acceptance_of, candidates_of
+from experiments.plan.commands import serve_command
 from experiments.plan.links import link_of
 from experiments.plan.methods import Methods
 from experiments.plan.prices import prices_of
 from fleet.acceptance.models import Geometric, PerPosition
 from fleet.errors import InputError
+from fleet.scenario.scenario import Scenario
 from fleet.times.step_time import LinkTime
 
 SHORT = {"prompt_tokens": 64, "new_tokens": 40}
@@ -71,6 +73,13 @@ def test_hopeless_drafts_are_turned_off() -> None:
     assert found.lines[0] == "best: 2 in flight: no speculation (level with prompt lookup)"
 
 
+def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
+    drafts = ("llama-3.2-1b@l4", "llama-3.2-1b@l40s:fp8:kv-fp8")
+    made, _ = candidates_of(Asked(f"{TARGET}:fp8:kv-fp8", drafts, ("0.7",), Scenario()))
+    assert [one.method for one in made] == ["none", "beside", "apart", "apart"]
+    assert "--quantization fp8 --kv-cache-dtype fp8" in serve_command(made[0], 0, 8)
+
+
 def test_a_short_kv_cache_is_said() -> None:
     found = specfleet.compare_methods(
         "llama-3.1-70b@2xh100", in_flight=[2], prompt_tokens=20_000, new_tokens=20, jobs=1
@@ -87,7 +96,9 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
     for wrong, call in (
         ("0.5,0.8", lambda: acceptance_of(["0.5,0.8"])),
         ("neither", lambda: link_of("fast")),
-        ("has no price", lambda: prices_of(["h100=2"], ["a@l4"])),
+        ("neither", lambda: link_of("0Gbit")),
+        ("no device here is called 'h100'", lambda: prices_of(["h100=2"], ["a@l4"])),
+        ("l4 has no price", lambda: prices_of(["h100=2"], ["a@h100", "b@l4"])),
         ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
         ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
     ):
