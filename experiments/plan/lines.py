@@ -10,7 +10,7 @@ from experiments.plan.answer import Reached, RuleOfThumb, rule_of
 from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.search import Contest
-from experiments.plan.trials import Entrant, leader_of, offered_tokens_per_s
+from experiments.plan.trials import SAME_COST, Entrant, leader_of, offered_tokens_per_s
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
@@ -39,7 +39,8 @@ def lines_of(
     quicker = f"steps of the {role} {BETTER:.0%} quicker change the {changed} by {effect:+.1%}"
     if choice.perhaps:
         cheaper = min(choice.perhaps, key=lambda one: one.cost_per_hour)
-        told_apart += f"; {cheaper.title} is cheaper, and misses a goal, but not beyond chance"
+        price = "is cheaper" if cheaper.cost_per_hour < (1 - SAME_COST) * leader.cost_per_hour else "costs as much"
+        told_apart += f"; {cheaper.title} {price}, and misses a goal, but not beyond chance"
     return (
         f"fleet: {leader.title}: {what} ({counts}){told_apart}",
         f"gives: {'; '.join(gives)}",
