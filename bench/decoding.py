@@ -33,7 +33,7 @@ PROMPT_TOKENS, NEW_TOKENS, LOOKUP_TOKENS = 128, 96, 5
 SIZES = (1, 2, 4, 8, 16)
 SMALL_TREE, DYNAMIC = tree(3, 1), dynamic(3, 10)
 RULES: dict[str, dict[str, Any]] = {
-    "slots": {"policy": "slots"},
+    "continuous": {},
     "EqSpec": {"policy": "realign"},
     "EqSpec, online": {"policy": "realign", "fixed": False},
     "ExSpec": {"policy": "same-length"},
@@ -77,7 +77,7 @@ def study(options: argparse.Namespace) -> Report:
     tables = {f"one stream, {where}": contest(works, options.prompts, CHAIN)}
     for size in options.sizes:
         rules = {rule: batch_work(rule, size, options.depth, options.precision) for rule in RULES}
-        tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, "slots")
+        tables[f"batches of {size}, {where}"] = contest(rules, options.repetitions, "continuous")
     return Report(tables)
 
 
@@ -111,9 +111,9 @@ def timed(ways: dict[str, Way], device: torch.device) -> dict[str, Work]:
 
 
 def rule_of(name: str, size: int) -> dict[str, Any]:
-    """Return a rule for batches of `size` rows as a table of a scenario; ExSpec's window holds three batches."""
+    """Return the keys of targets with `size` rows by a rule; ExSpec's window holds three batches."""
     window = {"window": 3 * size} if name == "ExSpec" else {}
-    return RULES[name] | {"size": size} | window
+    return {"max_num_seqs": size} | ({"aligned": RULES[name] | window} if RULES[name] else {})
 
 
 def ours(
@@ -192,8 +192,10 @@ def batch_work(rule: str, size: int, depth: int, precision: str) -> Work:
         result = specfleet.run(
             specfleet.Scenario(name=rule),
             {
-                "seed": number, "precision": precision, "batch.rule": rule_of(rule, size), "drafters.depth": depth,
-                "workload.requests": max(2 * size, 4), "workload.prompt_tokens": {"low": 64, "high": 192},
+                "seed": number, "precision": precision, "drafters.place": "target", "drafters.depth": depth,
+                **{f"verifiers.{key}": value for key, value in rule_of(rule, size).items()},
+                "workload.requests": max(2 * size, 4), "workload.streams": max(2 * size, 4),
+                "workload.prompt_tokens": {"low": 64, "high": 192},
                 "workload.new_tokens": 64,
             },
         )  # fmt: skip

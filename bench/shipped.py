@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def study(options: argparse.Namespace) -> Report:
     """Run all scenarios, or those that are named, and judge each."""
     names = options.only or list(shipped_scenarios())
-    fleets = [name for name in names if specfleet.scenario_of(name).batch is None]
+    fleets = [name for name in names if specfleet.scenario_of(name).drafters.place == "own"]
     small = small_fleets(options.seconds) if fleets else {}
     runs = run({name: partial(specfleet.run, scenario) for name, scenario in small.items()})
     hosts = hosts_of(result for (result,) in runs.values()) if fleets else {}

@@ -29,15 +29,20 @@ from engine.decoding.feed import Nodes
 from engine.decoding.models import CausalLM
 from engine.decoding.trees import tree_of
 from engine.decoding.verify import Target
-from engine.node.batch import BatchExecutor, drive
-from engine.node.build import new_streams, new_target
+from engine.net.clock import now_s
+from engine.node.aligned import AlignedExecutor
+from engine.node.build import new_cache, new_streams, new_target
+from engine.node.node import Node
+from engine.node.serving import ServingExecutor
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, tree
+from fleet.records.recorder import RecordedStation
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
-from fleet.stations.build import batch_station
+from fleet.stations.aligned import AlignedStation
+from fleet.stations.build import verifier_station
 
 TOLERANCE = 1e-9  # of probabilities
 TEXT = np.random.default_rng(5).integers(3, VOCABULARY, size=40).tolist()
@@ -50,7 +55,7 @@ DEPTH = 4
 SHAPES = {"chain": CHAIN, "tree": tree(2, 2, 1), "dynamic tree": Shape("dynamic", width=3, most=7)}
 OWN = "own drafts accepted"
 EAGLE_SHAPES = ("chain", "dynamic tree")
-BATCHES = ("slots", "EqSpec", "ExSpec", "rollback")  # addressed in place, realigned, grouped by length, rolled back
+BATCHES = ("continuous", "EqSpec", "ExSpec", "rollback")  # in place, realigned, grouped by length, rolled back
 MODES = [
     "plain", *SHAPES, *(f"EAGLE {name}" for name in EAGLE_SHAPES), OWN,
     *(f"batch, {rule}" for rule in BATCHES),
@@ -254,16 +259,16 @@ def untrained_eagle_head(target: CausalLM) -> EagleHead:
 
 def fleet_of(rule: str) -> Fleet:
     """Return a fleet of batches of two rows by a rule, with as many requests as there are prompts."""
-    lengths = {"requests": ROWS, "prompt_tokens": {"low": 5, "high": 12}, "new_tokens": NEW_TOKENS}
-    content = {"name": "zoo", "drafters": {"depth": DEPTH}, "batch": {"rule": rule_of(rule, 2)}, "workload": lengths}
-    return resolve(make_scenario(content))
+    lengths = {"requests": ROWS, "streams": ROWS, "prompt_tokens": {"low": 5, "high": 12}, "new_tokens": NEW_TOKENS}
+    tables = {"drafters": {"depth": DEPTH, "place": "target"}, "verifiers": rule_of(rule, 2), "workload": lengths}
+    return resolve(make_scenario({"name": "zoo", **tables}))
 
 
 @cache
 def prompts() -> list[list[int]]:
     """Return the prompts, as long as the requests of the batches have them."""
     rng = np.random.default_rng(0)
-    requests = [request for own in streams_of(fleet_of("slots")).values() for request in own]
+    requests = [request for own in streams_of(fleet_of("continuous")).values() for request in own]
     requests.sort(key=lambda request: request.number)
     return [rng.integers(3, VOCABULARY, size=request.prompt_tokens).tolist() for request in requests]
 
@@ -271,9 +276,14 @@ def prompts() -> list[list[int]]:
 def batched(target: CausalLM, kin: CausalLM, rule: str) -> list[list[int]]:
     """Return the texts after all prompts, decoded in batches by a rule."""
     fleet = fleet_of(rule)
-    station = batch_station(fleet)
-    drafter = Drafter(kin, cache=kin.aligned_cache() if station.rule.aligns else None)
-    verifier = new_target(fleet, target, station.rule)
-    executor = BatchExecutor(drafter, verifier, new_streams(fleet, prompts()), station.rule)
-    drive(fleet, station, executor, target.device)
+    station = verifier_station(fleet, 0)
+    models = (
+        Drafter(kin, cache=new_cache(kin, fleet.verifiers.aligned is not None, (2, 64))),
+        new_target(fleet, target),
+        new_streams(fleet, prompts()),
+    )
+    executor = (
+        AlignedExecutor(*models, station.rule) if isinstance(station, AlignedStation) else ServingExecutor(*models)
+    )
+    Node(fleet, RecordedStation(station, "real"), executor, requests=streams_of(fleet)).serve(now_s())
     return [executor.outputs[number] for number in range(ROWS)]

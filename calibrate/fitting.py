@@ -32,14 +32,14 @@ def scenario_of_pair(pair: Scenario, profile: HardwareProfile) -> Scenario:
 def fitting(scenario: Scenario, profile: HardwareProfile) -> Scenario:
     """Return the scenario with what the profile measured on its host: times, acceptance, and shared devices.
 
-    Devices that it names stay; targets that stand for accelerators elsewhere, and batches, need none.
+    Devices that it names stay; targets for accelerators elsewhere, and those that draft themselves, need none.
     """
     replace = msgspec.structs.replace
     drafters, verifiers = replace(scenario.drafters, tiers=(), profile=""), scenario.verifiers
     devices = scenario.devices
     if verifiers.kind == "real":  # their times and links were measured
         verifiers = replace(verifiers, tiers=(), verify=None, profile="")
-        if scenario.batch is None and not devices and shares_device(scenario, profile):
+        if scenario.drafters.place == "own" and not devices and shares_device(scenario, profile):
             devices = {HOST: SharedDevice("turns")}
             drafters, verifiers = replace(drafters, device=HOST), replace(verifiers, device=HOST)
     fits = replace(scenario, profile=profile, drafters=drafters, verifiers=verifiers, devices=devices, link=None)

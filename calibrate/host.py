@@ -34,8 +34,8 @@ def calibrate(
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
     `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
     smaller grid and fewer repetitions. `out`: where to write the profile (JSON). Beside it, unless there is one, come a
-    scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of a batch
-    with chains of drafts. `report` is called with the name of each stage as it begins.
+    scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of
+    chains that are drafted on a target's device. `report` is called with the name of each stage as it begins.
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
 
@@ -43,7 +43,7 @@ def calibrate(
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
             specfleet.simulate("star", profile=profile)
     """
-    from calibrate import batches
+    from calibrate import targets
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
@@ -55,8 +55,8 @@ def calibrate(
         check_writable(file)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if file is None else file.parent
-        if measured.batch is not None:
-            profile = batches.calibrate_batch(measured, folder, report, batches.QUICK if quick else batches.WHOLE)
+        if measured.drafters.place == "target":
+            profile = targets.calibrate_target(measured, folder, report, targets.QUICK if quick else targets.WHOLE)
         else:
             profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
     if file is not None:

@@ -245,7 +245,7 @@ def pair_of(scenario: Scenario, prompts: int) -> Scenario:
     if drafters.kind == "lookup":
         raise InputError(
             f"scenario {scenario.name!r}: drafters.kind = 'lookup' drafts in no time, as many tokens as it finds; "
-            "calibrate it as a [batch]"
+            "calibrate it with drafters.place = 'target'"
         )
     return Scenario(
         name=f"calibration of {scenario.name}",

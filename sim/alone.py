@@ -11,7 +11,7 @@ from sim.run import observe
 def has_targets_alone(scenario: Scenario) -> bool:
     """Whether each target of the scenario can be simulated alone: a closed loop of drafts for equal streams."""
     closed = scenario.workload.arrivals is None and scenario.workload.streams in (0, scenario.verifiers.count)
-    drafted = scenario.drafters.count > 0 and scenario.batch is None
+    drafted = scenario.drafters.count > 0
     return closed and drafted and not isinstance(scenario.acceptance, TokenModel)
 
 

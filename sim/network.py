@@ -18,7 +18,6 @@ from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet, ResolvedDevice
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.build import (
-    batch_station,
     drafter_station,
     join_of,
     router_station,
@@ -41,16 +40,16 @@ from fleet.stations.messages import (
 from fleet.stations.outcomes import Outcomes, nothing
 from fleet.stations.payload import sizes_of
 from fleet.stations.station import Station
-from fleet.times.durations import LocalDraftTimes, batch_durations, draft_durations, one_way_s, verifier_durations
+from fleet.times.durations import LocalDraftTimes, aligned_durations, draft_durations, one_way_s, verifier_durations
 from fleet.times.effects import NEVER_IDLE, IdleEffect
 from fleet.times.overhead import Overhead
 from fleet.times.step import Step
 from sim.faults import FallibleServer
 from sim.playback import PlayedOutcomes, deques_of, played_delays, played_durations
 from sim.servers import (
-    BatchDevice,
     ContendedDevice,
     Device,
+    GatheringDevice,
     Server,
     Service,
     TimeSlicedDevice,
@@ -87,7 +86,7 @@ class Network:
         _, targets, links, drafters, self.jitters = sources_of(fleet.seed)
         played = "acceptance" in self.playback.parts
         self.outcomes: Outcomes | PlayedOutcomes = PlayedOutcomes(self.playback) if played else Outcomes(fleet)
-        self.servers = self._star(targets, links, drafters) if fleet.batch is None else [self._batch(targets)]
+        self.servers = self._star(targets, links, drafters)
 
     def start(self) -> None:
         """Schedule the first request of each stream, and all faults."""
@@ -149,21 +148,17 @@ class Network:
 
     def _verifier(self, target: int, rng: np.random.Generator) -> Server:
         station, verifiers = verifier_station(self.fleet, target), self.fleet.verifiers
-        times = self.fleet.verifier_times(target)
+        times, shape = self.fleet.verifier_times(target), self.fleet.drafters.shape
         drafts = None
         if verifiers.drafts is not None:
             drafts = LocalDraftTimes(self.fleet.drafter_times(0), self.outcomes.drafting(station))
-        duration_s = verifier_durations(times, self.fleet.drafters.shape, rng, drafts)
-        service = Service(duration_s, self.outcomes.at(station))
-        return self._server(station, self._device(verifiers.device), service, times.overhead)
-
-    def _batch(self, rng: np.random.Generator) -> Server:
-        station, batch, times = batch_station(self.fleet), self.fleet.batch, self.fleet.batch_times()
-        assert batch is not None
-        drafted = self.outcomes.drafting(station)
-        duration_s = batch_durations(times, self.fleet.drafters.shape, batch.padded, rng, drafted)
-        service = Service(duration_s, self.outcomes.at(station, batch.rule))
-        return self._server(station, BatchDevice(), service, times.overhead)
+        if verifiers.aligned is not None and drafts is not None:
+            device: Device = GatheringDevice()
+            duration_s = aligned_durations(times, shape, rng, drafts)
+        else:
+            device, duration_s = self._device(verifiers.device), verifier_durations(times, shape, rng, drafts)
+        service = Service(duration_s, self.outcomes.at(station, verifiers.aligned))
+        return self._server(station, device, service, times.overhead)
 
     def _server(
         self,

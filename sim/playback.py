@@ -6,8 +6,8 @@ from itertools import chain, cycle, repeat
 
 import msgspec
 
+from fleet.policies.aligned import AlignedRule
 from fleet.policies.outcome import Outcome
-from fleet.policies.ragged import BatchRule
 from fleet.records.playback import Playback, Sent
 from fleet.stations.station import Station
 from fleet.times.durations import Duration
@@ -61,7 +61,7 @@ class PlayedOutcomes:
         self.left = {place: deque(outcomes) for place, outcomes in playback.outcomes.items()}
         self.last: dict[tuple[int, int, str], Outcome] = defaultdict(Outcome)
 
-    def at(self, _station: Station, _rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
+    def at(self, _station: Station, _rule: AlignedRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return a function that gives the outcomes of a step."""
         return lambda step: tuple([self._next(step, member) for member in step.members])
 

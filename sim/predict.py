@@ -71,7 +71,8 @@ def not_of_a_star(fleet: Fleet) -> str | None:
     """
     drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
     other_fleets = {
-        "[batch]": fleet.batch is not None,
+        "verifiers.aligned": verifiers.aligned is not None,
+        "drafters.place": verifiers.drafts is not None,
         "drafters.count": drafters.count != 1,
         "drafters.overlap": isinstance(drafters.overlap, Ahead),
         "drafters.group": not isinstance(drafters.group, One),

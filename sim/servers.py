@@ -156,8 +156,8 @@ class Device:
         server.finish(step, duration_s)
 
 
-class BatchDevice(Device):
-    """A device of one batch. A step includes all requests that arrive at its start time, as in the engine."""
+class GatheringDevice(Device):
+    """The device of a target with aligned rows. A step includes all requests that arrive at its start time."""
 
     def start(self, server: Server) -> None:
         """Start the server's step after all other events at this time."""

@@ -95,10 +95,10 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a batch drafted. `power`: one for samples of the device's clock, power and memory, right before each draft and twice
-    a second; the metrics then have the energy a token. Where a file cannot be written after the run, the OutputError's
-    `result` is the run. `report` is called with lines on crowded cores, and on power that cannot be measured, before
-    the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
+    a target's device drafted. `power`: one for samples of the device's clock, power and memory, right before each draft
+    and twice a second; the metrics then have the energy a token. Where a file cannot be written after the run, the
+    OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot be
+    measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
@@ -108,8 +108,10 @@ def run(
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    if signals is not None and (chosen.batch is None or chosen.drafters.shape.kind != "chain"):
-        raise InputError(f"signals = {signals}: only chains of a [batch] have signals; {chosen.name!r} has none")
+    if signals is not None and (chosen.drafters.place != "target" or chosen.drafters.shape.kind != "chain"):
+        raise InputError(
+            f"signals = {signals}: only chains on a target's device have signals; set drafters.place = 'target'"
+        )
     for file in (signals, power):
         if file is not None:
             check_writable(Path(file))

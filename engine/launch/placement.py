@@ -48,7 +48,7 @@ def crowding(fleet: Fleet) -> str | None:
     """Return a warning if a scenario has more devices than this host has GPUs, or more models than it has cores."""
     gpus, cores = len(visible_gpus()), os.cpu_count() or 1
     if gpus:
-        devices = 1 if fleet.batch is not None else len(set(devices_of(fleet).values()))
+        devices = len(set(devices_of(fleet).values()))
         if devices <= gpus:
             return None
         few = f"{gpus} GPU" + "s" * (gpus > 1)

@@ -36,8 +36,6 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         yield "drafters.place = 'target' with verifiers.kind = 'replayed': allowed with it: drafters.kind = 'replayed'"
     if fleet.verifiers.late == "decode" and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
         yield "verifiers.late = 'decode': with replayed targets and real drafters allowed: 'skip', 'wait'"
-    if fleet.batch is not None:
-        return
     yield from _in_one_process(fleet)
     yield from _of_continuations(fleet)
     yield from _of_models(fleet)

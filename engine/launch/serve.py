@@ -15,7 +15,6 @@ from engine.launch.processes import NodeProcess, end_all
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor, Watch, watched
 from engine.net.clock import now_s
-from engine.node.batch import batch_node
 from engine.node.build import largest_vocabulary, with_positions
 from engine.node.colocated import Colocated
 from engine.node.node import LOOPBACK, Node, Site
@@ -45,7 +44,7 @@ class EngineRun(msgspec.Struct, frozen=True):
     """A run on the engine.
 
     - `outputs`: new tokens of each request of a real target.
-    - `signals`: of each request's drafted tokens, if a batch recorded them.
+    - `signals`: of each request's drafted tokens, if they were recorded.
     - `samples`: of a device's power.
     """
 
@@ -65,7 +64,7 @@ def serve(
 ) -> EngineRun:
     """Run the scenario on this host and return its records.
 
-    - `signals`: whether to record those of a batch's drafted tokens.
+    - `signals`: whether to record those of drafted tokens, where targets draft on their own device.
     - `watch`: is called with the counters of all nodes, twice a second and at the end.
     - `power`: whether to measure the clock, power and energy of the models' device.
     - `report`: is called before the run with lines on crowded cores and on power without a meter.
@@ -86,12 +85,10 @@ def serve(
     gpu_of = gpus_of(fleet, gpus)
     texts = _texts(fleet, continuations_folder)
     shared, alone = fleet.devices.get(fleet.verifiers.device), None
-    if fleet.batch is not None:
-        alone = Place("", "batch", partial(batch_node, fleet, texts, signals), ends=True)
-    elif shared is not None and shared.sharing == "one-process":
+    if shared is not None and shared.sharing == "one-process":
         alone = Place("", "co-located", partial(Colocated, fleet, texts), ends=True)
     with watched(fleet, watch) as take:
-        launch = Launch(fleet, texts, gpu_of, take, device)
+        launch = Launch(fleet, texts, gpu_of, take, device, signals)
         served = launch.run(launch.waves() if alone is None else [[alone]])
     run = make_run(scenario, "engine", served.log, fleet, len(gpus) if alone is None else 0)
     samples = tuple(sample for node in launch.nodes for sample in node.samples)
@@ -131,18 +128,26 @@ class Launch:
     - `texts`: the prompts of real targets, or the continuations of replayed ones.
     - `gpu_of`: the GPU of each station that has one of its own.
     - `watch`: is called with the reports of all nodes. `power`: the device that the first process measures.
+    - `signals`: whether targets record those of drafted tokens.
     - `nodes`: all processes, of all lives.
     """
 
     def __init__(
-        self, fleet: Fleet, texts: Sequence[Any], gpu_of: Mapping[str, str], watch: Report | None, power: str
+        self,
+        fleet: Fleet,
+        texts: Sequence[Any],
+        gpu_of: Mapping[str, str],
+        watch: Report | None,
+        power: str,
+        signals: bool = False,
     ) -> None:
         self.fleet = fleet
         self.texts = texts
         self.gpu_of = gpu_of
         self.watch = watch
         self.power = power
-        self.light = not fleet.models and fleet.batch is None  # see `NodeProcess`
+        self.signals = signals
+        self.light = not fleet.models  # see `NodeProcess`
         self.folder = Path()  # of the run: locks of devices, and logs of processes that a fault kills
         self.addresses: dict[int, str] = {}  # that targets connect to
         self.places: list[Place] = []
@@ -199,7 +204,7 @@ class Launch:
             make = partial(ReplayedFleet, fleet, self.addresses, numbers, self.texts)
             return Place(station, name, make, replayed=True, ends=True)
         lock_file = self._lock_file(fleet.verifiers.device)
-        real = partial(verifier_node, fleet, number, self.texts, self.addresses, lock_file)
+        real = partial(verifier_node, fleet, number, self.texts, self.addresses, lock_file, signals=self.signals)
         return Place(station, f"target {number + 1}", real, ends=True)
 
     def _start(self, place: Place) -> None:

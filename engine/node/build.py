@@ -24,7 +24,6 @@ from engine.decoding.models import DEMO_PAIR, CausalLM, folder_of, is_folder_of_
 from engine.decoding.sampling import GREEDY, Sampling
 from engine.decoding.verify import Target
 from fleet.errors import InputError
-from fleet.policies.ragged import BatchRule
 from fleet.scenario.resolved import Fleet
 from fleet.stations.messages import Join
 
@@ -67,16 +66,13 @@ def new_streams(fleet: Fleet, prompts: Sequence[Sequence[int]] = ()) -> Streams:
     return Streams(prompts, fleet.seed, sampling, fleet.room.overshoot)
 
 
-def new_drafter(
-    fleet: Fleet, target: CausalLM | None = None, rule: BatchRule | None = None, room: tuple[int, int] = (1, 512)
-) -> AnyDrafter:
+def new_drafter(fleet: Fleet, target: CausalLM | None = None, room: tuple[int, int] = (1, 512)) -> AnyDrafter:
     """Load a drafter of the fleet.
 
     - `target`: the loaded target, if an EAGLE head shares its embedding and language model head.
-    - `rule`: of the batch that it drafts for; some rules keep the caches aligned.
-    - `room`: rows and tokens of all other rules.
+    - `room`: rows and tokens of a cache, which grows beyond them; without effect where rows are aligned.
     """
-    drafters = fleet.drafters
+    drafters, aligned = fleet.drafters, fleet.verifiers.aligned is not None
     shape, verified_by = drafters.shape, fleet.verifiers.rule
     if drafters.kind == "lookup":
         return LookupDrafter((target or load_target(fleet)).device)
@@ -84,10 +80,10 @@ def new_drafter(
         large = target or load_target(fleet)
         folder = head_folder(fleet)
         head = load_head(folder, large.model, large.dtype, large.device)
-        cache = new_cache(large, rule, room, shape_of(head.config))
+        cache = new_cache(large, aligned, room, shape_of(head.config))
         return EagleDrafter(head, large, shape, verified_by, cache)
     small = load_model(drafters.model, "drafter", fleet.precision)
-    cache = new_cache(small, rule, room)
+    cache = new_cache(small, aligned, room)
     return Drafter(small, shape, verified_by, cache)
 
 
@@ -109,19 +105,15 @@ def load_target(fleet: Fleet) -> CausalLM:
     return load_model(fleet.verifiers.model, "target", fleet.precision)
 
 
-def new_target(
-    fleet: Fleet, model: CausalLM, rule: BatchRule | None = None, room: tuple[int, int] = (1, 512)
-) -> Target:
-    """Return a target of the fleet; `rule` and `room` as in `new_drafter`."""
-    taps, cache = head_taps(fleet), new_cache(model, rule, room)
+def new_target(fleet: Fleet, model: CausalLM, room: tuple[int, int] = (1, 512)) -> Target:
+    """Return a target of the fleet; `room` as in `new_drafter`."""
+    taps, cache = head_taps(fleet), new_cache(model, fleet.verifiers.aligned is not None, room)
     return Target(model, fleet.verifiers.rule, cache, taps)
 
 
-def new_cache(
-    model: CausalLM, rule: BatchRule | None, room: tuple[int, int], shape: CacheShape | None = None
-) -> RowCache:
-    """Return an empty cache of a model, or of a head of `shape`; its rows have a common end if the rule aligns them."""
-    if rule is not None and rule.aligns:
+def new_cache(model: CausalLM, aligned: bool, room: tuple[int, int], shape: CacheShape | None = None) -> RowCache:
+    """Return an empty cache of a model, or of a head of `shape`; `aligned`: whether its rows have a common end."""
+    if aligned:
         return model.aligned_cache(shape)
     return model.new_cache(*room, shape=shape)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from engine.decoding.grow import check_draft
+from engine.decoding.grow import Drafts, check_draft
 from engine.decoding.together import PromptPart, run_together
 from engine.decoding.verify import Target, Verdict
 from engine.net.content import NOTHING, Content, path_sent, states_sent
@@ -174,7 +174,7 @@ class VerifyExecutor(Executor):
             else:
                 taken[tag] = self._take(member, kind == "verify")
         tags = self.target.cache.in_order(list(taken))
-        drafts = drafts_of([taken[tag][0] for tag in tags], self.target.model.device)
+        drafts = self._drafts(tags, [taken[tag][0] for tag in tags])
         states, verdicts = run_together(self.target, parts, tags, drafts, self.signals)
         for part in parts:
             self._end_part(part, states[part.tag], verdicts.get(part.tag))
@@ -188,6 +188,10 @@ class VerifyExecutor(Executor):
                 for tag in kinds
             ]
         )
+
+    def _drafts(self, _tags: Sequence[int], contents: Sequence[Content]) -> Drafts:
+        """Put the drafts of rows together for their verification."""
+        return drafts_of(contents, self.target.model.device)
 
     def _take(self, member: Member, verifies: bool) -> tuple[Content, list[int], list[int]]:
         """Return what a row verifies, the nodes of its draft that the text has passed, and the numbers that the others

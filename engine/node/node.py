@@ -59,7 +59,7 @@ class Stations:
 
     - `ends`: whether `serve` ends by itself. `port`: of its server; 0 if it has none. `life`: of its process.
     - `workers`: of the stations whose drafts are preceded by samples of the device.
-    - `outputs`: new tokens of each finished request of a real target; `signals`: of drafted tokens, of batches only.
+    - `outputs`: new tokens of each finished request of a real target. `signals`: of drafted tokens, if recorded.
     """
 
     ends = True

@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from engine.decoding.draft import Drafter
+from engine.decoding.models import CausalLM
 from engine.decoding.telemetry import timed
 from engine.net.clock import now_s
 from engine.net.rates import RateLimitedLog
+from engine.node.aligned import AlignedExecutor
 from engine.node.build import load_target, new_drafter, new_streams, new_target
 from engine.node.device_lock import device_lock
 from engine.node.executors import DraftExecutor, VerifyExecutor
@@ -21,7 +23,9 @@ from engine.node.write_ahead_log import open_log, unfinished
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import streams_of
+from fleet.stations.aligned import AlignedStation
 from fleet.stations.build import verifier_station
+from fleet.stations.verifier import VerifierStation
 
 
 def drafter_node(fleet: Fleet, number: int = 0, lock_file: Path | None = None, site: Site = HERE) -> Node:
@@ -48,33 +52,29 @@ def verifier_node(
     addresses: Mapping[int, str],
     lock_file: Path | None = None,
     site: Site = HERE,
+    signals: bool = False,
+    model: CausalLM | None = None,
 ) -> Node:
-    """Return the node of target number `target`, with its model loaded.
+    """Return the node of target number `target`.
 
     - `prompts[i]`: token ids of request i.
     - `addresses`: see `clients_of_drafters`.
     - `lock_file`: of a device that it shares by time slices.
     - `site`: a later life of its process goes on with the requests that are not finished.
+    - `signals`: whether those of every drafted token are recorded.
+    - `model`: the target's, if it is loaded already.
     """
-    life, model = site.life, load_target(fleet)
+    life, model = site.life, model or load_target(fleet)
     streams = {tag: own for tag, own in streams_of(fleet).items() if fleet.target_of(tag) == target}
-    rows = min(len(streams), fleet.verifiers.batching.max_num_seqs) if fleet.streams else 1  # unknown with arrivals
-    room, signals = (max(rows, 1), fleet.room.longest_row), fleet.needs != "lengths"
-    large, opens = new_target(fleet, model, room=room), new_streams(fleet, prompts)
-    executor: VerifyExecutor
-    if fleet.verifiers.drafts is not None:
-        executor = ServingExecutor(new_drafter(fleet, model, room=room), large, opens, signals)
-    else:
-        pending, rejoins = PendingDrafts(repeats(fleet)), fleet.verifiers.patience.patience_s > 0
-        reads = fleet.drafters.kind == "eagle"
-        executor = VerifyExecutor(large, opens, pending, reads, signals, rejoins, fleet.in_turn)
+    station = verifier_station(fleet, target)
+    executor = executor_of(fleet, station, model, prompts, len(streams), signals)
     life.wait_until_back()
     connections, sockets = None, None
     if fleet.drafters.stations:
         connections, sockets = clients_of_drafters(fleet, [target], addresses, site, model.vocabulary)
     node = Node(
         fleet,
-        RecordedStation(verifier_station(fleet, target), "real", open_log(life), life.written),
+        RecordedStation(station, "real", open_log(life), life.written),
         executor,
         connections,
         sockets,
@@ -84,4 +84,29 @@ def verifier_node(
         site=site,
     )
     node.outputs = executor.outputs
+    if isinstance(executor, ServingExecutor | AlignedExecutor):
+        node.signals = executor.recorded
     return node
+
+
+def executor_of(
+    fleet: Fleet,
+    station: VerifierStation | AlignedStation,
+    model: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    streams: int,
+    signals: bool = False,
+) -> VerifyExecutor | AlignedExecutor:
+    """Return what runs a target's steps. `streams`: number of its streams; the others as in `verifier_node`."""
+    verifiers = fleet.verifiers
+    rows = min(streams, verifiers.batching.max_num_seqs) if fleet.workload.arrivals is None else 1  # they vary
+    room, signals = (max(rows, 1), fleet.room.longest_row), signals or fleet.needs != "lengths"
+    target, opens = new_target(fleet, model, room), new_streams(fleet, prompts)
+    if verifiers.drafts is None:
+        pending, rejoins = PendingDrafts(repeats(fleet)), verifiers.patience.patience_s > 0
+        return VerifyExecutor(target, opens, pending, fleet.drafters.kind == "eagle", signals, rejoins, fleet.in_turn)
+    drafter, grants = new_drafter(fleet, model, room), station.grants
+    watch = grants.stops if grants is not None and grants.allocation.watches else None
+    if isinstance(station, AlignedStation):
+        return AlignedExecutor(drafter, target, opens, station.rule, watch, signals)
+    return ServingExecutor(drafter, target, opens, watch, signals)

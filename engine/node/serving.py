@@ -4,14 +4,20 @@ After each step of the target its station starts one of the drafter: it reads wh
 for the rows that go on. Drafts and hidden states stay in this process.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 
-from engine.decoding.grow import check_draft
-from engine.decoding.verify import Target
+from engine.decoding.grow import Drafts, check_draft
+from engine.decoding.verify import Target, Verdict
+from engine.net.content import Content
 from engine.node.build import AnyDrafter, Streams
 from engine.node.drafts import contents_of
 from engine.node.executors import PROMPT, VerifyExecutor
 from engine.node.pending import PendingDrafts
+from engine.node.signals import Watch, note_signals
+from fleet.acceptance.token import Token
 from fleet.policies.outcome import Outcome
 from fleet.times.step import Member, Step
 
@@ -20,11 +26,24 @@ class ServingExecutor(VerifyExecutor):
     """Runs a target's steps, and those of the drafter beside it.
 
     A row that lost its cache loses the drafter's, too, when its prefill begins again.
+
+    - `watch`: the length rule's test after every drafted token; None for rules without such a test.
+    - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
     """
 
-    def __init__(self, drafter: AnyDrafter, target: Target, streams: Streams, signals: bool = False) -> None:
+    def __init__(
+        self,
+        drafter: AnyDrafter,
+        target: Target,
+        streams: Streams,
+        watch: Watch | None = None,
+        signals: bool = False,
+    ) -> None:
         super().__init__(target, streams, PendingDrafts(), drafter.reads_hidden, signals, rejoins=True)
         self.drafter = drafter
+        self.watch = watch
+        self.logits: dict[int, torch.Tensor] = {}  # (levels, V) of each draft, for its signals
+        self.recorded: dict[int, list[Token]] = {}
         self.in_prompt: set[int] = set()  # tags whose last part of a step was of a prompt
         self.opened: set[int] = set()  # tags that the drafter knows
 
@@ -51,13 +70,29 @@ class ServingExecutor(VerifyExecutor):
         depths = {member.tag: member.tokens for member in step.members if member.tokens}
         drafted = dict.fromkeys([member.tag for member in step.members], 0)
         if depths:
-            tags = self.drafter.in_order(list(depths))
-            drafts = self.drafter.draft(tags, [depths[tag] for tag in tags])
+            tags, watch = self.drafter.in_order(list(depths)), self.watch
+            stops = None if watch is None else lambda row, nats: watch(tags[row], nats)
+            drafts = self.drafter.draft(tags, [depths[tag] for tag in tags], stops, self.signals)
+            if drafts.logits is not None:
+                self.logits = dict(zip(tags, drafts.logits, strict=True))
             for tag, content, levels in zip(tags, contents_of(drafts), drafts.depths, strict=True):
                 check_draft(content.tokens, content.nodes, drafts.drafter, tag, len(self.drafter.committed(tag)))
                 self.pending.put(tag, content)
                 drafted[tag] = levels
         return tuple([Outcome(drafted=levels) for levels in drafted.values()])
+
+    def _drafts(self, tags: Sequence[int], contents: Sequence[Content]) -> Drafts:
+        drafts = super()._drafts(tags, contents)
+        if not self.signals or not drafts.tree.nodes or not self.logits:
+            return drafts
+        blank = next(iter(self.logits.values()))[:0]
+        rows = [self.logits.get(tag, blank)[: drafts.tree.nodes] for tag in tags]
+        return replace(drafts, logits=torch.nn.utils.rnn.pad_sequence(rows, batch_first=True))
+
+    def _committed(self, tag: int, verdict: Verdict) -> None:
+        super()._committed(tag, verdict)
+        if self.signals:
+            note_signals(self.recorded, self.open_requests[tag], len(self.target.committed(tag)), verdict)
 
     def _read(self, member: Member) -> None:
         """Let the drafter follow a row's part of the target's step."""
@@ -79,3 +114,4 @@ class ServingExecutor(VerifyExecutor):
         self.drafter.release(tag)
         self.in_prompt.discard(tag)
         self.opened.discard(tag)
+        self.logits.pop(tag, None)

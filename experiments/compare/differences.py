@@ -147,8 +147,6 @@ def sharing(fleet: Fleet) -> str:
     >>> sharing(resolve(make_scenario({})))
     'a device of its own for every station'
     """
-    if fleet.batch is not None:
-        return "one process"
     stations: dict[str, list[str]] = {}
     for role, place in (("drafters", fleet.drafters), ("targets", fleet.verifiers)):
         if place.device and place.count:

@@ -170,8 +170,8 @@ def check(question: Question) -> None:
         base, arrivals = pair.base, pair.base.workload.arrivals
         drafters, verifiers = base.drafters, base.verifiers
         for refused, why in (
-            (base.batch is not None or not drafters.count,
-             "a plan begins with a fleet of drafters and targets, without [batch]"),
+            (not drafters.count or drafters.place == "target",
+             "a plan begins with a fleet of drafters and targets; leave drafters.count = 0 or drafters.place out"),
             (arrivals is not None and not isinstance(arrivals, Poisson),
              "workload.arrivals: a plan knows poisson arrivals, or none"),
             (drafters.device or verifiers.device,

@@ -64,12 +64,12 @@ def batch_table2(_inputs: Inputs) -> Iterator[PaperRow]:
     yield row("acceptance rate", {}, "fitted", None, model.fitted().beta)
     yield row("shortest answer, tokens", {}, "fitted", None, model.fitted().low)
     yield row("longest answer, tokens", {}, "fitted", None, model.fitted().high)
-    for name, rule in (("EqSpec", model.eqspec(model.TABLE_2_BATCH)), ("ExSpec", model.exspec(model.TABLE_2_BATCH))):
+    for name, rows in (("EqSpec", model.eqspec(model.TABLE_2_BATCH)), ("ExSpec", model.exspec(model.TABLE_2_BATCH))):
         tps, verifications, verify_ms, verify_share, draft_share, overhead_share = model.TABLE_2[name]
-        metrics = model.measured(rule, verify_ms=verify_ms)
-        runs = [model.run_batch(rule, seed, verify_ms) for seed in range(model.SEEDS)]
+        metrics = model.measured(rows, verify_ms=verify_ms)
+        runs = [model.run_batch(rows, seed, verify_ms) for seed in range(model.SEEDS)]
         counts = [len(np.unique(verifications_of(run.columns()).step)) for run in runs]
-        overhead = model.overhead_of(rule["policy"], metrics, runs)
+        overhead = model.overhead_of(model.policy_of(rows), metrics, runs)
         case = {"method": name}
         kind: Kind = "fitted" if name == "EqSpec" else "predicted"
         follows: Kind = "fitted" if name == "EqSpec" else "identity"
@@ -79,22 +79,22 @@ def batch_table2(_inputs: Inputs) -> Iterator[PaperRow]:
         yield row("verification, share", case, follows, verify_share, 1 - overhead - metrics["draft_share"].value)
         yield row("drafting, share", case, follows, draft_share, metrics["draft_share"].value)
         yield row("overhead, share", case, kind, overhead_share, overhead)
-    slots = model.measured({"policy": "slots", "size": model.TABLE_2_BATCH})
-    yield row("throughput, tokens/s", {"method": "slot-addressed"}, "predicted", None, slots["throughput"].value)
+    in_place = model.measured({"max_num_seqs": model.TABLE_2_BATCH})
+    yield row("throughput, tokens/s", {"method": "continuous"}, "predicted", None, in_place["throughput"].value)
 
 
 @assuming(
     *ASSUMED,
     "the figure prints no numbers; 3 at B = 8 is the abstract's upper figure over three model pairs",
-    "the slot-addressed rule and the rollback baseline are not in the paper",
+    "continuous batching and the rollback baseline are not in the paper",
 )
 def batch_fig5a(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 5a: throughput over that of the same method at batch size 1; the text names a few values."""
     sizes = (1, 2, 4, 8, 16, 32)
-    rules = {"EqSpec": model.eqspec, "ExSpec": model.exspec, "slot-addressed": lambda B: {"policy": "slots", "size": B},
-             "rollback": lambda B: {"policy": "rollback", "size": B}}  # fmt: skip
-    for name, rule in rules.items():
-        tps = {B: model.measured(rule(B), requests=model.PROMPTS + 8 * B)["throughput"].value for B in sizes}
+    rules = {"EqSpec": model.eqspec, "ExSpec": model.exspec, "continuous": lambda B: {"max_num_seqs": B},
+             "rollback": lambda B: {"max_num_seqs": B, "aligned": {"policy": "rollback"}}}  # fmt: skip
+    for name, rows_of in rules.items():
+        tps = {B: model.measured(rows_of(B), requests=model.PROMPTS + 8 * B)["throughput"].value for B in sizes}
         for B in sizes[1:]:
             paper, case = model.GAIN.get((name, B)), {"method": name, "B": B}
             kind: Kind = "predicted" if paper is None else "unsettled"
@@ -194,9 +194,9 @@ def batch_table3(_inputs: Inputs) -> Iterator[PaperRow]:
                 yield row(f"{quantity}, ExSpec over EqSpec", case, "predicted", None, ratio)
 
 
-def served(rule: dict[str, Any], most_prompt_tokens: int = model.MOST_PROMPT_TOKENS) -> tuple[float, ...]:
+def served(rows: dict[str, Any], most_prompt_tokens: int = model.MOST_PROMPT_TOKENS) -> tuple[float, ...]:
     """Return throughput and the latencies P50, P90 and P99 of table 3's workload under a rule."""
-    runs = [model.run_turns(rule, seed, most_prompt_tokens) for seed in range(model.SEEDS)]
+    runs = [model.run_turns(rows, seed, most_prompt_tokens) for seed in range(model.SEEDS)]
     latencies_s = pd.concat([model.service_latencies_s(run) for run in runs])
     throughput = float(np.mean([measure(run)["throughput"].value for run in runs]))
     return (throughput, *map(float, latencies_s.quantile([0.5, 0.9, 0.99])))

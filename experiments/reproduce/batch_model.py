@@ -134,8 +134,8 @@ def fitted() -> WorkloadFit:
     for _ in range(ROUNDS_OF_FIT):
         fit = spread_evenly(beta, mean, half)
         ours = {}
-        for name, rule in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
-            verified = verifications_of(run_batch(rule, fit=fit).columns())
+        for name, rows in (("EqSpec", eqspec(TABLE_2_BATCH)), ("ExSpec", exspec(TABLE_2_BATCH))):
+            verified = verifications_of(run_batch(rows, fit=fit).columns())
             ours[name] = float((verified.acceptance_length + 1).sum()) / len(np.unique(verified.step))
         a_row = committed_closed_form(beta, KEPT) * wanted["ExSpec"] / ours["ExSpec"]
         beta = float(brentq(lambda beta, a_row=a_row: committed_closed_form(beta, KEPT) - a_row, 0.0, 0.999))
@@ -151,17 +151,19 @@ def spread_evenly(beta: float, mean: float, half: float) -> WorkloadFit:
 
 
 def run_batch(
-    rule: dict[str, Any], seed: int = 0, verify_ms: float | None = None, fit: WorkloadFit | None = None, **workload: Any
+    rows: dict[str, Any], seed: int = 0, verify_ms: float | None = None, fit: WorkloadFit | None = None, **workload: Any
 ) -> Run:
-    """Simulate an offline run on Spec-Bench, or another workload."""
+    """Simulate an offline run on Spec-Bench, or another workload. `rows`: keys of the target, its rule for rows."""
     draft_ms, own_verify_ms, _ = eqspec_times_ms()
     fit = fit or fitted()
-    realign, written_row_ms = realign_ms(rule["policy"])
+    policy = policy_of(rows)
+    realign, written_row_ms = realign_ms(policy)
     scattered_row_ms = 0.0  # of each further row in a verification of ExSpec, with separate caches (end of section 4.3)
-    if not verify_ms and rule["policy"] == "same-length":
+    if not verify_ms and policy == "same-length":
         scattered_row_ms = (TABLE_2["ExSpec"][2] - TABLE_2["EqSpec"][2]) / (TABLE_2_BATCH - 1)
     mixed = {"low": fit.low, "high": fit.high}
     offline = {"requests": PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": mixed} | workload
+    chosen = workload if "lengths" in workload else offline
     verify_s, further_row_s = (verify_ms or own_verify_ms) / 1000, (written_row_ms + scattered_row_ms) / 1000
     return simulated(
         name="batch",
@@ -172,11 +174,16 @@ def run_batch(
             "verify": {"base_s": verify_s + written_row_ms / 1000, "per_row_s": further_row_s},
             "realign": {"base_s": realign[0] / 1000, "per_row_s": realign[1] / 1000},
         },
-        drafters={"depth": KEPT},
-        batch={"rule": rule},
+        drafters={"depth": KEPT, "place": "target"},
+        verifiers=rows,
         acceptance={"model": "geometric", "beta": fit.beta},
-        workload=workload if "lengths" in workload else offline,
+        workload=chosen | {"streams": chosen["requests"]},
     )
+
+
+def policy_of(rows: dict[str, Any]) -> str:
+    """Return the name of the rule for aligned rows; empty for rows of their own lengths."""
+    return str(rows.get("aligned", {}).get("policy", ""))
 
 
 def realign_ms(policy: str) -> tuple[tuple[float, float], float]:
@@ -203,25 +210,25 @@ def overhead_of(policy: str, metrics: dict[str, Metric], runs: list[Run]) -> flo
     return metrics["realign_share"].value + written_ms / 1000 / round_s
 
 
-def measured(rule: dict[str, Any], **more: Any) -> dict[str, Metric]:
+def measured(rows: dict[str, Any], **more: Any) -> dict[str, Metric]:
     """Return the means of a rule's metrics over the seeds."""
-    return combine([measure(run_batch(rule, seed, **more)) for seed in range(SEEDS)])
+    return combine([measure(run_batch(rows, seed, **more)) for seed in range(SEEDS)])
 
 
 def grouped_share(B: int, window: int, prompt_tokens: dict[str, int]) -> float:
     """Return the share of ExSpec's rounds that need no realignment, on captions, as the authors' script runs them."""
-    rule = {"policy": "same-length", "size": B, "window": max(window, B), "sort": True}
-    return measured(rule, prompt_tokens=prompt_tokens, new_tokens=GROUPED_TOKENS)["grouped_share"].value
+    rows = {"max_num_seqs": B, "aligned": {"policy": "same-length", "window": max(window, B), "sort": True}}
+    return measured(rows, prompt_tokens=prompt_tokens, new_tokens=GROUPED_TOKENS)["grouped_share"].value
 
 
 def eqspec(B: int) -> dict[str, Any]:
     """Return EqSpec's rule, offline."""
-    return {"policy": "realign", "size": B}
+    return {"max_num_seqs": B, "aligned": {"policy": "realign"}}
 
 
 def exspec(B: int, window: int | None = None) -> dict[str, Any]:
     """Return ExSpec's rule; W = 3 B by default."""
-    return {"policy": "same-length", "size": B, "window": window or 3 * B}
+    return {"max_num_seqs": B, "aligned": {"policy": "same-length", "window": window or 3 * B}}
 
 
 def answers_of_table_3() -> AnswerLengths:
@@ -237,12 +244,12 @@ def answers_of_table_3() -> AnswerLengths:
     return AnswerLengths(levels, tuple(mean * latency_s / mean_s for latency_s in latencies_s))
 
 
-def run_turns(rule: dict[str, Any], seed: int, most_prompt_tokens: int = MOST_PROMPT_TOKENS) -> Run:
+def run_turns(rows: dict[str, Any], seed: int, most_prompt_tokens: int = MOST_PROMPT_TOKENS) -> Run:
     """Simulate a run over the turns of Spec-Bench, in a random order."""
     with TemporaryDirectory() as folder:
         lengths = Path(folder) / "lengths.csv"
         write_lengths(lengths, TURNS, answers_of_table_3(), seed, most_prompt_tokens)
-        return run_batch(rule, seed, requests=TURNS, lengths=str(lengths))
+        return run_batch(rows, seed, requests=TURNS, lengths=str(lengths))
 
 
 def service_latencies_s(run: Run) -> pd.Series:

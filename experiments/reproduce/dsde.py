@@ -114,7 +114,8 @@ def run_policy(
             name="dsde",
             seed=seed,
             profile={"name": "dsde", **steps},
-            batch={"rule": {"policy": "slots", "size": batch}, "allocate": allocate, "padded": False},
+            drafters={"place": "target"},
+            verifiers={"max_num_seqs": batch, "allocate": allocate},
             acceptance=model,
             workload={"requests": requests, "streams": batch, "prompt_tokens": 100, "new_tokens": NEW_TOKENS},
         )

@@ -1,8 +1,8 @@
 """Conflicts within a scenario: unused keys, tables without effect, rules that would wait for ever.
 
-A key counts as set if its value differs from the default. A set key without effect is refused. Beside a `[batch]`, and
-without a drafter, all keys of a side are refused but for those listed here, so that a new key is refused until it is
-listed.
+A key counts as set if its value differs from the default. A set key without effect is refused. Without a drafter, and
+with drafts on the targets' devices, all keys of drafters are refused but for those listed here, so that a new key is
+refused until it is listed.
 """
 
 from collections.abc import Container, Iterator
@@ -11,19 +11,20 @@ from itertools import pairwise
 import msgspec
 
 from fleet.acceptance.signals import Regional, SignalFile
+from fleet.policies.adaedl import AdaEdl
+from fleet.policies.aligned import SameLength
 from fleet.policies.allocate import Needs
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.names import drafter_name, verifier_name
-from fleet.scenario.scenario import Scenario, Workload
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.scenario.writing import changed
 
 Case = tuple[str, bool, Container[str]]
 """A reason, whether it applies, and the keys that are then unused."""
 
-OF_A_BATCH = {"drafters": {"depth", "shape", "kind", "model"}, "verifiers": {"model", "rule"}}
 # A drafter's description may stay without one: `--set drafters.count=0` then gives the baseline.
 OF_A_PLACE = {"depth", "shape", "place", "kind", "model", "profile"}
 OF_A_DRAFTER = {"count", "place", "depth", "shape", "kind", "model", "profile", "device"}
@@ -58,7 +59,7 @@ def _unused_keys(scenario: Scenario) -> Iterator[str]:
         for before, tier in pairwise(tiers):
             if tier.first <= before.first:
                 yield f"{side}.tiers: first = {tier.first} comes after first = {before.first}; allowed: first rises"
-    for name in scenario.devices if scenario.batch is None else ():
+    for name in scenario.devices:
         if name not in (scenario.drafters.device, scenario.verifiers.device):
             yield f"devices.{name}: no station is on it; drafters.device and verifiers.device name it"
 
@@ -77,11 +78,7 @@ def _given(scenario: Scenario) -> list[str]:
 
 def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     drafters, verifiers, workload = scenario.drafters, scenario.verifiers, scenario.workload
-    batch, shape = scenario.batch is not None, drafters.shape.kind
-    used = {f"{side}.{name}" for side, names in OF_A_BATCH.items() for name in names}
-    yield "[batch] is one drafter and one target of its own", batch, {
-        key for key in changed_keys if not key.startswith(("workload.", "drafters.shape.")) and key not in used
-    }  # fmt: skip
+    shape = drafters.shape.kind
     used = {f"drafters.{name}" for name in OF_A_DRAFTER}
     yield "drafters.count = 0 decodes without a drafter", not drafters.count, {
         "verifiers.allocate", "verifiers.patience_s", "verifiers.rejoin_s", "verifiers.late", "faults",
@@ -91,6 +88,9 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     yield "drafters.place = 'target' drafts within the target's steps", beside, {
         *(key for key in changed_keys if key.startswith("drafters.") and key.split(".")[1] not in OF_A_PLACE),
         "drafters.count", "link", "verifiers.late", "verifiers.patience_s", "verifiers.rejoin_s",
+    }  # fmt: skip
+    yield "verifiers.aligned keeps all rows of a batch in one rectangle", verifiers.aligned is not None, {
+        "verifiers.max_num_batched_tokens", "verifiers.kv_tokens", "verifiers.late", "verifiers.device",
     }  # fmt: skip
     yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
         "drafters.depth", "drafters.shape", "drafters.limits_per_s", "verifiers.allocate", "verifiers.late",
@@ -137,14 +137,31 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
             "verifiers.rule = 'without-replacement': nothing is drawn for drafters.shape.kind = 'dynamic', whose "
             "children are the drafter's best; allowed with it: top-k, match, rejection"
         )
+    yield from _of_aligned_rows(verifiers, drafters)
     if drafters.kind != "replayed":
         return
-    if scenario.batch is not None:
-        yield "drafters.kind = 'replayed' is a station of its own; a [batch] runs its models: leave one of both out"
     if verifiers.kind != "replayed":
         yield (
             f"drafters.kind = 'replayed' drafts nothing that verifiers.kind = {verifiers.kind!r} could verify; allowed "
             "with it: verifiers.kind = 'replayed'"
+        )
+
+
+def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
+    """Rules that need drafts on the target's device."""
+    rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
+    if isinstance(verifiers.allocate, AdaEdl) and not beside:
+        yield "verifiers.allocate = 'adaedl' stops drafts token by token; it needs drafters.place = 'target'"
+    if rule is None:
+        return
+    if not beside:
+        yield "verifiers.aligned needs drafters.place = 'target'; give it, or leave verifiers.aligned out"
+    if verifiers.kind == "replayed":
+        yield "verifiers.aligned runs its models; leave verifiers.kind = 'replayed' or verifiers.aligned out"
+    if isinstance(rule, SameLength) and rule.window < verifiers.max_num_seqs:
+        yield (
+            f"verifiers.aligned.window = {rule.window} must hold at least verifiers.max_num_seqs = "
+            f"{verifiers.max_num_seqs} rows"
         )
 
 
@@ -156,7 +173,7 @@ def _of_goals_and_prices(scenario: Scenario) -> Iterator[str]:
     if cost is None:
         return
     shared = scenario.drafters.device == scenario.verifiers.device != ""
-    drafts = scenario.drafters.count > 0 and scenario.batch is None and not shared
+    drafts = scenario.drafters.count > 0 and scenario.drafters.place == "own" and not shared
     if cost.target_per_hour is None:
         yield "cost.target_per_hour is missing; give it, 0 where targets add nothing, or leave [cost] out"
     elif drafts and cost.drafter_per_hour is None:

@@ -44,13 +44,11 @@ def replaced_acceptance(scenario: Scenario) -> Recorded | None:
 
 def crowds(fleet: Fleet, cores: int) -> bool:
     """Return whether stations with devices of their own would share the cores of one host without a GPU."""
-    return fleet.batch is None and not fleet.devices and fleet.models > cores
+    return not fleet.devices and fleet.models > cores
 
 
 def devices_of(fleet: Fleet) -> tuple[int, int]:
     """Return the number of devices of drafters and of targets; a shared device counts as the targets'."""
-    if fleet.batch is not None:
-        return 0, 1
     of_drafters, of_targets = fleet.drafters.device, fleet.verifiers.device
     drafters = fleet.drafters.stations if not of_drafters else int(of_drafters != of_targets)
     return drafters, 1 if of_targets else fleet.verifiers.count

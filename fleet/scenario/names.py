@@ -9,7 +9,6 @@ SimPath = Literal["auto", "simpy", "fast"]
 """Simulation path: the compiled loop if it applies and pays; SimPy; the compiled loop or an error."""
 
 DRAFTER = "drafter"  # prefix of every drafter's name
-BATCH = "batch"
 ROUTER = "router"
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from fleet.errors import InputError
-from fleet.policies.allocate import Fixed
 from fleet.policies.continuous import ContinuousBatching
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
@@ -14,7 +13,6 @@ from fleet.policies.route import Affinity
 from fleet.scenario.resolved import (
     Fleet,
     LocalDrafts,
-    ResolvedBatch,
     ResolvedDevice,
     ResolvedDrafters,
     ResolvedLink,
@@ -26,9 +24,8 @@ from fleet.scenario.sides import Hardware, hardware_of, title_of
 from fleet.scenario.workload import longest_of, with_lengths
 from fleet.times.labels import basis_of
 from fleet.times.overhead import Overhead
-from fleet.times.profile import HardwareProfile
-from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
-from fleet.times.step_time import LinkTime
+from fleet.times.station_times import DrafterTimes, VerifierTimes
+from fleet.times.step_time import LinkTime, StepTime
 
 BLOCK_TOKENS = 16  # tokens of a block of the KV cache, as vLLM's
 
@@ -67,7 +64,6 @@ def resolve(scenario: Scenario) -> Fleet:
         | {
             "drafters": ResolvedDrafters(**resolved_drafters),
             "verifiers": ResolvedVerifiers(**resolved_verifiers),
-            "batch": _batch(scenario, profile),
             "devices": {name: _device(scenario, hardware, name) for name in hardware.devices},
             "links": _links(scenario, hardware),
             "link_ranges": (_firsts(drafters.tiers, drafters.count), _firsts(verifiers.tiers, verifiers.count)),
@@ -94,7 +90,7 @@ def room_of(scenario: Scenario) -> Room:
     longest_text, longest_answer = longest_of(scenario.workload)
     if isinstance(scenario.drafters.overlap, Ahead):  # a tail ends with its request, see `VerifierStation`
         return Room(longest_answer, 0, longest_text)
-    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
+    rule = scenario.verifiers.allocate
     longest_draft = scenario.drafters.depth if rule is None else rule.longest
     try:
         overshoot = scenario.drafters.shape.room(longest_draft)
@@ -105,11 +101,10 @@ def room_of(scenario: Scenario) -> Room:
 
 def _streams(scenario: Scenario) -> int:
     """Number of concurrent streams in a closed loop; 0 if every request is its own stream."""
-    if scenario.workload.arrivals is not None:
+    workload = scenario.workload
+    if workload.arrivals is not None or workload.streams >= workload.requests:
         return 0
-    if scenario.workload.streams or scenario.batch is not None:
-        return scenario.workload.streams
-    return max(scenario.drafters.count, scenario.verifiers.count)
+    return workload.streams or max(scenario.drafters.count, scenario.verifiers.count)
 
 
 def _drafter_times(scenario: Scenario, hardware: Hardware) -> Iterator[DrafterTimes]:
@@ -142,24 +137,7 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
         chosen = _in_tier(side.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
             return
-        yield VerifierTimes(first, chosen, prefill, decode, overhead)
-
-
-def _batch(scenario: Scenario, profile: HardwareProfile | None) -> ResolvedBatch | None:
-    batch = scenario.batch
-    if batch is None:
-        return None
-    times = None
-    if profile is not None:
-        times = BatchTimes(
-            draft=profile.draft,
-            draft_prefill=profile.draft_prefill,
-            prefill=profile.verify_prefill,
-            verify=profile.verify,
-            realign=profile.realign,
-            overhead=profile.overhead.own.target,
-        )
-    return ResolvedBatch(batch.rule, batch.allocate or Fixed(scenario.drafters.depth), batch.padded, times)
+        yield VerifierTimes(first, chosen, prefill, decode, overhead, profile.realign if profile else StepTime())
 
 
 def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:

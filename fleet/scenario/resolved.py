@@ -15,13 +15,13 @@ from fleet.acceptance.models import LengthModel
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.admit import Admission, Everyone
+from fleet.policies.aligned import AlignedRule
 from fleet.policies.allocate import Needs
 from fleet.policies.continuous import ContinuousBatching
 from fleet.policies.group import DraftGroup, One
 from fleet.policies.liveness import Patience
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
-from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Routing
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
@@ -31,7 +31,6 @@ from fleet.scenario.names import drafter_name
 from fleet.scenario.scenario import (
     Acceptance,
     DraftKind,
-    GrantRule,
     Late,
     LengthRule,
     Measure,
@@ -44,7 +43,7 @@ from fleet.scenario.scenario import (
 from fleet.scenario.slo import Slo
 from fleet.times.effects import Power
 from fleet.times.labels import Basis
-from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
+from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step_time import LinkTime
 
 T = TypeVar("T")
@@ -118,8 +117,9 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     priorities: tuple[int, ...] = ()
     batching: ContinuousBatching = ContinuousBatching(256, 2048)
     late: Late = "skip"
+    aligned: AlignedRule | None = None
     overlap: Overlap = InTurn()
-    allocate: GrantRule | None = None
+    allocate: LengthRule | None = None
     patience: Patience = Patience()
     drafters: int = 1
     profile: str = ""
@@ -133,15 +133,6 @@ class ResolvedVerifiers(msgspec.Struct, frozen=True):
     def priority(self, target: int) -> int:
         """Priority of a target's requests."""
         return self.priorities[target] if target < len(self.priorities) else 0
-
-
-class ResolvedBatch(msgspec.Struct, frozen=True):
-    """A co-located batch; `allocate` also for a constant length."""
-
-    rule: BatchRule
-    allocate: LengthRule
-    padded: bool = True
-    times: BatchTimes | None = None
 
 
 class ResolvedDevice(msgspec.Struct, frozen=True):
@@ -191,7 +182,6 @@ class Fleet(msgspec.Struct, frozen=True):
     precision: str
     drafters: ResolvedDrafters
     verifiers: ResolvedVerifiers
-    batch: ResolvedBatch | None
     devices: dict[str, ResolvedDevice]
     links: tuple[tuple[ResolvedLink, ...], ...]
     streams: int
@@ -233,7 +223,7 @@ class Fleet(msgspec.Struct, frozen=True):
     def replayed(self) -> tuple[str, ...]:
         """Sides that are replayed in the real world, without a model: drafters, targets."""
         drafters = self.drafters.kind == "replayed" and self.drafters.count > 0
-        targets = self.verifiers.kind == "replayed" and self.batch is None
+        targets = self.verifiers.kind == "replayed"
         return ("drafters",) * drafters + ("targets",) * targets
 
     def drafter_name(self, drafter: int) -> str:
@@ -260,10 +250,6 @@ class Fleet(msgspec.Struct, frozen=True):
     def verifier_times(self, target: int) -> VerifierTimes:
         """Return the times of a target; InputError if neither scenario nor profile has them."""
         return self._known(_entry(self.verifiers.times, target), "verifiers.profile")
-
-    def batch_times(self) -> BatchTimes:
-        """Return the times of the batch; InputError if the scenario has no profile."""
-        return self._known(self.batch.times if self.batch else None)
 
     def link(self, target: int, drafter: int = 0) -> ResolvedLink:
         """Return the link between a target and a drafter; InputError if neither scenario nor profile has it."""

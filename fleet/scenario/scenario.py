@@ -11,6 +11,7 @@ from fleet.acceptance.tokens import TokenModel
 from fleet.inputs.format import FORMAT, Version
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
+from fleet.policies.aligned import AlignedRule
 from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
@@ -18,7 +19,6 @@ from fleet.policies.group import DraftGroup, One
 from fleet.policies.order import Fifo, Order
 from fleet.policies.overlap import InTurn, Overlap
 from fleet.policies.own import with_own
-from fleet.policies.ragged import BatchRule
 from fleet.policies.route import Affinity, Route
 from fleet.policies.shapes import CHAIN, Shape
 from fleet.policies.warm_up import NoWarmUp, WarmUp
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
 else:
     GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, GoodSpeed, Dsde)
-LengthRule = GrantRule | AdaEdl  # in a batch, rules may also stop drafts after any token
+LengthRule = GrantRule | AdaEdl  # on a target's device, rules may also stop drafts after any token
 Acceptance = LengthModel | TokenModel
 
 
@@ -145,10 +145,12 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             beyond it, the newest is preempted and computed again. 0 is the profile's size, or no limit.
         late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
             all drafts are verified together, a barrier. "decode": it goes on with one token.
+        aligned: Which rows share a rectangular cache that needs equal lengths, as in research code: EqSpec, ExSpec. It
+            needs `drafters.place = "target"`. Left out, rows have their own lengths, as in serving engines.
         patience_s: Timeout of a draft, after which a target decodes alone. 0 is none.
         rejoin_s: Time of decoding alone before each retry.
-        allocate: Rule by which the verifier grants speculation lengths. Left out, `drafters.depth` applies. Rules
-            that stop drafts token by token (adaedl) go into `[batch]` only.
+        allocate: Rule of the speculation lengths. Left out, `drafters.depth` applies. A rule that stops drafts token
+            by token (adaedl) needs `drafters.place = "target"`.
         rule: Rule by which drafts are accepted. All rules keep the target's distribution. "rejection": a token is
             accepted with probability min(1, p/q). "without-replacement": the same for the children of a node in a
             tree, each drawn once. "top-k": the drafter's best children, without sampling. "match": the target samples
@@ -167,24 +169,11 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_num_batched_tokens: Count = 2048
     kv_tokens: WholeNumber = 0
     late: Late = "skip"
+    aligned: AlignedRule | None = None
     patience_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     rejoin_s: Annotated[float, Meta(ge=1e-3, le=1e9)] = 1.0
-    allocate: GrantRule | None = None
-    rule: VerificationRule = "rejection"
-
-
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Drafter and target in one process on one device, over a batch of sessions.
-
-    Keys:
-        rule: Which rows form a batch, and the cost of their different lengths.
-        allocate: Rule for the rows' speculation lengths. Left out, `drafters.depth` applies.
-        padded: Whether a verification pads drafts to the longest of the batch, which costs the time of the padding.
-    """
-
-    rule: BatchRule
     allocate: LengthRule | None = None
-    padded: bool = True
+    rule: VerificationRule = "rejection"
 
 
 class SharedDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,7 +196,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         seed (number): Seed of drawn lengths and arrivals, to vary the scenario's seed with the same requests. Left
             out, it is the scenario's.
         streams (streams): Number of concurrent requests in a closed loop. 0 is one for each drafter or verifier,
-            whichever are more; in a `[batch]`, all requests wait from the beginning.
+            whichever are more. With as many streams as requests, all wait from the beginning.
         prompts: Prompts in the real world: "demo/evaluation", "demo/calibration", or a JSON Lines file with a field
             `prompt` (text) or `prompt_ids` (token ids), relative to the scenario's folder. The simulated world needs
             lengths only and does not read it.
@@ -259,8 +248,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             relative to the scenario's folder, or a table with the numbers themselves (see profile.md).
         drafters: The drafting side.
         verifiers: The verifying side.
-        batch: Drafter and target in one process on one device, over a batch of sessions. Left out, they are stations
-            of their own.
         devices: Devices that host several stations, by name: tables `[devices.NAME]`.
         link: The link between every drafter and every target, in place of the profile's.
         acceptance: Acceptance of draft tokens in the simulated world. Left out, the profile's model applies.
@@ -279,7 +266,6 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: HardwareProfile | str = ""
     drafters: Drafters = Drafters()
     verifiers: Verifiers = Verifiers()
-    batch: Batch | None = None
     devices: dict[str, SharedDevice] = {}
     link: LinkTime | None = None
     acceptance: Acceptance | None = None
@@ -298,5 +284,5 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def needs_of(scenario: Scenario) -> Needs:
     """Return the signals of draft tokens that the scenario's length rule uses."""
-    rule = scenario.batch.allocate if scenario.batch is not None else scenario.verifiers.allocate
+    rule = scenario.verifiers.allocate
     return "lengths" if rule is None else rule.needs

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 from fleet.inputs.strict import name_key
 from fleet.policies.shapes import Shape
 from fleet.scenario.facts import devices_of
-from fleet.scenario.names import BATCH, ROUTER, verifier_name
+from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet, ResolvedLink
 from fleet.scenario.writing import changed, tag_of
 from fleet.times.describe import formula_ms
@@ -18,7 +18,7 @@ from fleet.times.step_time import LinkTime, StepTime
 
 Row = tuple[str, str, str]
 MANY = 6  # longest list of a parameter's values that is printed in full
-OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "batch", "devices", "faults", "cost")
+OF_PLACES = ("name", "seed", "profile", "drafters", "verifiers", "devices", "faults", "cost")
 OF_WORLDS = ("links", "link_ranges", "one_clock", "measure", "profile_digest", "basis", "needs", "workload", "room")
 
 
@@ -27,14 +27,8 @@ def describe_fleet(fleet: Fleet) -> list[Row]:
 
     Keys that are empty or zero are left out.
     """
-    rows = [*_whole(fleet)]
-    if fleet.batch is not None:
-        rows += [*_keys(BATCH, fleet.batch, ("times",)), *_keys(BATCH, fleet.batch.times)]
-        rows += [(BATCH, "drafter", f"{fleet.drafters.kind} {fleet.drafters.model}, {_text('', fleet.drafters.shape)}")]
-        rows += [(BATCH, "target", f"{fleet.verifiers.model}, rule {fleet.verifiers.rule}")]
-    else:
-        rows += [*_stations(fleet), *_links(fleet)]
-        rows += [row for name, device in fleet.devices.items() for row in _keys(f"device {name}", device)]
+    rows = [*_whole(fleet), *_stations(fleet), *_links(fleet)]
+    rows += [row for name, device in fleet.devices.items() for row in _keys(f"device {name}", device)]
     for fault in fleet.faults:
         parts = {key: value for key, value in changed(fault).items() if key != "node"}
         rows.append((fault.node or "all links", f"fault: {tag_of(type(fault))[1]}", _pairs(parts)))

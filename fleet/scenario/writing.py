@@ -10,7 +10,7 @@ from msgspec import inspect
 from fleet.policies.shapes import Shape
 from fleet.scenario.scenario import Drafters, Scenario, SharedDevice, Verifiers, Workload
 
-TABLES = ("drafters", "verifiers", "batch", "link", "acceptance", "workload", "measure", "slo", "cost")
+TABLES = ("drafters", "verifiers", "link", "acceptance", "workload", "measure", "slo", "cost")
 ALWAYS = {
     Drafters: ("model", "depth"),
     Verifiers: ("model", "count"),

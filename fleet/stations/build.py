@@ -5,10 +5,10 @@ from itertools import chain
 import numpy as np
 
 from fleet.policies.order import SHIPPED
-from fleet.scenario.names import BATCH, ROUTER, verifier_name
+from fleet.scenario.names import ROUTER, verifier_name
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
-from fleet.stations.batch import BatchStation
+from fleet.stations.aligned import AlignedStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Join
 from fleet.stations.router import RouterStation
@@ -18,8 +18,6 @@ from fleet.stations.verifier import VerifierStation
 
 def stations(fleet: Fleet) -> dict[str, Station]:
     """Build every station of the fleet, by name."""
-    if fleet.batch is not None:
-        return {BATCH: batch_station(fleet)}
     built: list[Station] = [verifier_station(fleet, target) for target in range(fleet.verifiers.count)]
     built += [drafter_station(fleet, drafter) for drafter in range(fleet.drafters.stations)]
     if fleet.routed:
@@ -42,16 +40,10 @@ def router_station(fleet: Fleet) -> RouterStation:
     return RouterStation(ROUTER, fleet.drafters.count, fleet.drafters.route)
 
 
-def verifier_station(fleet: Fleet, target: int) -> VerifierStation:
+def verifier_station(fleet: Fleet, target: int) -> VerifierStation | AlignedStation:
     """Build a target; its sessions are the streams that `Fleet.target_of` deals to it."""
-    return VerifierStation(verifier_name(target), fleet.verifiers, np.random.default_rng([fleet.seed, 2, target]))
-
-
-def batch_station(fleet: Fleet) -> BatchStation:
-    """Build the one station of a co-located batch."""
-    assert fleet.batch is not None
-    rng = np.random.default_rng([fleet.seed, 2])
-    return BatchStation(BATCH, fleet.batch, rng, fleet.drafters.positions)
+    kind = AlignedStation if fleet.verifiers.aligned else VerifierStation
+    return kind(verifier_name(target), fleet.verifiers, np.random.default_rng([fleet.seed, 2, target]))
 
 
 def join_of(fleet: Fleet, tag: int, request: Request) -> Join:

@@ -10,11 +10,11 @@ from fleet.acceptance.places import ByPlace, PlaceSampler
 from fleet.acceptance.sources import sources_of
 from fleet.acceptance.tokens import TokenModel, TokenSampler
 from fleet.errors import InputError
+from fleet.policies.aligned import AlignedRule
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
-from fleet.policies.ragged import BatchRule
 from fleet.scenario.resolved import Fleet
-from fleet.stations.batch import BatchStation
+from fleet.stations.aligned import AlignedStation
 from fleet.stations.station import Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Member, Step, StepKind
@@ -57,14 +57,14 @@ class Outcomes:
         else:
             self.lengths = Sampler(model, fleet.room.longest_draft, rng)
 
-    def at(self, station: Station, rule: BatchRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
+    def at(self, station: Station, rule: AlignedRule | None = None) -> Callable[[Step], tuple[Outcome, ...]]:
         """Return the function that draws the outcomes of a verifying station's steps.
 
-        - `rule`: of a batch, which may keep fewer tokens than were accepted.
+        - `rule`: of aligned rows, which may keep fewer tokens than were accepted.
         """
         return partial(self._of, station, rule)
 
-    def drafting(self, station: BatchStation | VerifierStation) -> Callable[[Step], list[int]]:
+    def drafting(self, station: AlignedStation | VerifierStation) -> Callable[[Step], list[int]]:
         """Return the function that draws the draft length of each row; a stop rule may cut it."""
 
         def drafted(step: Step) -> list[int]:
@@ -73,7 +73,7 @@ class Outcomes:
 
         return drafted
 
-    def _draft(self, member: Member, station: BatchStation | VerifierStation) -> int:
+    def _draft(self, member: Member, station: AlignedStation | VerifierStation) -> int:
         if self.tokens is None or station.grants is None:
             return member.tokens
         for drafted in range(1, member.tokens):
@@ -82,7 +82,7 @@ class Outcomes:
                 return drafted
         return member.tokens
 
-    def _of(self, station: Station, rule: BatchRule | None, step: Step) -> tuple[Outcome, ...]:
+    def _of(self, station: Station, rule: AlignedRule | None, step: Step) -> tuple[Outcome, ...]:
         if step.kind == "draft":
             return tuple([Outcome(drafted=drafted) for drafted in self.drafts[station.name]])
         outcomes = tuple([self._outcome(step.kind_of(member), member, station) for member in step.members])

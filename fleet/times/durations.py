@@ -10,7 +10,7 @@ from fleet.acceptance.sources import uniform_blocks
 from fleet.policies.shapes import Shape
 from fleet.times.mixed import drafting_s, pass_s
 from fleet.times.overhead import Delay
-from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
+from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import Step
 from fleet.times.step_time import Constant, LinkTime, Spread, StepTime
 
@@ -174,16 +174,13 @@ def verifier_durations(
     return duration_s
 
 
-def batch_durations(
-    times: BatchTimes, shape: Shape, padded: bool, rng: np.random.Generator, drafted: Callable[[Step], list[int]]
+def aligned_durations(
+    times: VerifierTimes, shape: Shape, rng: np.random.Generator, drafts: LocalDraftTimes
 ) -> Duration:
-    """Return the function that draws the times of a co-located batch's steps; `shape` and `padded` as above.
-
-    - `drafted`: number of tokens of each row of a draft step, if a stop rule decides on it.
-    """
+    """Return the function that draws the times of the steps of a target whose rows share a rectangle, padded."""
     of_kind = {
-        "draft": times.draft,
-        "draft_prefill": times.draft_prefill,
+        "draft": drafts.times.draft,
+        "draft_prefill": drafts.times.prefill,
         "prefill": times.prefill,
         "verify": times.verify,
         "realign": times.realign,
@@ -191,7 +188,9 @@ def batch_durations(
     draws = {kind: step_durations(time, rng) for kind, time in of_kind.items()}
 
     def duration_s(step: Step) -> float:
-        tokens = drafted(step) if step.kind == "draft" else nodes_of(step, shape) if step.kind == "verify" else None
-        return timed(draws[step.kind], of_kind[step.kind], step, padded, tokens)
+        kind, tokens = step.kind, None
+        if kind in ("draft", "verify"):
+            tokens = drafts.drafted(step) if kind == "draft" else nodes_of(step, shape)
+        return timed(draws[kind], of_kind[kind], step, padded=True, tokens=tokens)
 
     return duration_s

@@ -19,21 +19,11 @@ class DrafterTimes(msgspec.Struct, frozen=True):
 
 
 class VerifierTimes(msgspec.Struct, frozen=True):
-    """Times of the targets from number `first` to the next entry's."""
+    """Times of the targets from number `first` to the next entry's. `realign`: of rows that share a rectangle."""
 
     first: int
     verify: StepTime
     prefill: StepTime
     decode: StepTime
     overhead: Overhead
-
-
-class BatchTimes(msgspec.Struct, frozen=True):
-    """Times of a co-located batch's steps."""
-
-    draft: StepTime
-    draft_prefill: StepTime
-    prefill: StepTime
-    verify: StepTime
-    realign: StepTime
-    overhead: Overhead
+    realign: StepTime = StepTime()

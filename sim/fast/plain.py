@@ -40,7 +40,7 @@ SUPPORTED: dict[type, frozenset[str]] = {
     LinkTime: _names("latency_s bandwidth_bytes_per_s spread"),
 }
 LENGTH_MODELS = (Geometric, BetaGeometric, PerPosition, Recorded)  # a draw does not depend on the place
-UNTIMED: dict[str, Any] = {"batch": None, "devices": {}, "needs": "lengths"}  # defaults of a fleet
+UNTIMED: dict[str, Any] = {"devices": {}, "needs": "lengths"}  # defaults of a fleet
 
 
 def unsupported_in(fleet: Fleet) -> str:

@@ -37,7 +37,7 @@ def calibrate(
 
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
-    from calibrate import batches
+    from calibrate import targets
     from calibrate.fitting import fitting_path
     from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
@@ -52,19 +52,19 @@ def calibrate(
         "verifiers": {"model": target},
     }
     overrides = settings(changes) if scenario else options
-    is_batch = fitted_scenario(scenario, overrides, prompts).batch is not None
+    beside = fitted_scenario(scenario, overrides, prompts).drafters.place == "target"
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
-        of_batch = (batches.QUICK if quick else batches.WHOLE).stages
-        with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
+        of_target = (targets.QUICK if quick else targets.WHOLE).stages
+        with progress("calibration", len(of_target if beside else STAGES)) as advance:
             profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:
         remark(line)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
-        if is_batch:
+        if beside:
             remark(f"signals of drafted tokens, where the drafts are chains: {signals}")
         if stays:
             remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")

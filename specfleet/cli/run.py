@@ -85,7 +85,7 @@ def run(
     out: RunFile = None,
     signals: Annotated[
         Path | None,
-        file_option("--signals", metavar="FILE", help="Record the signals of a batch's drafted tokens here (Parquet)."),
+        file_option("--signals", metavar="FILE", help="Record signals of a target's own drafts here (Parquet)."),
     ] = None,
     power: Power = None,
     metrics_port: MetricsPort = None,

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from engine.node.batch import BatchExecutor, batch_node, executor_of
 
 from bench.decoding import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
@@ -15,7 +16,6 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
 from engine.node import batch as batches
-from engine.node.batch import BatchExecutor, batch_node, executor_of
 from engine.node.prompts import prompts_of
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.replay import replay

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine.node.batch import batch_node
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from engine.decoding.draft import Drafter
 from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
-from engine.node.batch import batch_node
 from engine.node.build import positions_of, with_positions
 from engine.node.colocated import Colocated
 from engine.node.prompts import prompts_of

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from fleet.policies.group import AllWaiting, One
 from fleet.policies.order import Fifo, Priority, Weighted
 from fleet.policies.outcome import Outcome
 from fleet.policies.overlap import Ahead
-from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
 from fleet.policies.route import RoundRobin, ShortestQueue
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.scenario.resolved import ResolvedDrafters, ResolvedVerifiers

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from fleet.policies.ragged import Realign, SameLength
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from fleet.policies.allocate import Fixed, FixedShare, RandomShare
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.overlap import Ahead
-from fleet.policies.ragged import Realign, SameLength
 from fleet.policies.shapes import Shape, reach
 from tests.helpers.stars import repeatable
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 import pytest
+from fleet.policies.ragged import Slots
+from fleet.stations.batch import BatchStation
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.allocate import Fixed
 from fleet.policies.order import Fifo, Order, Priority
 from fleet.policies.outcome import Outcome
-from fleet.policies.ragged import Slots
 from fleet.policies.warm_up import AfterIdle
 from fleet.scenario.resolved import ResolvedBatch, ResolvedDrafters, ResolvedVerifiers
-from fleet.stations.batch import BatchStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleet.policies.ragged import BatchRule, PooledRow, Realign, Rollback, SameLength, Slots
+from fleet.stations.batch import BatchStation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,12 +13,10 @@ from fleet.acceptance.models import Geometric, committed_closed_form, pmf
 from fleet.policies.allocate import Fixed
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
-from fleet.policies.ragged import BatchRule, PooledRow, Realign, Rollback, SameLength, Slots
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolved import ResolvedBatch, ResolvedVerifiers
-from fleet.stations.batch import BatchStation
 from fleet.stations.messages import Finished, Join, StepDone
 from fleet.stations.station import Start
 from fleet.stations.verifier import VerifierStation

@@ -13,7 +13,7 @@ from fleet.records.metrics.window import Metric, Window
 from fleet.records.power import EnergyCurve
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.facts import devices_of
-from fleet.scenario.names import BATCH, ROUTER
+from fleet.scenario.names import ROUTER
 from fleet.scenario.resolved import Fleet
 
 BUSY = "share of time"
@@ -60,9 +60,7 @@ def loads(window: Window, findings: Findings) -> dict[str, Metric]:
     """Load of the targets, and the busiest station or shared device with its load."""
     fleet, others = findings.fleet, findings.other_steps
     others = others.where(~others.kind.among("") & ~others.station.among(ROUTER))
-    metrics = {}
-    if fleet.batch is None:
-        metrics["target_load"] = window.rate(busy_s(window, others) / fleet.verifiers.count, BUSY)
+    metrics = {"target_load": window.rate(busy_s(window, others) / fleet.verifiers.count, BUSY)}
     shares = _shares(window, (findings.draft_steps, others), fleet)
     busiest = max(shares.items(), key=lambda each: each[1], default=None)
     if busiest is not None:
@@ -91,7 +89,7 @@ def _shares(window: Window, parts: Sequence[Table], fleet: Fleet) -> dict[str, f
         f"device {device}": _together_s(*map(np.concatenate, zip(*stretches, strict=True))) / window.length_s
         for device, stretches in together.items()
     }
-    return shares | {("the batch" if name == BATCH else name): alone[name] for name in sorted(alone)}
+    return shares | {name: alone[name] for name in sorted(alone)}
 
 
 def _together_s(begun_s: Floats, ended_s: Floats) -> float:

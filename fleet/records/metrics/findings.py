@@ -62,10 +62,12 @@ def findings_of(run: Run) -> Findings:
 
 
 def needs_rows(fleet: Fleet) -> bool:
-    """Whether metrics of this fleet need its rows: for open arrivals, batches, drafting ahead and lost drafters."""
+    """Whether metrics of this fleet need its rows.
+
+    They do for open arrivals, drafts on targets' devices, drafting ahead and lost drafters.
+    """
     return (
         fleet.workload.arrivals is not None
-        or fleet.batch is not None
         or fleet.verifiers.drafts is not None
         or fleet.verifiers.patience.patience_s > 0
         or not fleet.in_turn

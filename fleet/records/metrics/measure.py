@@ -105,7 +105,7 @@ def measure_targets(run: Run) -> Table:
 
 def _asks(fleet: Fleet) -> bool:
     """Return whether targets ask stations of their own for drafts, or decode alone; else they draft themselves."""
-    return fleet.batch is None and fleet.verifiers.drafts is None
+    return fleet.verifiers.drafts is None
 
 
 def _request_times(requests: Table, places: int) -> dict[str, Floats]:

@@ -25,7 +25,7 @@ from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.grouped import Floats, Groups, at, find
 from fleet.records.metrics.tables import at_drafter, requests_of
 from fleet.scenario.arrivals import Gamma, Poisson
-from fleet.scenario.names import BATCH, DRAFTER, ROUTER
+from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.resolved import Fleet
 
 FALSE_ALARM = 0.001  # false alarm rate of the verdict at rho = 1
@@ -103,7 +103,7 @@ def _demands(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
         if station == ROUTER or waits or len(steps) < FEWEST_STEPS or not len(jobs):
             continue
         own = rows.where(rows.station.among(station))
-        if fleet.batch is not None:
+        if fleet.verifiers.aligned is not None:
             jobs = jobs.where(jobs.after.among("join"))  # other sessions wait in the pool
         cycle_s = _cycle_s(fleet, station, steps)
         saturated = _full(fleet, station, own, steps) & (_waiting(jobs, steps.begun_s) > 0) & ~np.isnan(cycle_s)
@@ -124,17 +124,17 @@ def _singly(fleet: Fleet, station: str) -> bool:
     """Return whether steps of a station do not grow with the number of waiting sessions."""
     if _is_drafter(station):
         return isinstance(fleet.drafters.group, One)
-    return fleet.batch is not None or fleet.verifiers.batching.max_num_seqs == 1
+    return fleet.verifiers.aligned is not None or fleet.verifiers.batching.max_num_seqs == 1
 
 
 def _mixed(fleet: Fleet, station: str) -> bool:
     """Return whether steps of a station may have parts of several kinds."""
-    return not (_is_drafter(station) or fleet.batch is not None or fleet.verifiers.batching.max_num_seqs == 1)
+    return not (_is_drafter(station) or _singly(fleet, station))
 
 
 def _full(fleet: Fleet, station: str, own: Table, steps: Table) -> Bools:
     """Return whether each step of a station is full: one session, the maximum of its group, or a whole pool."""
-    if fleet.batch is not None:
+    if fleet.verifiers.aligned is not None:
         return _pool_is_full(fleet, own, steps)
     if _is_drafter(station) and isinstance(fleet.drafters.group, AllWaiting):  # steps before a draft have its group
         drafts = np.flatnonzero(steps.kind.among("draft"))
@@ -196,19 +196,20 @@ def _waiting(jobs: Table, at_s: Floats) -> Integers:
 
 
 def _pool_is_full(fleet: Fleet, own: Table, steps: Table) -> Bools:
-    """Return whether the pool of a `[batch]` is full as each step begins; for a batch that ends as a whole, as it
+    """Return whether the pool of aligned rows is full as each step begins; for a batch that ends as a whole, as it
     began."""
-    assert fleet.batch is not None
-    rule = fleet.batch.rule
+    rule = fleet.verifiers.aligned
+    assert rule is not None
+    pool = rule.pool(fleet.verifiers.batching.max_num_seqs)
     if rule.together:
         prefills = np.flatnonzero(steps.kind.among("prefill"))
         members = at(steps.members[prefills], np.searchsorted(prefills, np.arange(len(steps)), side="right") - 1)
-        return np.equal(members, rule.pool)
+        return np.equal(members, pool)
     served = own.where(own.event.among("start", "done"))
     requests = requests_of(served)
     taken = np.searchsorted(np.sort(requests.smallest(served.time_s)), steps.begun_s, side="right")
     left = np.searchsorted(np.sort(requests.largest(served.time_s)), steps.begun_s, side="right")
-    return np.asarray(taken - left >= rule.pool)
+    return np.asarray(taken - left >= pool)
 
 
 def _demand(station: str, own: Table, steps: Table, streams: Integers, singly: bool, mixed: bool) -> _Demand | None:
@@ -261,7 +262,7 @@ def _limits(fleet: Fleet, rows: Table, streams: Integers) -> Iterator[_Demand]:
 def _in_words(worst: str, beyond: list[str]) -> str:
     """Return the bottleneck with its verb: one station, or all of its kind if several are overloaded."""
     kind, _, number = worst.partition(".")
-    words = {DRAFTER: "drafter", "verifier": "target", BATCH: "batch", "limit": "rate limit"}[kind]
+    words = {DRAFTER: "drafter", "verifier": "target", "limit": "rate limit"}[kind]
     if sum(name.partition(".")[0] == kind for name in beyond) > 1:
         return f"the {words}s are"
     if kind == "limit":

@@ -56,10 +56,9 @@ def relaxation_s(findings: Findings, window: Window) -> float:
 
 
 def places_of(fleet: Fleet) -> int:
-    """Concurrent streams; if every request is its own stream, the places of the batch or of the verifiers."""
-    if fleet.streams:
-        return fleet.streams
-    return fleet.batch.rule.size if fleet.batch is not None else fleet.verifiers.count
+    """Concurrent streams; if every request is its own stream, the places of the targets, or all requests if fewer."""
+    places = fleet.verifiers.count * fleet.verifiers.batching.max_num_seqs
+    return fleet.streams or min(places, fleet.workload.requests)
 
 
 def _work_s(fleet: Fleet, rows: Table) -> list[Floats] | None:
@@ -89,9 +88,7 @@ def _expected_work_s(fleet: Fleet) -> tuple[float, float]:
     """Mean work of a request at its drafter and at its target, from the scenario alone; NaN where it has no law."""
     drafters, verifiers = fleet.drafters, fleet.verifiers
     unequal = len(verifiers.times) != 1 or len(drafters.times) != min(drafters.count, 1)
-    other = (
-        fleet.batch is not None or verifiers.drafts is not None or not fleet.in_turn or verifiers.allocate is not None
-    )
+    other = verifiers.drafts is not None or not fleet.in_turn or verifiers.allocate is not None
     if unequal or other or has_file(fleet.workload):  # a run is measured without the files of its workload
         return math.nan, math.nan
     prompt, answer = mean_lengths(fleet.workload)

@@ -1,42 +1,29 @@
-"""Scenarios with `[batch]`: one process, one station, drafter and target on the same device.
+"""A target with aligned rows, and the drafter on its device: both keep their caches in rectangles.
 
 The station decides which requests join and share a round, when rows are realigned, and how long each draft is; the
-executor runs that on both models. Rules that align their rows keep both caches padded (`aligned.py`); the others
-address slots.
+executor runs that on both models (`engine/decoding/aligned.py`).
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 
 from engine.decoding.grow import Drafts
-from engine.decoding.models import CausalLM
-from engine.decoding.telemetry import timed
-from engine.decoding.verify import Target, Verdict
-from engine.net.clock import now_s
+from engine.decoding.verify import Target
 from engine.net.content import Content
-from engine.node.build import AnyDrafter, Streams, load_target, new_drafter, new_streams, new_target
+from engine.node.build import AnyDrafter, Streams
 from engine.node.executors import with_means
-from engine.node.node import HERE, Node, Site
+from engine.node.signals import Watch, note_signals
 from engine.node.worker import Executor
 from fleet.acceptance.token import Token
+from fleet.policies.aligned import AlignedRule
 from fleet.policies.outcome import Outcome
-from fleet.policies.ragged import BatchRule
-from fleet.records.recorder import Log, RecordedStation
-from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import streams_of
-from fleet.stations.batch import BatchStation
-from fleet.stations.build import batch_station
 from fleet.stations.messages import Join, StationEvent
 from fleet.times.step import Step
 
-Watch = Callable[[int, float], bool]
-"""Whether the draft of a tag stops after a token; its distribution has that entropy, in nats."""
 
-
-class BatchExecutor(Executor):
-    """Runs a batch station's steps on both models; keeps outputs and signals by request.
+class AlignedExecutor(Executor):
+    """Runs an aligned station's steps on both models; keeps outputs and signals by request.
 
     - `watch`: the length rule's test after every drafted token; None for rules without such a test.
     - `signals`: whether outcomes have acceptance probability, divergence and entropy of every drafted token.
@@ -47,13 +34,12 @@ class BatchExecutor(Executor):
         drafter: AnyDrafter,
         target: Target,
         streams: Streams,
-        rule: BatchRule,
+        rule: AlignedRule,
         watch: Watch | None = None,
         signals: bool = False,
     ) -> None:
         self.drafter, self.target, self.streams, self.rule = drafter, target, streams, rule
         self.watch, self.signals = watch, signals
-        self.on_step: Callable[[Step], None] = lambda _step: None  # called before every step: calibration counts them
         self.joins: dict[int, Join] = {}
         self.ballast: list[int] = []  # tags of finished rows that a fixed batch keeps
         self.drafts: Drafts | None = None
@@ -81,7 +67,6 @@ class BatchExecutor(Executor):
 
     def run(self, step: Step) -> tuple[Outcome, ...]:
         """Prefill, realign, draft or verify."""
-        self.on_step(step)
         tags = [member.tag for member in step.members]
         if not step.ballast:
             while self.ballast:
@@ -116,19 +101,6 @@ class BatchExecutor(Executor):
         self.target.release(tag)
         self.drafter.release(tag)
 
-    def _record(self, tag: int, verdict: Verdict) -> None:
-        """Record signals by the place of their token in the generated text, up to the first rejection.
-
-        A place without a draft (a first token or a bonus token) counts as the one beside it.
-        """
-        join = self.joins[tag]
-        after = len(self.target.committed(tag)) - join.prompt_tokens
-        earlier = self.recorded.setdefault(join.request, [])
-        signals = list(verdict.signals[: len(verdict.path) + 1])
-        begin = after - len(verdict.path) - 1
-        gap = begin - len(earlier)
-        earlier += [earlier[-1] if earlier else signals[0]] * gap + signals
-
     def _together(self, tags: Sequence[int]) -> list[int]:
         """Return the rows of a step and its finished rows, in the order of both models."""
         return self.target.cache.in_order([*tags, *self.ballast])
@@ -155,42 +127,6 @@ class BatchExecutor(Executor):
             outcome = Outcome(verdict.accepted)
             if verdict.signals:
                 outcome = with_means(outcome, verdict.signals)
-                self._record(tag, verdict)
+                note_signals(self.recorded, self.joins[tag], len(self.target.committed(tag)), verdict)
             outcomes[tag] = outcome
         return tuple([outcomes[tag] for tag in tags])
-
-
-def batch_node(fleet: Fleet, prompts: Sequence[Sequence[int]], signals: bool = False, site: Site = HERE) -> Node:
-    """Return the node of the fleet's batch. `signals`: whether those of every drafted token are recorded."""
-    station, large = batch_station(fleet), load_target(fleet)
-    return _node(fleet, station, executor_of(fleet, station, large, prompts, signals), large.device, site)
-
-
-def drive(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: torch.device) -> Log:
-    """Decode all requests of the fleet with a batch station; return its log."""
-    return _node(fleet, station, executor, device, HERE).serve(now_s())
-
-
-def _node(fleet: Fleet, station: BatchStation, executor: BatchExecutor, device: torch.device, site: Site) -> Node:
-    recorded, on_device = RecordedStation(station, "real"), partial(timed, device=device)
-    node = Node(fleet, recorded, executor, requests=streams_of(fleet), timed=on_device, site=site)
-    node.outputs, node.signals = executor.outputs, executor.recorded
-    return node
-
-
-def executor_of(
-    fleet: Fleet,
-    station: BatchStation,
-    large: CausalLM,
-    prompts: Sequence[Sequence[int]],
-    signals: bool = False,
-) -> BatchExecutor:
-    """Return the executor of a batch station, with caches as its rule needs them."""
-    room = station.rule.pool, fleet.room.longest_row
-    streams = new_streams(fleet, prompts)
-    target = new_target(fleet, large, station.rule, room)
-    drafter = new_drafter(fleet, large, station.rule, room)
-    allocation = station.grants.allocation
-    watch = station.grants.stops if allocation.watches else None
-    with_signals = signals or allocation.needs == "signals"
-    return BatchExecutor(drafter, target, streams, station.rule, watch, with_signals)

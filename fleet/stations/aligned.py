@@ -1,12 +1,13 @@
-"""Drafter and target in one process on one device, over a batch of sessions, as a state machine."""
+"""A target whose rows share a rectangle, with the drafter on its device, as a state machine."""
 
 import msgspec
 import numpy as np
 
+from fleet.policies.aligned import PooledRow
+from fleet.policies.allocate import Fixed
 from fleet.policies.order import Fifo
-from fleet.policies.ragged import PooledRow
 from fleet.policies.shapes import reach
-from fleet.scenario.resolved import ResolvedBatch
+from fleet.scenario.resolved import ResolvedVerifiers
 from fleet.stations.grants import Grants
 from fleet.stations.messages import Finished, Instruction, Join, Released, StepDone
 from fleet.stations.session import Session, commit
@@ -14,23 +15,21 @@ from fleet.stations.station import Station
 from fleet.times.step import Member, Step, StepKind
 
 
-class BatchStation(Station):
+class AlignedStation(Station):
     """Runs rounds over a pool of sessions: prefill new rows, realign, draft, verify.
 
-    The batch rule decides which rows of the pool share a round, whether they are realigned, and whether a batch ends
-    as a whole. The allocation decides how many tokens each row drafts. Other sessions wait in the buffer for a free
-    place.
-
-    - `positions`: learned positions of the models; 0 for no limit.
+    The rule decides which rows of the pool share a round, whether they are realigned, and whether a batch ends as a
+    whole. The allocation decides how many tokens each row drafts. Other sessions wait in the buffer for a free place.
     """
 
-    def __init__(
-        self, name: str, batch: ResolvedBatch, rng: np.random.Generator | None = None, positions: int = 0
-    ) -> None:
+    def __init__(self, name: str, verifiers: ResolvedVerifiers, rng: np.random.Generator | None = None) -> None:
         super().__init__(name, Fifo())
-        self.positions = positions
-        self.rule = batch.rule
-        self.grants = Grants(batch.allocate, rng)
+        assert verifiers.aligned is not None
+        assert verifiers.drafts is not None
+        self.rule = verifiers.aligned
+        self.size = verifiers.batching.max_num_seqs
+        self.positions = verifiers.drafts.positions
+        self.grants = Grants(verifiers.allocate or Fixed(verifiers.drafts.depth), rng)
         self.pool: dict[int, int] = {}  # row length by tag, padding included, in order of entry
         self.fresh: set[int] = set()  # tags of the pool without a prefill
         self.lengths: dict[int, int] = {}  # speculation lengths of the round
@@ -45,7 +44,7 @@ class BatchStation(Station):
         """Return the indices of waiting sessions that fit into the pool."""
         if self.rule.together and self.pool:
             return []
-        room = min(self.rule.pool - len(self.pool), len(self.waiting))
+        room = min(self.rule.pool(self.size) - len(self.pool), len(self.waiting))
         if self.rule.sorts and room:
             of_length = [(self.sessions[work.tag].base, index) for index, work in enumerate(self.waiting)]
             return [index for _, index in sorted(of_length)[:room]]
@@ -66,7 +65,8 @@ class BatchStation(Station):
             self.grants.open(work.tag)
         if not self.pool:
             return False
-        choice = self.rule.pick([PooledRow(tag, length, tag in self.fresh) for tag, length in self.pool.items()])
+        pool = [PooledRow(tag, length, tag in self.fresh) for tag, length in self.pool.items()]
+        choice = self.rule.pick(pool, self.size)
         self.lengths = self.grants.grant(list(choice.tags))
         fresh = tuple([tag for tag in choice.tags if tag in self.fresh])
         if fresh:

@@ -1,12 +1,12 @@
-"""Batch rules: how to treat a batch whose rows accept different numbers of tokens.
+"""Aligned batches: how to keep one rectangle when its rows accept different numbers of tokens.
 
 Rows of unequal length do not fit into one rectangular tensor ("the ragged tensor problem", section 2 of Batch
 Speculative Decoding Done Right). A rule decides which rows share the next round, and whether they are realigned
-first.
+first. Serving engines need no rule: their rows keep their own lengths (`continuous.py`).
 """
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -33,22 +33,11 @@ class NextRows(msgspec.Struct, frozen=True):
 
 
 class _Rule(msgspec.Struct, frozen=True):
-    """Defaults of the rules.
+    """Defaults of the rules. `size`: `B`, the most rows of a step."""
 
-    - `aligns`: whether the rows of a step must end together, padding included.
-
-    Keys:
-        size (rows): `B`, maximum number of rows in a step.
-    """
-
-    aligns: ClassVar[bool] = True
-
-    size: Size
-
-    @property
-    def pool(self) -> int:
-        """Number of sessions in the pool."""
-        return self.size
+    def pool(self, size: int) -> int:
+        """Return the number of sessions in the pool."""
+        return size
 
     @property
     def together(self) -> bool:
@@ -60,22 +49,13 @@ class _Rule(msgspec.Struct, frozen=True):
         """Whether sessions enter by prompt length, not by arrival."""
         return False
 
-    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
+    def pick(self, pool: Sequence[PooledRow], size: int) -> NextRows:
         """Choose the rows of the next round: all."""
         return NextRows(tuple(row.tag for row in pool))
 
     def kept(self, accepted: Sequence[int]) -> list[int]:
         """Return how many accepted tokens each row keeps: all."""
         return list(accepted)
-
-
-class Slots(_Rule, frozen=True, tag="slots", tag_field="policy", forbid_unknown_fields=True):
-    """Rows keep their own length in place, addressed by slot, without realignment. A rule of our own.
-
-    Finished rows leave at once and the next session takes the slot (continuous batching).
-    """
-
-    aligns: ClassVar[bool] = False
 
 
 class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unknown_fields=True):
@@ -93,7 +73,7 @@ class Realign(_Rule, frozen=True, tag="realign", tag_field="policy", forbid_unkn
         """Whether a batch ends as a whole."""
         return self.fixed
 
-    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
+    def pick(self, pool: Sequence[PooledRow], size: int) -> NextRows:
         """Choose the rows of the next round: all, realigned."""
         return NextRows(tuple(row.tag for row in pool), realign=True)
 
@@ -120,37 +100,33 @@ class SameLength(_Rule, frozen=True, tag="same-length", tag_field="policy", forb
     only with other new rows. Finished rows leave at once.
 
     Keys:
-        window (rows): `W`, number of sessions in the pool; at least `size`. The authors' program runs with 3 B.
+        window (rows): `W`, number of sessions in the pool; at least `max_num_seqs`. The authors' program runs with
+            3 B.
         sort: Whether sessions enter by prompt length, not by arrival.
     """
 
     window: Size = 24
     sort: bool = False
 
-    def __post_init__(self) -> None:
-        if self.window < self.size:
-            raise ValueError(f"window = {self.window} must hold at least size = {self.size} rows")
-
-    @property
-    def pool(self) -> int:
-        """Number of sessions in the pool: the window."""
-        return self.window
+    def pool(self, size: int) -> int:
+        """Return the number of sessions in the pool: the window."""
+        return max(self.window, size)
 
     @property
     def sorts(self) -> bool:
         """Whether sessions enter by prompt length, not by arrival."""
         return self.sort
 
-    def pick(self, pool: Sequence[PooledRow]) -> NextRows:
+    def pick(self, pool: Sequence[PooledRow], size: int) -> NextRows:
         """Choose the rows of the next round."""
         groups: dict[tuple[int, bool], list[int]] = {}
-        wanted = min(self.size, len(pool))
+        wanted = min(size, len(pool))
         for row in pool:
             group = groups.setdefault((row.length, row.fresh), [])
             group.append(row.tag)
             if len(group) == wanted:
                 return NextRows(tuple(group))
-        return NextRows(tuple(row.tag for row in pool[: self.size]), realign=True)
+        return NextRows(tuple(row.tag for row in pool[:size]), realign=True)
 
 
-BatchRule = Slots | Realign | Rollback | SameLength
+AlignedRule = Realign | Rollback | SameLength
