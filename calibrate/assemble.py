@@ -24,11 +24,10 @@ from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
+SHARINGS: tuple[Sharing, ...] = ("contended", "turns")
+
 Points = dict[str, list[Point]]
 """Measured points of each kind of step, by the names of a profile."""
-
-RULES: dict[str, Sharing] = {"time_sliced": "turns", "in_process": "one-process"}
-"""Overheads of a profile, by the rule of the fleets that show them."""
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class Measurements:
       partly busy or idle before each draft.
     - `warmed`: fleets of replayed targets, by warm-up tokens.
     - `sharing`: real targets and their drafter on one device, by its rule; of `contended` k targets in run k - 1.
-    - `plain`: a target that decodes by itself.
+    - `plain`, `beside`: a target that decodes by itself, and one that drafts on its own device.
     - `round_trips_s`: by payload in bytes.
     - `accepted`: accepted lengths of the rounds of each prompt.
     """
@@ -50,6 +49,7 @@ class Measurements:
     warmed: list[tuple[int, Run]] = field(default_factory=list)
     sharing: dict[Sharing, list[Run]] = field(default_factory=dict)
     plain: list[Run] = field(default_factory=list)
+    beside: list[Run] = field(default_factory=list)
     round_trips_s: list[tuple[int, list[float]]] = field(default_factory=list)
     accepted: list[list[int]] = field(default_factory=list)
 
@@ -61,11 +61,13 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     - `facts`: fields of the profile that are not measured.
     """
 
-    concurrent = measured.sharing.get("contended", [])
-    fleets = {  # those that show the overheads of a drafter and of a target
-        "own": ([*measured.saturated, *measured.with_gaps], [*concurrent[:1], *measured.plain]),
-        **{name: (measured.sharing[rule],) * 2 for name, rule in RULES.items() if rule in measured.sharing},
-    }
+    concurrent, in_turn = (measured.sharing.get(rule, []) for rule in SHARINGS)
+    fleets = (
+        {  # those that show the overheads of a drafter and of a target
+            "own": ([*measured.saturated, *measured.with_gaps], [*concurrent[:1], *measured.plain, *measured.beside])
+        }
+        | ({"time_sliced": (in_turn, in_turn)} if in_turn else {})
+    )
     delays = {
         sharing: {"drafter": delays_of(drafting, drafters=True), "target": delays_of(verifying, drafters=False)}
         for sharing, (drafting, verifying) in fleets.items()
@@ -79,7 +81,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
     for name, runs in (
         ("decode", measured.plain),
-        ("verify", concurrent[:1] or measured.sharing.get("one-process", [])),
+        ("verify", concurrent[:1] or measured.beside),
     ):
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
     times = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}

@@ -91,6 +91,18 @@ def run_plain(setup: FleetSetup, requests: int) -> Run:
     return serve(plain, setup.folder).run
 
 
+def run_beside(setup: FleetSetup, requests: int) -> Run:
+    """Let one real target decode `requests`, one after the other, with the drafter on its own device."""
+    replace, scenario = msgspec.structs.replace, setup.scenario
+    beside = replace(
+        scenario,
+        drafters=replace(scenario.drafters, place="target"),
+        verifiers=replace(scenario.verifiers, max_num_seqs=1),
+        workload=replace(scenario.workload, requests=requests),
+    )
+    return serve(beside, setup.folder).run
+
+
 def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:
     """Return the finished steps of a run but for warm-ups, station by station, with times in seconds.
 

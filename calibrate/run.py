@@ -11,7 +11,7 @@ import torch
 from calibrate.acceptance import accepted_lengths
 from calibrate.assemble import Measurements, Points, merged, profile_from
 from calibrate.fits import fit_step
-from calibrate.fleets import FleetSetup, run_loaded, run_over_gaps, run_plain, run_rounds, sharing_fleet
+from calibrate.fleets import FleetSetup, run_beside, run_loaded, run_over_gaps, run_plain, run_rounds, sharing_fleet
 from calibrate.links import measure_round_trips
 from calibrate.steadiness import MOST_ALONE, impossible_fit
 from calibrate.steps import Series, draft_prefill_series, draft_series, measure, verify_prefill_series, verify_series
@@ -101,7 +101,6 @@ def calibrate(
     ]
     report("stations that share a device")
     bench.share("turns", TURN_TARGETS)
-    bench.share("one-process", TURN_TARGETS)
     bench.contend()
     bench.measure_pass(2)
     return plausible(bench)
@@ -175,6 +174,10 @@ class Bench:
         """Measure real targets and their drafter on one device, shared by that rule."""
         fleet = sharing_fleet(self.scenario, targets, self.effort.sharing_requests, sharing)
         self.measured.sharing.setdefault(sharing, []).append(serve(fleet, self.folder).run)
+
+    def draft_beside(self) -> None:
+        """Measure a target that drafts on its own device, a request at a time."""
+        self.measured.beside.append(run_beside(self.setup(), 2 * self.effort.sharing_requests))
 
     def contend(self) -> None:
         """Measure concurrent stations of one device, in place of an earlier measurement."""

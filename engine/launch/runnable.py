@@ -36,32 +36,8 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         yield "drafters.place = 'target' with verifiers.kind = 'replayed': allowed with it: drafters.kind = 'replayed'"
     if fleet.verifiers.late == "decode" and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
         yield "verifiers.late = 'decode': with replayed targets and real drafters allowed: 'skip', 'wait'"
-    yield from _in_one_process(fleet)
     yield from _of_continuations(fleet)
     yield from _of_models(fleet)
-
-
-def _in_one_process(fleet: Fleet) -> Iterator[str]:
-    """Keys that do not go with all stations in one thread: it has one stream a target, and no timers."""
-    drafters, verifiers, workload = fleet.drafters, fleet.verifiers, fleet.workload
-    shared = fleet.devices.get(verifiers.device)
-    if shared is None or shared.sharing != "one-process":
-        return
-    keys = {
-        "drafters.device": drafters.count > 0 and drafters.device != verifiers.device,
-        "drafters.count": drafters.count > 1,
-        "drafters.limits_per_s": any(drafters.limits_per_s),
-        "drafters.overlap": not fleet.in_turn,
-        "verifiers.allocate": verifiers.allocate is not None,
-        "workload.streams": workload.streams not in (0, verifiers.count),
-        "workload.arrivals": workload.arrivals is not None,
-        "faults": fleet.faults != (),
-        "drafters.lease_s": drafters.lease_s > 0,
-        "verifiers.patience_s": verifiers.patience.patience_s > 0,
-    }
-    for key in [key for key, is_set in keys.items() if is_set]:
-        device = f"devices.{verifiers.device}.sharing = 'one-process'"
-        yield f"{key} does not go with {device}; allowed: 'turns', 'contended'"
 
 
 def _of_continuations(fleet: Fleet) -> Iterator[str]:

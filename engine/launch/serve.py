@@ -16,7 +16,6 @@ from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor, Watch, watched
 from engine.net.clock import now_s
 from engine.node.build import largest_vocabulary, with_positions
-from engine.node.colocated import Colocated
 from engine.node.node import LOOPBACK, Node, Site
 from engine.node.observer import Report
 from engine.node.prompts import prompts_of
@@ -84,13 +83,10 @@ def serve(
     device = measured_device(fleet, report) if power else ""
     gpu_of = gpus_of(fleet, gpus)
     texts = _texts(fleet, continuations_folder)
-    shared, alone = fleet.devices.get(fleet.verifiers.device), None
-    if shared is not None and shared.sharing == "one-process":
-        alone = Place("", "co-located", partial(Colocated, fleet, texts), ends=True)
     with watched(fleet, watch) as take:
         launch = Launch(fleet, texts, gpu_of, take, device, signals)
-        served = launch.run(launch.waves() if alone is None else [[alone]])
-    run = make_run(scenario, "engine", served.log, fleet, len(gpus) if alone is None else 0)
+        served = launch.run(launch.waves())
+    run = make_run(scenario, "engine", served.log, fleet, len(gpus))
     samples = tuple(sample for node in launch.nodes for sample in node.samples)
     if samples:
         run = msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, energy=curves_of(samples)))

@@ -43,7 +43,7 @@ class DemoEffort(msgspec.Struct, frozen=True):
         return PASS_STAGES * (self.passes + 1) + ONCE_STAGES + cells * (self.passes + 1)
 
 
-BASELINES: dict[str, dict[str, Any]] = {"co-located": {"device": "host"}, "standalone": {"count": 0}}
+BASELINES: dict[str, dict[str, Any]] = {"co-located": {"place": "target"}, "standalone": {"count": 0}}
 PASS_STAGES, ONCE_STAGES = 3, 2  # of a calibration: those of each pass, and acceptance and links
 CALIBRATION = Effort(
     depths=(3, 5, 7), contexts=(128, 152, 176), repeats=6, prompts=40, longest_gap_s=0.03, gap_rounds=40,
@@ -139,10 +139,9 @@ def replayed_cells(profile: HardwareProfile, effort: DemoEffort) -> Iterator[Pla
 
 
 def baseline_cells(effort: DemoEffort) -> Iterator[Planned]:
-    """Yield co-located speculation in one process, and the standalone target."""
-    host = {"devices": {"host": {"sharing": "one-process"}}}
+    """Yield speculation on the target's own device, and the standalone target."""
     for name, drafters in BASELINES.items():
-        scenario = demo_scenario(name, effort.requests, drafters=drafters, verifiers={"device": "host"}, **host)
+        scenario = demo_scenario(name, effort.requests, drafters=drafters, verifiers={"max_num_seqs": 1})
         yield Planned("baseline", {"targets": name, "N": 1}, scenario)
 
 

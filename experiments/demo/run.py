@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from calibrate.run import TURN_TARGETS, Bench, bench_of, pair_of
+from calibrate.run import Bench, bench_of, pair_of
 from engine.launch.serve import serve
 from experiments.compare.compare import Comparison, summarise
 from experiments.demo.cells import (
@@ -87,8 +87,8 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
 def calibrate_part(bench: Bench, number: int) -> None:
     """Measure the part of the calibration that comes after pass `number`; acceptance and links once, at first."""
     bench.measure_pass(number)
-    bench.report("drafter and target in one process")
-    bench.share("one-process", TURN_TARGETS)
+    bench.report("a target that drafts on its own device")
+    bench.draft_beside()
     if number == 0:
         bench.measure_acceptance()
         bench.measure_links()

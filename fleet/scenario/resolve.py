@@ -190,7 +190,7 @@ def _device(scenario: Scenario, hardware: Hardware, name: str) -> ResolvedDevice
 def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, ...], ...]:
     """The link of each pair of ranges of drafters and targets; empty if one is unknown.
 
-    A link is a tier's, the scenario's or the profile's; within one process there is none. A run delays messages on
+    A link is a tier's, the scenario's or the profile's; on a target's device there is none. A run delays messages on
     stated links, and on those of replayed stations.
     """
     drafters, verifiers, profile = scenario.drafters, scenario.verifiers, hardware.shared
@@ -198,7 +198,7 @@ def _links(scenario: Scenario, hardware: Hardware) -> tuple[tuple[ResolvedLink, 
     absent = profile is not None and replayed and basis_of(profile) != "measured"
 
     def link(drafter: int, target: int) -> ResolvedLink | None:
-        if hardware.in_process or drafters.place == "target":
+        if drafters.place == "target":
             return ResolvedLink(LinkTime())
         of_drafter = _in_tier(drafters.tiers, drafter, "link", scenario.link)
         stated = _in_tier(verifiers.tiers, target, "link", of_drafter)

@@ -39,7 +39,7 @@ Number = Annotated[int, Meta(ge=1, le=10**5)]  # of a station, from 1: larger th
 DraftKind = Literal["model", "eagle", "lookup", "replayed"]
 TargetKind = Literal["real", "replayed"]
 VerificationRule = Literal["rejection", "without-replacement", "top-k", "match"]
-Sharing = Literal["turns", "contended", "one-process"]
+Sharing = Literal["turns", "contended"]
 Late = Literal["skip", "wait", "decode"]
 Place = Literal["own", "target"]
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ class SharedDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Keys:
         sharing: How stations share it. "turns": one step at a time, first come first served, each station in its own
-            process. "contended": concurrent steps, slowed by the profile's `contention`. "one-process": one step at a
-            time in one process; messages are function calls without a link.
+            process. "contended": concurrent steps, slowed by the profile's `contention`.
     """
 
     sharing: Sharing = "turns"

@@ -75,7 +75,6 @@ class Hardware(msgspec.Struct, frozen=True):
     - `shared`: profile of links and acceptance, which belong to no side.
     - `devices`: devices with several stations, by name; a single station has its own device.
     - `drafter_overhead`, `target_overhead`: by how stations share their device.
-    - `in_process`: whether all stations are in one process, so that messages are function calls.
     """
 
     drafting: HardwareProfile | None
@@ -84,7 +83,6 @@ class Hardware(msgspec.Struct, frozen=True):
     devices: dict[str, SharedDevice]
     drafter_overhead: Overhead
     target_overhead: Overhead
-    in_process: bool
 
     @property
     def profiles(self) -> list[HardwareProfile]:
@@ -119,7 +117,6 @@ def hardware_of(scenario: Scenario) -> Hardware:
     stations = Counter({drafters.device: drafters.count}) + Counter({verifiers.device: verifiers.count})
     devices = {name: device for name, device in scenario.devices.items() if stations[name] > 1}
     of_drafters, of_targets = devices.get(drafters.device), devices.get(verifiers.device)
-    together = drafters.device == verifiers.device or not drafters.count
     return Hardware(
         drafting=drafting,
         verifying=verifying,
@@ -127,7 +124,6 @@ def hardware_of(scenario: Scenario) -> Hardware:
         devices=devices,
         drafter_overhead=_overheads(drafting, of_drafters).drafter,
         target_overhead=_overheads(verifying, of_targets).target,
-        in_process=of_targets is not None and of_targets.sharing == "one-process" and together,
     )
 
 
@@ -135,13 +131,9 @@ def _overheads(profile: HardwareProfile | None, device: SharedDevice | None) -> 
     """Overheads of a side's stations, by how they share their device; none without a profile."""
     if profile is None:
         return StationOverheads()
-    match device and device.sharing:
-        case "turns":
-            return profile.overhead.time_sliced or profile.overhead.own
-        case "one-process":
-            return profile.overhead.in_process or StationOverheads()
-        case _:
-            return profile.overhead.own
+    if device is not None and device.sharing == "turns":
+        return profile.overhead.time_sliced or profile.overhead.own
+    return profile.overhead.own
 
 
 def title_of(own: HardwareProfile | str) -> str:

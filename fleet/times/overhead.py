@@ -54,9 +54,7 @@ class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Keys:
         own: Stations with devices of their own, and stations that run concurrently on one device.
         time_sliced: Stations in processes of their own that take turns on one device. Left out, `own` holds.
-        in_process: Stations of one process that take turns on one device. Left out, there is no overhead.
     """
 
     own: StationOverheads = StationOverheads()
     time_sliced: StationOverheads | None = None
-    in_process: StationOverheads | None = None
