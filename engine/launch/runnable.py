@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fleet.errors import InputError
+from fleet.policies.goodput import Goodput
 from fleet.scenario.arrivals import Trace
 from fleet.scenario.faults import NodeFault
 from fleet.scenario.resolved import Fleet
@@ -36,6 +37,8 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         yield "drafters.place = 'target' with verifiers.kind = 'replayed': allowed with it: drafters.kind = 'replayed'"
     if fleet.verifiers.late == "decode" and fleet.verifiers.kind == "replayed" and fleet.drafters.kind != "replayed":
         yield "verifiers.late = 'decode': with replayed targets and real drafters allowed: 'skip', 'wait'"
+    if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
+        yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
     yield from _of_continuations(fleet)
     yield from _of_models(fleet)
 

@@ -14,6 +14,7 @@ from fleet.acceptance.signals import Regional, SignalFile
 from fleet.policies.adaedl import AdaEdl
 from fleet.policies.aligned import SameLength
 from fleet.policies.allocate import Needs
+from fleet.policies.goodput import Goodput
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.scenario.arrivals import Trace
@@ -150,8 +151,8 @@ def _of_stations(scenario: Scenario) -> Iterator[str]:
 def _of_aligned_rows(verifiers: Verifiers, drafters: Drafters) -> Iterator[str]:
     """Rules that need drafts on the target's device."""
     rule, beside = verifiers.aligned, drafters.place == "target" and drafters.count > 0
-    if isinstance(verifiers.allocate, AdaEdl) and not beside:
-        yield "verifiers.allocate = 'adaedl' stops drafts token by token; it needs drafters.place = 'target'"
+    if isinstance(verifiers.allocate, AdaEdl | Goodput) and not beside:
+        yield f"verifiers.allocate = {verifiers.allocate.__struct_config__.tag!r} needs drafters.place = 'target'"
     if rule is None:
         return
     if not beside:

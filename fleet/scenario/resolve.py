@@ -7,6 +7,7 @@ import msgspec
 
 from fleet.errors import InputError
 from fleet.policies.continuous import ContinuousBatching
+from fleet.policies.goodput import Goodput
 from fleet.policies.liveness import Patience
 from fleet.policies.overlap import Ahead
 from fleet.policies.route import Affinity
@@ -19,9 +20,10 @@ from fleet.scenario.resolved import (
     ResolvedVerifiers,
     Room,
 )
-from fleet.scenario.scenario import Drafters, Scenario, Tier, needs_of
+from fleet.scenario.round_costs import round_costs
+from fleet.scenario.scenario import Drafters, LengthRule, Scenario, Tier, needs_of
 from fleet.scenario.sides import Hardware, hardware_of, title_of
-from fleet.scenario.workload import longest_of, with_lengths
+from fleet.scenario.workload import longest_of, mean_lengths, with_lengths
 from fleet.times.labels import basis_of
 from fleet.times.overhead import Overhead
 from fleet.times.station_times import DrafterTimes, VerifierTimes
@@ -58,6 +60,7 @@ def resolve(scenario: Scenario) -> Fleet:
         "profile": title_of(verifiers.profile),
         "times": tuple(_verifier_times(scenario, hardware)),
     }
+    resolved_verifiers["allocate"] = _priced(scenario, resolved_verifiers["times"], resolved_drafters["times"])
     return Fleet(
         **_alike(Fleet, scenario)
         | hardware.together()
@@ -138,6 +141,18 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
         if chosen is None or prefill is None or decode is None:
             return
         yield VerifierTimes(first, chosen, prefill, decode, overhead, profile.realign if profile else StepTime())
+
+
+def _priced(
+    scenario: Scenario, targets: Sequence[VerifierTimes], drafters: Sequence[DrafterTimes]
+) -> LengthRule | None:
+    """The rule of speculation lengths; one that needs the times of rounds gets those of the profile."""
+    rule, lengths = scenario.verifiers.allocate, mean_lengths(with_lengths(scenario.workload))
+    if not isinstance(rule, Goodput) or rule.costs is not None or not targets or not drafters:
+        return rule
+    rows, context = scenario.verifiers.max_num_seqs, round(lengths[0] + lengths[1] / 2)
+    costs = round_costs(targets[0], drafters[0], scenario.drafters.shape, rows, rule.most, context)
+    return msgspec.structs.replace(rule, costs=costs)
 
 
 def _local_drafts(drafters: Drafters, positions: int) -> LocalDrafts | None:

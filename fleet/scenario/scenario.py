@@ -13,7 +13,9 @@ from fleet.policies.adaedl import AdaEdl
 from fleet.policies.admit import Admission, Everyone
 from fleet.policies.aligned import AlignedRule
 from fleet.policies.allocate import Fixed, FixedShare, Needs, RandomShare
+from fleet.policies.by_batch import ByBatch
 from fleet.policies.dsde import Dsde
+from fleet.policies.goodput import Goodput
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import DraftGroup, One
 from fleet.policies.order import Fifo, Order
@@ -43,10 +45,10 @@ Sharing = Literal["turns", "contended"]
 Late = Literal["skip", "wait", "decode"]
 Place = Literal["own", "target"]
 if TYPE_CHECKING:
-    GrantRule = Fixed | FixedShare | RandomShare | GoodSpeed | Dsde  # a verifier can grant these in advance
+    GrantRule = Fixed | FixedShare | RandomShare | ByBatch | GoodSpeed | Dsde  # a verifier can grant these in advance
 else:
-    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, GoodSpeed, Dsde)
-LengthRule = GrantRule | AdaEdl  # on a target's device, rules may also stop drafts after any token
+    GrantRule = with_own("allocate", Fixed, FixedShare, RandomShare, ByBatch, GoodSpeed, Dsde)
+LengthRule = GrantRule | AdaEdl | Goodput  # the last two need drafts on the target's device
 Acceptance = LengthModel | TokenModel
 
 
@@ -149,8 +151,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             needs `drafters.place = "target"`. Left out, rows have their own lengths, as in serving engines.
         patience_s: Timeout of a draft, after which a target decodes alone. 0 is none.
         rejoin_s: Time of decoding alone before each retry.
-        allocate: Rule of the speculation lengths. Left out, `drafters.depth` applies. A rule that stops drafts token
-            by token (adaedl) needs `drafters.place = "target"`.
+        allocate: Rule of the speculation lengths. Left out, `drafters.depth` applies. "adaedl", which stops drafts
+            token by token, and "goodput" need `drafters.place = "target"`.
         rule: Rule by which drafts are accepted. All rules keep the target's distribution. "rejection": a token is
             accepted with probability min(1, p/q). "without-replacement": the same for the children of a node in a
             tree, each drawn once. "top-k": the drafter's best children, without sampling. "match": the target samples

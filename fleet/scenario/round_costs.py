@@ -1,0 +1,36 @@
+"""What a round of a target costs by its rows and draft length, from the times of a profile: for goodput rules."""
+
+from fleet.policies.goodput import RoundCosts
+from fleet.policies.shapes import Shape
+from fleet.times.mixed import drafting_s, pass_s
+from fleet.times.station_times import DrafterTimes, VerifierTimes
+from fleet.times.step import Member, Step
+
+
+def round_costs(
+    target: VerifierTimes, drafter: DrafterTimes, shape: Shape, most_rows: int, most_tokens: int, context: int
+) -> RoundCosts:
+    """Return the mean times of rounds up to so many rows, in powers of two, each with up to so many drafts.
+
+    - `context`: committed tokens of each row.
+    """
+    rows = sorted({min(1 << power, most_rows) for power in range(most_rows.bit_length() + 1)})
+    draft_s, verify_s = [], []
+    for number in rows:
+        steps = [_members(number, tokens, context) for tokens in range(most_tokens + 1)]
+        draft_s.append(
+            tuple(drafting_s(drafter, Step(1, "draft", own), [tokens] * number) for tokens, own in enumerate(steps))
+        )
+        verify_s.append(tuple(_verify_s(target, shape, own) for own in steps))
+    return RoundCosts(tuple(rows), tuple(draft_s), tuple(verify_s))
+
+
+def _members(rows: int, tokens: int, context: int) -> tuple[Member, ...]:
+    return tuple(Member(tag, 0, 0, context, tokens, tokens + 1) for tag in range(rows))
+
+
+def _verify_s(target: VerifierTimes, shape: Shape, members: tuple[Member, ...]) -> float:
+    tokens, context = members[0].tokens, members[0].base
+    if len(members) > 1:
+        return pass_s(target, Step(1, "verify" if tokens else "decode", members), shape)
+    return (target.verify if tokens else target.decode).mean_s(shape.nodes(tokens) + 1, context)
