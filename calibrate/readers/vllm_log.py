@@ -1,11 +1,14 @@
-"""vLLM's log: its lines `SpecDecoding metrics: Mean acceptance length: ...`, each over an interval."""
+"""vLLM's log: its lines `SpecDecoding metrics: ...` (acceptance) and `Engine 000: ...` (load), each over an interval."""
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from calibrate.readers.laws import at_most, falls
+from calibrate.readers.load import Load, ways_of
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
 from fleet.acceptance.models import PerPosition
@@ -20,6 +23,18 @@ FIELDS = {
     "Drafted": re.compile(r"Drafted: ([0-9]{1,12}) tokens"),
     "Per-position acceptance rate": re.compile(rf"Per-position acceptance rate: ({NUMBER}(?:, {NUMBER})*)(?=,|\s*$)"),
     "Avg Draft acceptance rate": re.compile(rf"Avg Draft acceptance rate: {NUMBER}%"),
+}
+LOADED = re.compile(
+    rf"Engine (\d+): Avg prompt throughput: {NUMBER} tokens/s, Avg generation throughput: {NUMBER} tokens/s, "
+    rf"Running: (\d+) reqs, Waiting: (\d+) reqs(.*)"
+)
+KV_SHARE, PREEMPTIONS = re.compile(rf"KV cache usage: {NUMBER}%"), re.compile(r"Preemptions: (\d+)")
+SPEEDS = {"Accepted": re.compile(rf"Accepted throughput: {NUMBER} tokens/s"),
+          "Drafted": re.compile(rf"Drafted throughput: {NUMBER} tokens/s")}  # fmt: skip
+SETTINGS = {
+    "max_num_seqs": re.compile(r"'max_num_seqs': (\d+)"),
+    "max_num_batched_tokens": re.compile(r"max_num_batched_tokens=(\d+)"),
+    "kv_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
 }
 HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptance rate": 0.0501}  # of the last digit
 
@@ -43,18 +58,23 @@ class Interval(NamedTuple):
 
 
 def read_vllm_log(files: Sequence[Path]) -> Recording:
-    """Read the lines of all logs; other lines are left out.
+    """Read the lines of all logs; other lines are left out. A server that does not speculate has a load only.
 
     Raises InputError, naming file, line, key and both values, where a line contradicts itself.
     """
-    intervals = []
+    intervals, read = [], []
     for path in files:
         for number, line in read_lines(path):
+            read.append(line)
             if MARK in line:
                 intervals.append(_interval(f"{path}, line {number}", line[line.index(MARK) :]))
     names = ", ".join(map(str, files))
     if not intervals:
-        raise InputError(f"{names}: holds no line with {MARK!r}, which a server with speculative decoding writes")
+        load = _load(read, 1.0)
+        if load is None:
+            wanted = f"{MARK!r}, which a server with speculative decoding writes, nor two of its load in turn"
+            raise InputError(f"{names}: holds no line with {wanted}")
+        return Recording(format="vLLM's log, without speculation", acceptance=None, depth=0, load=load)
     depths = sorted({len(interval.rates) for interval in intervals})
     if len(depths) > 1:
         raise InputError(f"{names}: lines with {depths[0]} and with {depths[1]} positions; give the log of one server")
@@ -76,8 +96,72 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         accepted=accepted,
         stated=mean,
         sources={"acceptance": shares},
+        load=_load(read, 1 + accepted / drafts),
         notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
     )
+
+
+class LoadLine(NamedTuple):
+    """A line of the load: rates over its interval, and requests at its end; `rounds_per_s` where it speculates."""
+
+    prompts_per_s: float
+    tokens_per_s: float
+    running: int
+    waiting: int
+    kv_share: float
+    preemptions: int
+    rounds_per_s: float = 0.0
+
+
+def _load(read: Sequence[str], tokens_per_round: float) -> Load | None:
+    """Return the load over the intervals that began and ended with requests running; None without one."""
+    lines: list[LoadLine] = []
+    engines, settings = set(), dict[str, int]()
+    for line in read:
+        if found := LOADED.search(line):
+            engines.add(found[1])
+            share, preempted = KV_SHARE.search(found[6]), PREEMPTIONS.search(found[6])
+            lines.append(
+                LoadLine(
+                    float(found[2]), float(found[3]), int(found[4]), int(found[5]),
+                    float(share[1]) / 100 if share else 0.0, int(preempted[1]) if preempted else 0,
+                )  # fmt: skip
+            )
+        elif MARK in line and lines:
+            lines[-1] = lines[-1]._replace(rounds_per_s=_rounds_per_s(line))
+        for name, pattern in SETTINGS.items():
+            if stated := pattern.search(line):
+                settings[name] = int(stated[1].replace(",", ""))
+    pairs = [(before, line) for before, line in pairwise(lines) if before.running and line.running]
+    if len(engines) > 1 or not pairs:
+        return None
+    kept = [line for _, line in pairs]
+    running = fmean((before.running + line.running) / 2 for before, line in pairs)
+    waiting = fmean((before.waiting + line.waiting) / 2 for before, line in pairs)
+    tokens_per_s, rounds_per_s = fmean(line.tokens_per_s for line in kept), fmean(line.rounds_per_s for line in kept)
+    ways = ways_of(None, None, running, tokens_per_s, rounds_per_s, tokens_per_round)
+    return Load(
+        over=f"{len(kept)} intervals of the log that began and ended with requests running; requests at their ends",
+        tokens_per_s=tokens_per_s,
+        in_flight=running + waiting,
+        running=running,
+        waiting=waiting,
+        kv_share=fmean(line.kv_share for line in kept),
+        preemptions=sum(line.preemptions for line in kept),
+        prompts_per_token=fmean(line.prompts_per_s for line in kept) / tokens_per_s if tokens_per_s else 0.0,
+        tokens_per_round=tokens_per_round,
+        ways=ways,
+        **settings,
+    )
+
+
+def _rounds_per_s(line: str) -> float:
+    """Return drafts in a second: those of the interval, by its accepted or drafted tokens and their throughput."""
+    interval = _interval("", line[line.index(MARK) :])
+    for name, tokens in (("Accepted", interval.accepted), ("Drafted", interval.drafted)):
+        if tokens and (speed := SPEEDS[name].search(line)):
+            return interval.drafts * float(speed[1]) / tokens
+    return 0.0
 
 
 def _interval(origin: str, line: str) -> Interval:

@@ -1,0 +1,125 @@
+"""The load in vLLM's Prometheus text, by the names of its versions."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from calibrate.readers.load import Load, Spread, ways_of
+from calibrate.readers.prometheus import LABEL, Sample, Sums, add_up, between, histogram
+
+GAUGES = frozenset(
+    f"vllm:{name}"
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc")
+)
+GAPS = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")  # the second until 0.10
+TTFT, TPOT = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"
+LATENCY, DECODING = "vllm:e2e_request_latency_seconds", "vllm:request_decode_time_seconds"
+PREFILL, RUNNING = "vllm:request_prefill_time_seconds", "vllm:request_inference_time_seconds"
+PROMPT, ANSWER, STEPS = "vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total"
+PROMPT_TOKENS, TOKENS, PREEMPTED = (
+    f"vllm:{name}" for name in ("prompt_tokens", "generation_tokens", "num_preemptions")
+)
+READ = GAUGES | {
+    *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS, PREEMPTED,
+}  # fmt: skip
+LEAST_BUSY = 0.9  # a lower share of the time with requests is named
+
+
+def read_load(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], drafts: int, tokens_per_round: float,
+    seconds: float | None,
+) -> Load | None:  # fmt: skip
+    """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
+
+    - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
+    - `seconds`: time between two scrapes, if it is stated.
+    """
+    origin = str(files[-1])
+    sums = [add_up(iter(scrape), READ) for scrape in scrapes]
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
+    found = {name: histogram(counted, name, origin) for name in READ}
+    tokens, gap_s = counted.get(f"{TOKENS}_total", 0.0), found[GAPS[0]] or found[GAPS[1]]
+    if not tokens:
+        return None
+    steps, prompt_tokens = counted.get(f"{STEPS}_count", 0.0), counted.get(f"{PROMPT_TOKENS}_total", 0.0)
+    busy_s = steps * gap_s.mean if gap_s else 0.0
+    time_s, over = _time_between(files, scrapes, seconds) if len(files) == 2 else (0.0, "since the server's start")
+    notes = []
+    if time_s and seconds is None and busy_s > 1.5 * time_s:
+        notes.append(f"{over}, but {steps:.0f} steps took about {busy_s:.3g} s: state --seconds")
+        time_s = 0.0
+    span_s = time_s or busy_s
+    if not time_s:
+        over += f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
+    decoding_s, latency_s = (counted.get(f"{name}_sum", 0.0) for name in (DECODING, LATENCY))
+    rows = decoding_s / span_s if span_s and decoding_s else None
+    tpot_s = found[TPOT] or _mean_tpot(counted)
+    requests = round(counted.get(f"{LATENCY}_count", 0.0))
+    busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
+    if busy_share is not None and busy_share < LEAST_BUSY:
+        notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
+    return Load(
+        over=over,
+        seconds=span_s or None,
+        requests=requests,
+        requests_per_s=requests / span_s if span_s else None,
+        tokens_per_s=tokens / span_s if span_s else None,
+        prompt_tokens=found[PROMPT],
+        new_tokens=found[ANSWER],
+        in_flight=latency_s / span_s if span_s and latency_s else None,
+        running=counted.get(f"{RUNNING}_sum", 0.0) / span_s if span_s and found[RUNNING] else None,
+        waiting=counted.get("vllm:num_requests_waiting"),
+        kv_share=_kv_share(sums),
+        preemptions=round(counted.get(f"{PREEMPTED}_total", 0.0)),
+        ttft_s=found[TTFT],
+        tpot_s=tpot_s,
+        gap_s=gap_s,
+        prefill_s=found[PREFILL],
+        prompts_per_round=prompt_tokens / steps if steps else 0.0,
+        tokens_per_round=tokens_per_round,
+        busy_share=busy_share,
+        ways=ways_of(
+            gap_s.mean if gap_s else None, tpot_s.mean if tpot_s else None, rows,
+            tokens / span_s if span_s else None, drafts / span_s if span_s else None, tokens_per_round,
+        ),
+        kv_tokens=_kv_tokens(scrapes[-1]),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _time_between(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None
+) -> tuple[float, str]:
+    """Return the time between two scrapes and how it is known; 0 where it is not."""
+    if seconds is not None:
+        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)"
+    first, last = (next((one.at_ms for one in scrape if one.at_ms), None) for scrape in scrapes)
+    if first is not None and last is not None:
+        time_s, known = (last - first) / 1000, "by their samples"
+    else:
+        time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
+    if time_s <= 0:
+        return 0.0, "between two scrapes, whose files do not say how far apart they are"
+    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})"
+
+
+def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
+    """Return the mean time of a token after the first, over all tokens: for versions without a histogram of it."""
+    later = counted.get(f"{ANSWER}_sum", 0.0) - counted.get(f"{ANSWER}_count", 0.0)
+    return Spread(counted[f"{DECODING}_sum"] / later) if later > 0 and counted.get(f"{DECODING}_sum") else None
+
+
+def _kv_share(sums: Sequence[Sums]) -> float | None:
+    names = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+    return next((sums[-1][name] for name in names if sums[-1].get(name)), None)
+
+
+def _kv_tokens(scrape: Sequence[Sample]) -> int | None:
+    """Return the size of the KV cache, which a metric's labels say."""
+    for sample in scrape:
+        if sample.name == "vllm:cache_config_info":
+            labels = dict(LABEL.findall(sample.labels))
+            try:
+                return int(labels["block_size"]) * int(labels["num_gpu_blocks"])
+            except (KeyError, ValueError):
+                return None
+    return None
