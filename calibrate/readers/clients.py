@@ -11,6 +11,7 @@ from calibrate.readers.entries import found_in
 from calibrate.readers.load import Load, Spread, in_flight_of, spread_of, ways_of
 from fleet.inputs.strict import convert
 
+SOON = 0.1  # share of requests that wait for hardly anything before their prefill
 CLOSED = 0.9  # mean over most requests in flight, from which on requests follow each other
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
@@ -71,8 +72,8 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
     """
     if not requests:
         return None
-    starts_s, firsts_s, ends_s = (np.array([getattr(one, name) for one in requests]) for name in ("start_s", "first_s", "end_s"))  # fmt: skip
-    answers, prompts = (np.array([getattr(one, name) for one in requests]) for name in ("answer", "prompt"))
+    table = np.array([(one.start_s, one.first_s, one.end_s, one.answer, one.prompt) for one in requests])
+    starts_s, firsts_s, ends_s, answers, prompts = table.T
     span_s, decoding_s = float(ends_s.max() - starts_s.min()), ends_s - firsts_s
     several = answers > 1
     tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
@@ -85,26 +86,31 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
     )  # fmt: skip
     joined, notes = 1 - len(gaps_s) / rounds if rounds else 0.0, []
     if gaps_s and joined > 0.02:
-        notes.append(f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds")
+        notes.append(
+            f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
+        )
         ways = (*ways[1:], ways[0])
     is_closed = mean >= CLOSED * most
     order = np.argsort(starts_s, kind="stable")
     arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
-    ttft_s = firsts_s - starts_s
-    half_s = ways[0].time_s / 2 if ways else 0.0
+    ttft_s, until_s = firsts_s - starts_s, starts_s.max()
+    begun_s = until_s - starts_s.min()  # in which requests still came: the rest of the time empties the server
+    came = np.where(
+        decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s
+    )
     return Load(
         over=f"{span_s:.4g} s, timed by {where}",
         seconds=span_s,
         requests=len(requests),
-        requests_per_s=len(requests) / span_s if span_s else None,
-        tokens_per_s=float(answers.sum()) / span_s if span_s else None,
+        requests_per_s=int((starts_s < until_s).sum()) / begun_s if begun_s else None,
+        tokens_per_s=float((answers * came).sum()) / begun_s if begun_s else None,
         prompt_tokens=spread_of(prompts),
         new_tokens=spread_of(answers),
         in_flight=most if is_closed else mean,
         ttft_s=spread_of(ttft_s),
         tpot_s=tpot_s,
         gap_s=spread_of(gaps_s),
-        prefill_s=Spread(max(float(ttft_s.mean()) - half_s, 0.0)),
+        prefill_s=Spread(float(np.quantile(ttft_s, SOON))),
         has_prefill=False,
         prompts_per_round=float(prompts.sum()) / (span_s / ways[0].time_s) if ways and span_s else 0.0,
         tokens_per_round=tokens_per_round,

@@ -8,9 +8,12 @@ import msgspec
 import pandas as pd
 
 from calibrate.readers.amusd import read_amusd
+from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
+from calibrate.readers.served import estimated, inferred_profile, input_names, load_workload, serving_sides
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
+from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
@@ -26,11 +29,12 @@ from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
 
-BY_PLACE = "specdecode-bench"
+BY_PLACE, SCRAPES = "specdecode-bench", "vllm-metrics"
 READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "vllm": read_vllm,
-    "vllm-metrics": read_vllm_metrics,
+    SCRAPES: read_vllm_metrics,
     "vllm-log": read_vllm_log,
+    "vllm-bench": read_vllm_bench,
     "sglang": read_sglang,
     "aiperf": read_aiperf,
     BY_PLACE: read_specdecode_bench,
@@ -45,7 +49,9 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     """What an import made: the scenario as it reads back, its files, and what was counted beside what the file says.
 
     `stated`: mean tokens a round, bonus included, in the file's own words; None where it says nothing. `modelled`: what
-    the scenario's acceptance comes to at its depth; None for a model of single tokens.
+    the scenario's acceptance comes to at its depth; None for a model of single tokens. `load`: what the server did, as
+    far as the file says; `inputs`: which of it the scenario takes as input; `times`: the source of its step times,
+    empty without.
     """
 
     scenario: Scenario
@@ -57,6 +63,9 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     stated: float | None
     modelled: float | None
     notes: tuple[str, ...]
+    load: Load | None = None
+    inputs: tuple[str, ...] = ()
+    times: str = ""
 
     def line(self) -> str:
         """Say in one line what was read."""
@@ -65,6 +74,8 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     def rows(self) -> list[tuple[str, float | None, float | None]]:
         """Return what was counted beside what the file says; None where either says nothing."""
         length, stated = self.mean_acceptance_length, self.stated
+        if not self.rounds:
+            return []
         return [
             ("rounds", self.rounds, None),
             ("accepted draft tokens", self.accepted, None),
@@ -89,17 +100,21 @@ def import_record(
     draft_ms: float | None = None,
     verify_ms: float | None = None,
     profile: str | Path | None = None,
+    target: str = "",
+    draft: str = "",
+    seconds: float | None = None,
     depth: int | None = None,
     method: str = "",
     dataset: str = "",
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, sglang, aiperf, specdecode-bench or amusd. Step times are
-    stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a file;
-    without either the file's own, where it has them. `depth`: of the scenario's drafts, at most as recorded. `method`
-    (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line that names file, record,
-    key and both values, for a file that contradicts itself.
+    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, sglang, aiperf, specdecode-bench or amusd. Step times are
+    stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a file,
+    or estimated of `target` (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the file's
+    own, or inferred from its load. `seconds`: time between two scrapes. `depth`: of the scenario's drafts, at most as
+    recorded. `method` (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line that
+    names file, record, key and both values, for a file that contradicts itself.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {
@@ -121,13 +136,24 @@ def import_record(
     if depth is not None and depth < 1:
         raise InputError(f"depth = {depth}: needs a whole number from 1")
     stated = _stated(draft_ms, verify_ms, profile, place)
-    recording = _read(kind, paths, depth, method, dataset)
+    if target and stated is not None:
+        raise InputError("--target has the step times; leave --draft-ms, --verify-ms and --profile out")
+    if draft and not target:
+        raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
+    if seconds is not None and (kind != SCRAPES or not 0 < seconds <= MAX_MS or len(paths) != 2):
+        raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
+    recording = _read(kind, paths, depth, method, dataset, seconds)
+    if target:
+        what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
+        stated = estimated(target, draft, recording.acceptance is not None), what
     if depth is not None and depth > recording.depth:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
-    return _written(place, paths, kind, recording, depth or recording.depth, stated)
+    return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
 
 
-def _read(kind: str, paths: Sequence[Path], depth: int | None, method: str, dataset: str) -> Recording:
+def _read(
+    kind: str, paths: Sequence[Path], depth: int | None, method: str, dataset: str, seconds: float | None
+) -> Recording:
     if kind == BY_PLACE:
         methods: dict[str, Method] = {"": "eagle", "eagle": "eagle", "ngram": "ngram"}
         if method not in methods:
@@ -136,7 +162,7 @@ def _read(kind: str, paths: Sequence[Path], depth: int | None, method: str, data
     for name, value in (("--method", method), ("--dataset", dataset)):
         if value:
             raise InputError(f"{name} {shortened(value, quoted=False)}: picks from specdecode-bench; leave it out")
-    return READERS[kind](paths)
+    return read_vllm_metrics(paths, seconds) if kind == SCRAPES else READERS[kind](paths)
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -179,12 +205,14 @@ def _from_folder(path: Path, out: Path) -> str:
 
 
 def _written(
-    out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None
+    out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
+    load = recording.load
     places = out.with_name(f"{out.stem}-places.parquet") if recording.texts else None
     lengths = out.with_name(f"{out.stem}-lengths.csv") if recording.lengths else None
-    written = [path for path in (places, lengths, out) if path is not None]
+    trace = out.with_name(f"{out.stem}-trace.csv") if load and load.arrivals else None
+    written = [path for path in (places, lengths, trace, out) if path is not None]
     for path in written:
         if path.resolve() in [other.resolve() for other in paths]:
             raise InputError(f"{path}: would replace a file that is read; name another with -o")
@@ -192,16 +220,30 @@ def _written(
     times = stated
     if times is None and recording.profile is not None:
         times = recording.profile, recording.sources["times"]
+    is_inferred = times is None and load is not None
+    if load is not None and times is None and (inferred := inferred_profile(load)) is not None:
+        times = inferred, inferred.sources["verify"].partition(", less")[0]
     if places is not None:
         write_places(recording.texts, places)
     if lengths is not None:
         rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
         write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
+    if trace is not None and load is not None:
+        rows = "".join(f"{at_s!r},{prompt},{answer}\n" for at_s, prompt, answer in load.arrivals)
+        write_file(trace, "arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)
     profile, source = times or ("", "")
     made = _scenario(out.stem, recording, depth, profile, places, lengths)
-    comments = _comments(kind, paths, recording, source, lengths is not None)
+    comments = list(_comments(kind, paths, recording, source, lengths is not None))
+    inputs: tuple[str, ...] = ()
+    if load is not None:
+        drafters, verifiers = serving_sides(load, recording, depth, draft)
+        count = len(recording.lengths)
+        workload, said = load_workload(load, lengths.name if lengths else "", count, trace.name if trace else "")
+        made = msgspec.structs.replace(made, drafters=drafters, verifiers=verifiers, workload=workload)
+        comments.append(f"Load: {said}; {load.over}.")
+        inputs = input_names(load, workload, is_inferred)
     named = profile if isinstance(profile, str) else ""
-    write_file(out, "\n".join(scenario_lines(made, named, list(comments))) + "\n")
+    write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)
     model = scenario.acceptance
     return Imported(
@@ -213,7 +255,10 @@ def _written(
         mean_acceptance_length=recording.mean_accepted + 1,
         stated=recording.stated,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
-        notes=recording.notes if times else (*recording.notes, NO_TIMES),
+        notes=(*recording.notes, *(load.notes if load else ()), *(() if times else (NO_TIMES,))),
+        load=load,
+        inputs=inputs,
+        times=source,
     )
 
 
@@ -251,11 +296,22 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str,
     at = f" at depth {recording.depth}" if recording.texts else ""
     names = ", ".join(shortened(path.name) for path in read)
     answers = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    acceptance = (
+        []
+        if model is None
+        else [
+            f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
+            f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+        ]
+    )
+    lengths = recording.sources["lengths"] if has_lengths else answers
+    if recording.load is not None and not has_lengths:
+        known = recording.load.prompt_tokens is not None
+        lengths = "of the load; lognormal between their bounds" if known else "answers assumed, prompts by throughput"
     said = [
         f"Written by `specfleet import {kind}`: {recording.format}, from {names}.",
-        f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
-        f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
-        f"Lengths: {recording.sources['lengths'] if has_lengths else answers}.",
+        *acceptance,
+        f"Lengths: {lengths}.",
         f"Step times: {times}." if times else 'Step times: none yet. Name a profile, such as profile = "rtx-4090".',
         *(f"Note: {note}." for note in recording.notes),
     ]

@@ -1,7 +1,7 @@
 """The load of a server as its records have it: requests, rates, times, and the time of a round by several ways."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -54,7 +54,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `ways`: to the time of a round, the best first.
     - `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`: settings of the server.
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they do not follow each other.
-    - `has_prefill`: whether `prefill_s` was measured apart, and not taken from TTFT.
+    - `has_prefill`: whether `prefill_s` was measured apart, and is not the 10th percentile of TTFT.
+    - `engines`: copies of the model that share the requests.
     """
 
     over: str
@@ -83,6 +84,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     kv_tokens: int | None = None
     arrivals: tuple[tuple[float, int, int], ...] = ()
     has_prefill: bool = True
+    engines: int = 1
     notes: tuple[str, ...] = ()
 
     @property
@@ -123,9 +125,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ways_of(
-    gap_s: float | None, tpot_s: float | None, rows: float | None, tokens_per_s: float | None, rounds_per_s: float | None,
+    gap_s: float | None,
+    tpot_s: float | None,
+    rows: float | None,
+    tokens_per_s: float | None,
+    rounds_per_s: float | None,
     tokens_per_round: float,
-) -> tuple[Way, ...]:  # fmt: skip
+) -> tuple[Way, ...]:
     """Return the ways to the time of a round that the data allow.
 
     - `gap_s`: mean time between a row's steps. `tpot_s`: mean over requests.
@@ -142,7 +148,7 @@ def ways_of(
     return tuple(way for way in found if way.time_s > 0)
 
 
-def in_flight_of(starts_s: Sequence[float], ends_s: Sequence[float]) -> tuple[float, int]:
+def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
     """Return the mean number of requests in flight until the last one starts, and the most there were."""
     begun, ended = np.asarray(starts_s, dtype=float), np.asarray(ends_s, dtype=float)
     first, last = begun.min(), begun.max()

@@ -95,7 +95,10 @@ def histogram(sums: Mapping[str, float], name: str, origin: str) -> Spread | Non
     if steps != sorted(steps) or steps[-1] != count or bounds[-1][0] != math.inf:
         raise InputError(f"{origin}: buckets of {name} contradict its count = {count:g}; needs rising counts up to it")
     edges = [0.0, *(bound for bound, _ in bounds)]
-    shares = [(low, high, here - under) for low, high, here, under in zip(edges, edges[1:], steps, [0.0, *steps])]
+    shares = [
+        (low, high, here - under)
+        for low, high, here, under in zip(edges[:-1], edges[1:], steps, [0.0, *steps[:-1]], strict=True)
+    ]
     filled = [(low, high, number) for low, high, number in shares if number]
     quantiles = {label: _quantile(filled, level * count) for label, level in LEVELS.items()}
     known = {label: value for label, value in quantiles.items() if value is not None}

@@ -67,7 +67,9 @@ def _acceptance(origin: str, bench: Bench) -> Recording:
     accepted = bench.spec_decode_accepted_tokens
     same(origin, "spec_decode_accepted_tokens", accepted, "the sum of rates by position times drafts", sum(passed))
     length = 1 + accepted / drafts
-    rounds_to(origin, "spec_decode_acceptance_length", bench.spec_decode_acceptance_length, "1 + accepted / drafts", length)
+    rounds_to(
+        origin, "spec_decode_acceptance_length", bench.spec_decode_acceptance_length, "1 + accepted / drafts", length
+    )
     survivors = (drafts, *passed)
     rounds = rounds_of(len(rates), [here - after for here, after in zip(survivors, (*passed, 0), strict=True)])
     model, depth = model_of(rounds, origin)
@@ -93,13 +95,19 @@ def _timed(origin: str, bench: Bench) -> list[Timed]:
     lists = (starts, bench.ttfts, bench.itls, bench.input_lens, bench.output_lens)
     if {len(one) for one in lists} != {count}:
         lengths = ", ".join(str(len(one)) for one in lists)
-        raise InputError(f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many")
+        raise InputError(
+            f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many"
+        )
     failed = bench.errors or [""] * count
     return [
         Timed(
-            start_s=start_s, first_s=start_s + ttft_s, end_s=start_s + ttft_s + sum(gaps_s), prompt=prompt,
-            answer=answer, gaps_s=gaps_s,
-        )  # fmt: skip
+            start_s=start_s,
+            first_s=start_s + ttft_s,
+            end_s=start_s + ttft_s + sum(gaps_s),
+            prompt=prompt,
+            answer=answer,
+            gaps_s=gaps_s,
+        )
         for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, failed, strict=True)
         if not error and answer
     ]

@@ -1,6 +1,6 @@
 """The load in vLLM's Prometheus text, by the names of its versions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from calibrate.readers.load import Load, Spread, ways_of
@@ -18,8 +18,10 @@ PROMPT, ANSWER, STEPS = "vllm:request_prompt_tokens", "vllm:request_generation_t
 PROMPT_TOKENS, TOKENS, PREEMPTED = (
     f"vllm:{name}" for name in ("prompt_tokens", "generation_tokens", "num_preemptions")
 )
+HITS, QUERIES = "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"
 READ = GAUGES | {
-    *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS, PREEMPTED,
+    HITS, QUERIES, *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS,
+    PREEMPTED,
 }  # fmt: skip
 LEAST_BUSY = 0.9  # a lower share of the time with requests is named
 
@@ -41,7 +43,8 @@ def read_load(
     if not tokens:
         return None
     steps, prompt_tokens = counted.get(f"{STEPS}_count", 0.0), counted.get(f"{PROMPT_TOKENS}_total", 0.0)
-    busy_s = steps * gap_s.mean if gap_s else 0.0
+    engines = len({labels.get("engine") for labels in _labels(scrapes[-1], f"{TOKENS}_total")})
+    busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     time_s, over = _time_between(files, scrapes, seconds) if len(files) == 2 else (0.0, "since the server's start")
     notes = []
     if time_s and seconds is None and busy_s > 1.5 * time_s:
@@ -57,6 +60,11 @@ def read_load(
     busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
     if busy_share is not None and busy_share < LEAST_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
+    hits, queries = (counted.get(f"{name}_total", 0.0) for name in (HITS, QUERIES))
+    if hits:
+        notes.append(
+            f"{hits / max(queries, hits):.0%} of the prompts' tokens were cached: their prefill is shorter here"
+        )
     return Load(
         over=over,
         seconds=span_s or None,
@@ -68,7 +76,7 @@ def read_load(
         in_flight=latency_s / span_s if span_s and latency_s else None,
         running=counted.get(f"{RUNNING}_sum", 0.0) / span_s if span_s and found[RUNNING] else None,
         waiting=counted.get("vllm:num_requests_waiting"),
-        kv_share=_kv_share(sums),
+        kv_share=_kv_share(sums, engines),
         preemptions=round(counted.get(f"{PREEMPTED}_total", 0.0)),
         ttft_s=found[TTFT],
         tpot_s=tpot_s,
@@ -82,6 +90,7 @@ def read_load(
             tokens / span_s if span_s else None, drafts / span_s if span_s else None, tokens_per_round,
         ),
         kv_tokens=_kv_tokens(scrapes[-1]),
+        engines=engines,
         notes=tuple(notes),
     )  # fmt: skip
 
@@ -108,18 +117,19 @@ def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
     return Spread(counted[f"{DECODING}_sum"] / later) if later > 0 and counted.get(f"{DECODING}_sum") else None
 
 
-def _kv_share(sums: Sequence[Sums]) -> float | None:
+def _kv_share(sums: Sequence[Sums], engines: int) -> float | None:
     names = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-    return next((sums[-1][name] for name in names if sums[-1].get(name)), None)
+    return next((sums[-1][name] / engines for name in names if sums[-1].get(name)), None)
 
 
 def _kv_tokens(scrape: Sequence[Sample]) -> int | None:
-    """Return the size of the KV cache, which a metric's labels say."""
-    for sample in scrape:
-        if sample.name == "vllm:cache_config_info":
-            labels = dict(LABEL.findall(sample.labels))
-            try:
-                return int(labels["block_size"]) * int(labels["num_gpu_blocks"])
-            except (KeyError, ValueError):
-                return None
+    """Return the size of the KV cache of an engine, which a metric's labels say."""
+    for labels in _labels(scrape, "vllm:cache_config_info"):
+        sizes = [labels.get(name, "") for name in ("block_size", "num_gpu_blocks")]
+        if all(size.isdecimal() and len(size) < 10 for size in sizes):
+            return int(sizes[0]) * int(sizes[1])
     return None
+
+
+def _labels(scrape: Sequence[Sample], name: str) -> Iterator[dict[str, str]]:
+    yield from (dict(LABEL.findall(sample.labels)) for sample in scrape if sample.name == name)

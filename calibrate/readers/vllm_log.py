@@ -1,4 +1,4 @@
-"""vLLM's log: its lines `SpecDecoding metrics: ...` (acceptance) and `Engine 000: ...` (load), each over an interval."""
+"""vLLM's log: lines `SpecDecoding metrics: ...` (acceptance) and `Engine 000: ...` (load), each over an interval."""
 
 import re
 from collections.abc import Sequence
@@ -6,6 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
+
+import msgspec
 
 from calibrate.readers.laws import at_most, falls
 from calibrate.readers.load import Load, ways_of
@@ -123,9 +125,13 @@ def _load(read: Sequence[str], tokens_per_round: float) -> Load | None:
             share, preempted = KV_SHARE.search(found[6]), PREEMPTIONS.search(found[6])
             lines.append(
                 LoadLine(
-                    float(found[2]), float(found[3]), int(found[4]), int(found[5]),
-                    float(share[1]) / 100 if share else 0.0, int(preempted[1]) if preempted else 0,
-                )  # fmt: skip
+                    float(found[2]),
+                    float(found[3]),
+                    int(found[4]),
+                    int(found[5]),
+                    float(share[1]) / 100 if share else 0.0,
+                    int(preempted[1]) if preempted else 0,
+                )
             )
         elif MARK in line and lines:
             lines[-1] = lines[-1]._replace(rounds_per_s=_rounds_per_s(line))
@@ -140,7 +146,7 @@ def _load(read: Sequence[str], tokens_per_round: float) -> Load | None:
     waiting = fmean((before.waiting + line.waiting) / 2 for before, line in pairs)
     tokens_per_s, rounds_per_s = fmean(line.tokens_per_s for line in kept), fmean(line.rounds_per_s for line in kept)
     ways = ways_of(None, None, running, tokens_per_s, rounds_per_s, tokens_per_round)
-    return Load(
+    load = Load(
         over=f"{len(kept)} intervals of the log that began and ended with requests running; requests at their ends",
         tokens_per_s=tokens_per_s,
         in_flight=running + waiting,
@@ -151,8 +157,8 @@ def _load(read: Sequence[str], tokens_per_round: float) -> Load | None:
         prompts_per_token=fmean(line.prompts_per_s for line in kept) / tokens_per_s if tokens_per_s else 0.0,
         tokens_per_round=tokens_per_round,
         ways=ways,
-        **settings,
     )
+    return msgspec.structs.replace(load, **settings)
 
 
 def _rounds_per_s(line: str) -> float:
