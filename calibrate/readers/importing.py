@@ -1,7 +1,7 @@
 """Records of other engines become a scenario that `simulate` runs at once, with the files that it needs beside it."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ from calibrate.readers.amusd import read_amusd
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.served import estimated, inferred_profile, input_names, load_workload, serving_sides
+from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, load_workload, serving_sides
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
@@ -26,7 +26,7 @@ from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Drafters, Scenario, Workload
 from fleet.scenario.writing import scenario_lines
 from fleet.shown import Shown
-from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from fleet.times.step_time import StepTime
 
 BY_PLACE, SCRAPES = "specdecode-bench", "vllm-metrics"
@@ -40,6 +40,8 @@ READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     BY_PLACE: read_specdecode_bench,
     "amusd": read_amusd,
 }
+PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
+TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
 NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
 WIDTH = 108  # of a comment
@@ -209,39 +211,34 @@ def _written(
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
     load = recording.load
-    places = out.with_name(f"{out.stem}-places.parquet") if recording.texts else None
-    lengths = out.with_name(f"{out.stem}-lengths.csv") if recording.lengths else None
-    trace = out.with_name(f"{out.stem}-trace.csv") if load and load.arrivals else None
-    written = [path for path in (places, lengths, trace, out) if path is not None]
+    times = stated or _own_times(recording)
+    profile, source = times or ("", "")
+    beside = _beside(out, recording, profile)
+    written = [*beside.values(), out]
     for path in written:
         if path.resolve() in [other.resolve() for other in paths]:
             raise InputError(f"{path}: would replace a file that is read; name another with -o")
         check_writable(path)
-    times = stated
-    if times is None and recording.profile is not None:
-        times = recording.profile, recording.sources["times"]
-    is_inferred = times is None and load is not None
-    if load is not None and times is None and (inferred := inferred_profile(load)) is not None:
-        times = inferred, inferred.sources["verify"].partition(", less")[0]
-    if places is not None:
-        write_places(recording.texts, places)
-    if lengths is not None:
-        rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
-        write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
-    if trace is not None and load is not None:
-        rows = "".join(f"{at_s!r},{prompt},{answer}\n" for at_s, prompt, answer in load.arrivals)
-        write_file(trace, "arrived_at,num_prefill_tokens,num_decode_tokens\n" + rows)
-    profile, source = times or ("", "")
-    made = _scenario(out.stem, recording, depth, profile, places, lengths)
-    comments = list(_comments(kind, paths, recording, source, lengths is not None))
+    if PLACES in beside:
+        write_places(recording.texts, beside[PLACES])
+    if LENGTHS in beside:
+        write_rows(beside[LENGTHS], TOKENS, recording.lengths)
+    if TRACE in beside and load is not None:
+        write_rows(beside[TRACE], ("arrived_at", *TOKENS), load.arrivals)
+    if PROFILE in beside and isinstance(profile, HardwareProfile):
+        write_profile(profile, beside[PROFILE])
+        profile = beside[PROFILE].name
+    made = _scenario(out.stem, recording, depth, profile, beside)
+    comments = list(_comments(kind, paths, recording, source, LENGTHS in beside))
     inputs: tuple[str, ...] = ()
     if load is not None:
         drafters, verifiers = serving_sides(load, recording, depth, draft)
-        count = len(recording.lengths)
-        workload, said = load_workload(load, lengths.name if lengths else "", count, trace.name if trace else "")
+        workload, said = load_workload(load, made.workload, beside[TRACE].name if TRACE in beside else "")
         made = msgspec.structs.replace(made, drafters=drafters, verifiers=verifiers, workload=workload)
-        comments.append(f"Load: {said}; {load.over}.")
-        inputs = input_names(load, workload, is_inferred)
+        comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
+        if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
+            comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
+        inputs = input_names(load, workload, stated is None)
     named = profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)
@@ -262,21 +259,44 @@ def _written(
     )
 
 
+def _own_times(recording: Recording) -> Times | None:
+    """Return the step times that the record has, or that follow from its load."""
+    if recording.profile is not None:
+        return recording.profile, recording.sources["times"]
+    inferred = inferred_profile(recording.load) if recording.load else None
+    return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
+
+
+def _beside(out: Path, recording: Recording, profile: HardwareProfile | str) -> dict[str, Path]:
+    """Return the files beside the scenario that it needs, by their kind."""
+    wanted = {
+        PLACES: bool(recording.texts),
+        LENGTHS: bool(recording.lengths),
+        TRACE: recording.load is not None and bool(recording.load.arrivals),
+        PROFILE: isinstance(profile, HardwareProfile) and profile.verify.roofline is not None,  # too long for a line
+    }
+    return {name: out.with_name(f"{out.stem}-{name}") for name, is_wanted in wanted.items() if is_wanted}
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Sequence[tuple[float, ...]]) -> None:
+    """Write a CSV file of numbers."""
+    write_file(path, "".join(",".join(map(str, row)) + "\n" for row in (columns, *rows)))
+
+
 def _scenario(
     name: str,
     recording: Recording,
     depth: int,
     profile: HardwareProfile | str,
-    places: Path | None,
-    lengths: Path | None,
+    beside: Mapping[str, Path],
 ) -> Scenario:
     """Return the scenario of a recording; what it does not have stays at its default."""
     acceptance = recording.acceptance
-    if isinstance(acceptance, ByPlace) and places is not None:
-        acceptance = msgspec.structs.replace(acceptance, file=places.name)
+    if isinstance(acceptance, ByPlace):
+        acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
     workload = Workload()
-    if lengths is not None:
-        workload = Workload(requests=len(recording.lengths), lengths=lengths.name)
+    if LENGTHS in beside:
+        workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
     elif recording.answer_tokens:
         workload = Workload(new_tokens=recording.answer_tokens)
     return Scenario(

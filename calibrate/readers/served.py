@@ -15,6 +15,7 @@ from fleet.times.step_time import StepTime
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
 LOOKUP = "lookup"
+SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 
 
 def inferred_profile(load: Load) -> HardwareProfile | None:
@@ -63,37 +64,32 @@ def serving_sides(load: Load, recording: Recording, depth: int, draft: str) -> t
     """Return the server: drafts made on the target's device, or none, and its settings as far as they are recorded."""
     kind = "lookup" if draft == LOOKUP else recording.drafts
     drafters = Drafters(depth=depth, place="target", kind=kind) if recording.acceptance else Drafters(count=0)
-    names = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
-    settings = {name: value for name in names if (value := getattr(load, name)) is not None}
+    settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     return drafters, msgspec.structs.replace(Verifiers(count=load.engines), **settings)
 
 
-def load_workload(load: Load, lengths: str, requests: int, trace: str) -> tuple[Workload, str]:
+def load_workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str]:
     """Return the workload, and its source in words.
 
-    - `lengths`: name of a file of `requests` lengths, or empty. `trace`: name of a file of arrivals, or empty.
+    - `recorded`: with the lengths of single requests, where the record has them. `trace`: file of arrivals, or empty.
     """
-    fewest, most = REQUESTS
-    in_flight = max(round(load.in_flight or load.running or 1), 1)
-    drawn = min(max(load.requests or 16 * in_flight, fewest), most)
-    workload = Workload(requests=requests or drawn)
+    replace = msgspec.structs.replace
     if trace:
         workload = Workload(requests=len(load.arrivals), arrivals=Trace(trace))
         return workload, f"{len(load.arrivals)} recorded arrivals"
-    if lengths:
-        workload = msgspec.structs.replace(workload, lengths=lengths)
-    else:
-        prompt, new = _lengths(load)
-        workload = msgspec.structs.replace(workload, prompt_tokens=prompt, new_tokens=new)
-    is_open = load.busy_share is not None and load.busy_share < ENOUGH_BUSY and load.requests_per_s
-    if is_open and load.requests_per_s:
-        arrivals = Poisson(per_s=load.requests_per_s)
-        return msgspec.structs.replace(
-            workload, arrivals=arrivals
-        ), f"{arrivals.per_s:.4g} requests/s arrive, as observed"
     known = load.in_flight if load.in_flight is not None else load.running
+    in_flight = max(round(known or 1), 1)
+    workload = recorded
+    if not recorded.lengths:
+        fewest, most = REQUESTS
+        prompt, new = _lengths(load)
+        requests = min(max(load.requests or 16 * in_flight, fewest), most)
+        workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new)
+    if load.busy_share is not None and load.busy_share < ENOUGH_BUSY and load.requests_per_s:
+        arrivals = Poisson(per_s=load.requests_per_s)
+        return replace(workload, arrivals=arrivals), f"{arrivals.per_s:.4g} requests/s arrive, as observed"
     observed = f"observed {known:.4g}" if known is not None else "assumed: the record does not say"
-    return msgspec.structs.replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
+    return replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
 
 
 def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str, ...]:

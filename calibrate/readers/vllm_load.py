@@ -14,14 +14,15 @@ GAPS = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"
 TTFT, TPOT = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"
 LATENCY, DECODING = "vllm:e2e_request_latency_seconds", "vllm:request_decode_time_seconds"
 PREFILL, RUNNING = "vllm:request_prefill_time_seconds", "vllm:request_inference_time_seconds"
+QUEUED = "vllm:request_queue_time_seconds"
 PROMPT, ANSWER, STEPS = "vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total"
 PROMPT_TOKENS, TOKENS, PREEMPTED = (
     f"vllm:{name}" for name in ("prompt_tokens", "generation_tokens", "num_preemptions")
 )
 HITS, QUERIES = "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"
 READ = GAUGES | {
-    HITS, QUERIES, *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS,
-    PREEMPTED,
+    *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, QUEUED, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS,
+    PREEMPTED, HITS, QUERIES,
 }  # fmt: skip
 LEAST_BUSY = 0.9  # a lower share of the time with requests is named
 
@@ -74,8 +75,8 @@ def read_load(
         prompt_tokens=found[PROMPT],
         new_tokens=found[ANSWER],
         in_flight=latency_s / span_s if span_s and latency_s else None,
-        running=counted.get(f"{RUNNING}_sum", 0.0) / span_s if span_s and found[RUNNING] else None,
-        waiting=counted.get("vllm:num_requests_waiting"),
+        running=_held(counted, RUNNING, "vllm:num_requests_running", span_s),
+        waiting=_held(counted, QUEUED, "vllm:num_requests_waiting", span_s),
         kv_share=_kv_share(sums, engines),
         preemptions=round(counted.get(f"{PREEMPTED}_total", 0.0)),
         ttft_s=found[TTFT],
@@ -115,6 +116,13 @@ def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
     """Return the mean time of a token after the first, over all tokens: for versions without a histogram of it."""
     later = counted.get(f"{ANSWER}_sum", 0.0) - counted.get(f"{ANSWER}_count", 0.0)
     return Spread(counted[f"{DECODING}_sum"] / later) if later > 0 and counted.get(f"{DECODING}_sum") else None
+
+
+def _held(counted: Mapping[str, float], times: str, gauge: str, span_s: float) -> float | None:
+    """Return the mean number of requests by Little's law; for versions without their times, what the scrapes saw."""
+    if span_s and f"{times}_sum" in counted:
+        return counted[f"{times}_sum"] / span_s
+    return counted.get(gauge)
 
 
 def _kv_share(sums: Sequence[Sums], engines: int) -> float | None:
