@@ -54,7 +54,7 @@ def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
         for name, key in (("prompt", "input_sequence_length"), ("answer", "output_sequence_length"))
     }
     times = {"start_s": start_s, "first_s": start_s + ttft_s, "end_s": start_s + latency_s}
-    gaps_s = [gap / 1000 for gap in gaps] if isinstance(gaps, list) else []
+    gaps_s = [gap / 1000 for gap in convert({"value": gaps or []}, Values, origin).value]
     return convert(times | tokens | {"gaps_s": gaps_s}, Timed, origin)
 
 
@@ -62,6 +62,12 @@ class Value(msgspec.Struct, frozen=True):
     """A metric's value."""
 
     value: Annotated[float, Meta(ge=0, le=1e20)]
+
+
+class Values(msgspec.Struct, frozen=True):
+    """Values of a metric, one after the other."""
+
+    value: list[Seconds]
 
 
 def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str) -> Load | None:
@@ -91,10 +97,12 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
         )
         ways = (*ways[1:], ways[0])
     is_closed = mean >= CLOSED * most
+    # A request that follows another comes when a step has just begun, and waits for it.
+    waited_s = float(np.quantile(gaps_s, SOON)) if is_closed and gaps_s else 0.0
     order = np.argsort(starts_s, kind="stable")
     arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
-    ttft_s, until_s = firsts_s - starts_s, starts_s.max()
-    begun_s = until_s - starts_s.min()  # in which requests still came: the rest of the time empties the server
+    ttft_s, until_s = firsts_s - starts_s, float(starts_s.max())
+    begun_s = until_s - float(starts_s.min())  # in which requests still came: the rest of the time empties the server
     came = np.where(
         decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s
     )
@@ -110,7 +118,7 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
         ttft_s=spread_of(ttft_s),
         tpot_s=tpot_s,
         gap_s=spread_of(gaps_s),
-        prefill_s=Spread(float(np.quantile(ttft_s, SOON))),
+        prefill_s=Spread(max(float(np.quantile(ttft_s, SOON)) - waited_s, 0.0)),
         has_prefill=False,
         prompts_per_round=float(prompts.sum()) / (span_s / ways[0].time_s) if ways and span_s else 0.0,
         tokens_per_round=tokens_per_round,

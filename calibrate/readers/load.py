@@ -54,7 +54,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `ways`: to the time of a round, the best first.
     - `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`: settings of the server.
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they do not follow each other.
-    - `has_prefill`: whether `prefill_s` was measured apart, and is not the 10th percentile of TTFT.
+    - `has_prefill`: whether `prefill_s` was measured apart, and does not come from TTFT.
     - `engines`: copies of the model that share the requests.
     """
 
@@ -149,15 +149,18 @@ def ways_of(
 
 
 def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
-    """Return the mean number of requests in flight until the last one starts, and the most there were."""
+    """Return the mean number of requests in flight until the last one starts, and how many there were at most for all
+    but 5 % of that time.
+    """
     begun, ended = np.asarray(starts_s, dtype=float), np.asarray(ends_s, dtype=float)
-    first, last = begun.min(), begun.max()
-    if last <= first:
+    times_s = np.concatenate([begun, np.minimum(ended, begun.max())])
+    order = np.argsort(times_s, kind="stable")
+    held = np.cumsum(np.repeat([1, -1], len(begun))[order])
+    lasted_s = np.diff(times_s[order], append=begun.max())
+    if not lasted_s.sum():
         return float(len(begun)), len(begun)
-    order = np.argsort(np.concatenate([ended, begun]), kind="stable")  # an end comes before a start at the same time
-    changes = np.concatenate([-np.ones(len(ended)), np.ones(len(begun))])[order]
-    held_s = np.clip(ended, first, last) - begun
-    return float(held_s.sum() / (last - first)), int(np.cumsum(changes).max())
+    by_number = np.bincount(held, lasted_s) / lasted_s.sum()
+    return float(by_number @ np.arange(len(by_number))), int(np.searchsorted(np.cumsum(by_number), 0.95))
 
 
 def _ms(times_s: Spread | None) -> Spread | None:

@@ -62,6 +62,8 @@ def add_up(each: Iterator[Sample], names: frozenset[str]) -> Sums:
     for sample in each:
         if re.sub(r"_(bucket|sum|count|total)$", "", sample.name) in names or sample.name in names:
             bound = dict(LABEL.findall(sample.labels)).get("le")
+            if bound is not None:
+                number_of(sample._replace(name=f"{sample.name}, le", value=bound.replace("+Inf", "0")))
             key = sample.name if bound is None else f"{sample.name} le={bound}"
             sums[key] = sums.get(key, 0.0) + number_of(sample)
     return sums

@@ -21,13 +21,13 @@ SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
 def inferred_profile(load: Load) -> HardwareProfile | None:
     """Return step times from the time of a round, drafts included; None where the load does not have it.
 
-    A round's mean contains the prompts that shared its step: t = a + b p, for p prompt tokens a round, and a prefill of
-    L tokens takes a + b L. Two measured times give a and b.
+    A round's mean contains the prompts of other rows that shared its step: t = a + b p, for p prompt tokens a round,
+    and a prefill of L tokens takes a + b L. Two measured times give a and b.
     """
-    round_s = load.round_s
+    round_s, rows = load.round_s, max((load.in_flight or 1.0) / load.engines, 1.0)
     if round_s is None:
         return None
-    own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round
+    own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
     prefill_s = load.prefill_s.mean if load.prefill_s else 0.0
     token_s = max((prefill_s - round_s) / (own - shared), 0.0) if own > shared else 0.0
     base_s = round_s - token_s * shared
@@ -35,7 +35,11 @@ def inferred_profile(load: Load) -> HardwareProfile | None:
         base_s, token_s = round_s, 0.0
     step = StepTime(base_s=base_s)
     label = f"inferred: {load.ways[0].name} ({load.ways[0].label}), less the prompts in it; drafts included"
-    prefilling = "a request's prefill time" if load.has_prefill else "the 10th percentile of TTFT"
+    prefilling = (
+        "a request's prefill time"
+        if load.has_prefill
+        else "the 10th percentile of TTFT, less a step's wait where requests follow each other"
+    )
     source = f"inferred: {prefilling}" if token_s else "assumed: as long as a round, whatever its tokens"
     return HardwareProfile(
         name="inferred",

@@ -1,5 +1,6 @@
 """A scenario that was made of a server's load, simulated and held against what the server's records say."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -7,13 +8,15 @@ import msgspec
 import pandas as pd
 
 from calibrate.readers.importing import Imported
-from calibrate.readers.load import LEVELS, Load, Spread
+from calibrate.readers.load import Load, Spread
 from fleet.records.metrics.glossary import percentile_name
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.workload import mean_lengths
 from fleet.shown import Shown
 from sim.run import observe
+
+MAX_TOKENS = 10**7  # of a simulation that an import starts: some ten seconds
 
 
 class HeldRow(msgspec.Struct, frozen=True):
@@ -54,42 +57,44 @@ class Held(Shown, msgspec.Struct, frozen=True):
 def hold(imported: Imported) -> Held | None:
     """Simulate an imported scenario and hold it against the load that it was made of.
 
-    Returns None without a load or without step times. Errors are those of `simulate`.
+    Returns None without a load or without step times, and for a scenario of more than MAX_TOKENS. Errors are those of
+    `simulate`.
     """
-    load = imported.load
+    load, workload = imported.load, imported.scenario.workload
     if load is None or not imported.times:
         return None
-    found = observe(imported.scenario)
-    metrics = {name: metric.value for name, metric in with_percentiles(measure(found)).items()}
-    prompt, answer = mean_lengths(imported.scenario.workload)
-    metrics |= {"prompt": prompt, "answer": answer}
-    return Held(imported.times, tuple(_rows(load, metrics, imported.inputs)))
+    prompt, answer = mean_lengths(workload)
+    if workload.requests * (prompt + answer) > MAX_TOKENS:
+        return None
+    found = with_percentiles(measure(observe(imported.scenario)))
+    metrics = {name: float(metric.value) for name, metric in found.items()} | {"prompt": prompt, "answer": answer}
+    rows = [row for row in _rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
+    return Held(imported.times, tuple(rows))
 
 
 def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> Iterator[HeldRow]:
-    length = metrics.get("mean_acceptance_length", 1.0)
+    def simulated(name: str) -> float:
+        return metrics.get(name, math.nan)
+
+    carried_per_s, length = simulated("carried_requests_per_s"), metrics.get("mean_acceptance_length", 1.0)
     means: dict[str, tuple[float | None, float]] = {
-        "prompt, tokens": (_mean(load.prompt_tokens), metrics["prompt"]),
-        "answer, tokens": (_mean(load.new_tokens), metrics["answer"]),
+        "prompt, tokens": (_mean(load.prompt_tokens), simulated("prompt")),
+        "answer, tokens": (_mean(load.new_tokens), simulated("answer")),
         "tokens a round": (load.tokens_per_round if load.tokens_per_round > 1 else None, length),
-        "time of a round, ms": (load.round_s and 1e3 * load.round_s, 1e3 * metrics["tpot_s"] * length),
-        "requests/s": (load.requests_per_s, metrics["carried_requests_per_s"]),
-        "in flight": (load.in_flight, metrics["carried_requests_per_s"] * metrics["latency_s"]),
-        "tokens/s": (load.tokens_per_s, metrics["throughput"]),
+        "time of a round, ms": (load.round_s and 1e3 * load.round_s, 1e3 * simulated("tpot_s") * length),
+        "requests/s": (load.requests_per_s, carried_per_s),
+        "in flight": (load.in_flight, carried_per_s * simulated("latency_s")),
+        "tokens/s": (load.tokens_per_s, simulated("throughput")),
     }
-    for name, (observed, simulated) in means.items():
+    for name, (observed, value) in means.items():
         if observed is not None:
-            yield HeldRow(name, observed, simulated, "input" if name in inputs else "predicted")
-    for name, metric, times_s in (("TTFT, ms", "ttft_s", load.ttft_s), ("TPOT, ms", "tpot_s", load.tpot_s)):
-        if times_s is None:
-            continue
-        yield HeldRow(
-            f"{name}, mean", 1e3 * times_s.mean, 1e3 * metrics[metric], "input" if name in inputs else "predicted"
-        )
-        for level in LEVELS:
-            simulated_s = metrics.get(percentile_name(metric, level.lower()))
-            if level in times_s.quantiles and simulated_s is not None:
-                yield HeldRow(f"{name}, {level}", 1e3 * times_s.quantiles[level], 1e3 * simulated_s, "predicted")
+            yield HeldRow(name, observed, value, "input" if name in inputs else "predicted")
+    for name, metric, times_s in (("TTFT", "ttft_s", load.ttft_s), ("TPOT", "tpot_s", load.tpot_s)):
+        if times_s is not None:
+            yield HeldRow(f"{name}, ms, mean", 1e3 * times_s.mean, 1e3 * simulated(metric), "predicted")
+            for level, observed_s in times_s.quantiles.items():
+                at_level = 1e3 * simulated(percentile_name(metric, level.lower()))
+                yield HeldRow(f"{name}, ms, {level}", 1e3 * observed_s, at_level, "predicted")
 
 
 def _mean(spread: Spread | None) -> float | None:

@@ -74,6 +74,8 @@ def import_(
         print_json(msgspec.structs.asdict(imported) | named)
     elif held is not None:
         print_held(held)
+    elif imported.load is not None and imported.times:
+        remark(f"not held against its simulation, which is long: specfleet simulate {out}")
 
 
 def print_imported(imported: "Imported") -> None:
