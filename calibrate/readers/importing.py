@@ -12,6 +12,7 @@ from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, load_workload, serving_sides
+from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
@@ -36,6 +37,7 @@ READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "vllm-log": read_vllm_log,
     "vllm-bench": read_vllm_bench,
     "sglang": read_sglang,
+    "sglang-log": read_sglang_log,
     "aiperf": read_aiperf,
     BY_PLACE: read_specdecode_bench,
     "amusd": read_amusd,
@@ -111,12 +113,12 @@ def import_record(
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, sglang, aiperf, specdecode-bench or amusd. Step times are
-    stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a file,
-    or estimated of `target` (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the file's
-    own, or inferred from its load. `seconds`: time between two scrapes. `depth`: of the scenario's drafts, at most as
-    recorded. `method` (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line that
-    names file, record, key and both values, for a file that contradicts itself.
+    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, sglang, sglang-log, aiperf, specdecode-bench or amusd. Step times
+    are stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a
+    file, or estimated of `target` (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the
+    file's own, or inferred from its load. `seconds`: time between two scrapes. `depth`: of the scenario's drafts, at
+    most as recorded. `method` (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line
+    that names file, record, key and both values, for a file that contradicts itself.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {

@@ -101,7 +101,8 @@ def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str,
 
     - `is_inferred`: whether its step times come from the load.
     """
-    lengths = ["prompt, tokens", "answer, tokens"] if load.new_tokens else []
+    known = {"prompt, tokens": load.prompt_tokens, "answer, tokens": load.new_tokens}
+    lengths = [name for name, spread in known.items() if spread is not None]
     rates = ["in flight"] if workload.arrivals is None else ["requests/s"]
     rounds = ["tokens a round"] if load.tokens_per_round > 1 else []
     times = ["time of a round, ms"] if is_inferred else []

@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
-import msgspec
-
 from calibrate.readers.laws import at_most, falls
-from calibrate.readers.load import Load, ways_of
+from calibrate.readers.load import Load
+from calibrate.readers.log_lines import LoadLine, load_between, settings_in
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
 from fleet.acceptance.models import PerPosition
@@ -103,62 +100,27 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     )
 
 
-class LoadLine(NamedTuple):
-    """A line of the load: rates over its interval, and requests at its end; `rounds_per_s` where it speculates."""
-
-    prompts_per_s: float
-    tokens_per_s: float
-    running: int
-    waiting: int
-    kv_share: float
-    preemptions: int
-    rounds_per_s: float = 0.0
-
-
 def _load(read: Sequence[str], tokens_per_round: float) -> Load | None:
-    """Return the load over the intervals that began and ended with requests running; None without one."""
+    """Return the load in the lines of one engine; None without one."""
     lines: list[LoadLine] = []
-    engines, settings = set(), dict[str, int]()
+    engines = set()
     for line in read:
         if found := LOADED.search(line):
             engines.add(found[1])
             share, preempted = KV_SHARE.search(found[6]), PREEMPTIONS.search(found[6])
             lines.append(
                 LoadLine(
-                    float(found[2]),
-                    float(found[3]),
-                    int(found[4]),
-                    int(found[5]),
-                    float(share[1]) / 100 if share else 0.0,
-                    int(preempted[1]) if preempted else 0,
+                    prompts_per_s=float(found[2]),
+                    tokens_per_s=float(found[3]),
+                    running=int(found[4]),
+                    waiting=int(found[5]),
+                    kv_share=float(share[1]) / 100 if share else 0.0,
+                    preemptions=int(preempted[1]) if preempted else 0,
                 )
             )
         elif MARK in line and lines:
             lines[-1] = lines[-1]._replace(rounds_per_s=_rounds_per_s(line))
-        for name, pattern in SETTINGS.items():
-            if stated := pattern.search(line):
-                settings[name] = int(stated[1].replace(",", ""))
-    pairs = [(before, line) for before, line in pairwise(lines) if before.running and line.running]
-    if len(engines) > 1 or not pairs:
-        return None
-    kept = [line for _, line in pairs]
-    running = fmean((before.running + line.running) / 2 for before, line in pairs)
-    waiting = fmean((before.waiting + line.waiting) / 2 for before, line in pairs)
-    tokens_per_s, rounds_per_s = fmean(line.tokens_per_s for line in kept), fmean(line.rounds_per_s for line in kept)
-    ways = ways_of(None, None, running, tokens_per_s, rounds_per_s, tokens_per_round)
-    load = Load(
-        over=f"{len(kept)} intervals of the log that began and ended with requests running; requests at their ends",
-        tokens_per_s=tokens_per_s,
-        in_flight=running + waiting,
-        running=running,
-        waiting=waiting,
-        kv_share=fmean(line.kv_share for line in kept),
-        preemptions=sum(line.preemptions for line in kept),
-        prompts_per_token=fmean(line.prompts_per_s for line in kept) / tokens_per_s if tokens_per_s else 0.0,
-        tokens_per_round=tokens_per_round,
-        ways=ways,
-    )
-    return msgspec.structs.replace(load, **settings)
+    return load_between(lines, tokens_per_round, settings_in(read, SETTINGS)) if len(engines) == 1 else None
 
 
 def _rounds_per_s(line: str) -> float:

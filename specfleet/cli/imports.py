@@ -21,7 +21,7 @@ def import_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="vllm, vllm-metrics, vllm-log, vllm-bench, sglang, aiperf, specdecode-bench or amusd.",
+            help="vllm, vllm-metrics, vllm-log, vllm-bench, sglang, sglang-log, aiperf, specdecode-bench or amusd.",
         ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],

@@ -13,6 +13,7 @@ from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf
 from calibrate.readers.served import inferred_profile
+from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
@@ -28,8 +29,9 @@ from tests.helpers.loads import (
     mean,
     metrics_text,
     served,
+    sglang_log_text,
 )  # fmt: skip
-from tests.helpers.readings import write
+from tests.helpers.readings import mean_of, write
 
 KNOWN, PLAIN = served(), served(depth=0)
 NOTHING = re.sub(r" \S+\n", " 0\n", metrics_text(KNOWN[:1]))
@@ -207,6 +209,18 @@ def test_a_log_counts_intervals_between_running_requests(tmp_path: Path) -> None
     assert (load.max_num_seqs, load.max_num_batched_tokens) == (8, 512)
     assert load.round_s == pytest.approx(3.5 * (1 + DEPTH / 2) / 400, rel=0.01)
     assert read_vllm_log([write(tmp_path / "s.log", log_text([4, 4]) + log_text([4, 4], engine=1))]).load is None
+
+
+def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
+    recording = read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4, 4]))])
+    load = load_in(recording)
+    assert (load.running, load.waiting, load.kv_share, load.max_num_seqs) == (4, 1, 0.25, 48)
+    assert [way.time_s for way in load.ways] == pytest.approx([0.025, 0.025])
+    assert mean_of(recording) == pytest.approx(2.5)
+    with pytest.raises(InputError, match="accept len = 5, speculative_num_steps = 3; needs 1 to steps"):
+        read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4], length=5))])
+    with pytest.raises(InputError, match="holds no two lines `Decode batch`"):
+        read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4]))])
 
 
 WRONG = {

@@ -167,6 +167,21 @@ def log_text(running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 
     return "\n".join(lines) + "\n"
 
 
+def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025) -> str:
+    """Lines of SGLang's log, 40 steps of `step_s` each."""
+    lines = ["server_args=ServerArgs(speculative_num_steps=3, max_running_requests=48, chunked_prefill_size=512)"]
+    for number, now in enumerate(running):
+        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02} TP0]"
+        lines += [
+            f"{at} Prefill batch. #new-seq: 2, #new-token: 230, #cached-token: 0, token usage: 0.02, #running-req: 0",
+            (
+                f"{at} Decode batch, #running-req: {now}, #token: 100, token usage: 0.25, accept len: {length:.2f}, "
+                f"accept rate: 0.50, gen throughput (token/s): {now * length / step_s:.2f}, #queue-req: 1"
+            ),
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def mean(values: Sequence[float]) -> float:
     """The mean."""
     return float(np.mean(values))
