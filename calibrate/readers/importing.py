@@ -30,14 +30,14 @@ from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from fleet.times.step_time import StepTime
 
-BY_PLACE, SCRAPES = "specdecode-bench", "vllm-metrics"
+BY_PLACE, SCRAPES, LOG_OF_SGLANG = "specdecode-bench", "vllm-metrics", "sglang-log"
 READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "vllm": read_vllm,
     SCRAPES: read_vllm_metrics,
     "vllm-log": read_vllm_log,
     "vllm-bench": read_vllm_bench,
     "sglang": read_sglang,
-    "sglang-log": read_sglang_log,
+    LOG_OF_SGLANG: read_sglang_log,
     "aiperf": read_aiperf,
     BY_PLACE: read_specdecode_bench,
     "amusd": read_amusd,
@@ -166,6 +166,8 @@ def _read(
     for name, value in (("--method", method), ("--dataset", dataset)):
         if value:
             raise InputError(f"{name} {shortened(value, quoted=False)}: picks from specdecode-bench; leave it out")
+    if kind == LOG_OF_SGLANG:
+        return read_sglang_log(paths, depth)
     return read_vllm_metrics(paths, seconds) if kind == SCRAPES else READERS[kind](paths)
 
 

@@ -34,8 +34,10 @@ STEPS = 40  # of each line, unless decode_log_interval says otherwise
 TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 
 
-def read_sglang_log(files: Sequence[Path]) -> Recording:
+def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recording:
     """Read the lines of all logs; other lines are left out.
+
+    - `depth`: of drafts, where the log does not have its server's settings.
 
     The log has the mean acceptance length alone: every draft token is taken to pass as often. Raises InputError, naming
     file and key, where lines or the depth of drafts are missing, or the mean is more than the depth allows.
@@ -43,7 +45,8 @@ def read_sglang_log(files: Sequence[Path]) -> Recording:
     names = ", ".join(map(str, files))
     read = [line for path in files for _, line in read_lines(path)]
     decoding = [(line, one) for line in read if (one := _load_line(line)) is not None]
-    stated = {"depth": 0, "steps": STEPS} | {name: value for name, value in settings_in(read, DRAFTS).items() if value}
+    written = {name: value for name, value in settings_in(read, DRAFTS).items() if value}
+    stated = {"depth": depth or 0, "steps": STEPS} | written
     lengths = [(float(own[1]), load.running) for line, load in decoding if (own := LENGTH.search(line))]
     rows = sum(running for _, running in lengths)
     mean = sum(length * running for length, running in lengths) / rows if rows else 1.0
@@ -56,13 +59,15 @@ def read_sglang_log(files: Sequence[Path]) -> Recording:
         load = msgspec.structs.replace(load, prompt_tokens=Spread(max(prompt, 1.0)))
     if not rows:
         return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
-    depth, rounds = stated["depth"], rows * stated["steps"]
-    if not 1 <= depth <= MOST or not 1 <= mean <= depth + 1:
-        raise InputError(f"{names}: accept len = {mean:.4g}, speculative_num_steps = {depth}; needs 1 to steps + 1")
+    levels, rounds = stated["depth"], rows * stated["steps"]
+    if not levels:
+        raise InputError(f"{names}: lacks speculative_num_steps, which a server writes first; state --depth")
+    if levels > MOST or not 1 <= mean <= levels + 1:
+        raise InputError(f"{names}: accept len = {mean:.4g}, speculative_num_steps = {levels}; needs 1 to steps + 1")
     return Recording(
         format="SGLang's log",
-        acceptance=Geometric(_beta(mean - 1, depth)),
-        depth=depth,
+        acceptance=Geometric(_beta(mean - 1, levels)),
+        depth=levels,
         rounds=rounds,
         accepted=round(rounds * (mean - 1)),
         stated=mean,

@@ -59,6 +59,19 @@ def hold(imported: Imported) -> Held | None:
 
     Returns None without a load or without step times, and for a scenario of more than MAX_TOKENS. Errors are those of
     `simulate`.
+
+    >>> import specfleet, tempfile
+    >>> from pathlib import Path
+    >>> line = (
+    ...     "Engine 000: Avg prompt throughput: 800.0 tokens/s, Avg generation throughput: 400.0 tokens/s, "
+    ...     "Running: 4 reqs, Waiting: 0 reqs"
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = Path(folder, "server.log")
+    ...     _ = log.write_text(f"{line}\\n" * 3)
+    ...     held = specfleet.hold(specfleet.import_record("vllm-log", log, f"{folder}/mine.toml"))
+    >>> [(row.quantity, row.kind) for row in held.rows]
+    [('time of a round, ms', 'input'), ('in flight', 'input'), ('tokens/s', 'predicted')]
     """
     load, workload = imported.load, imported.scenario.workload
     if load is None or not imported.times:
