@@ -177,7 +177,8 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
             return _pooled(origin, convert(entry, Pooled, origin))
         has_counts = has_counts or AIPERF.mark in table_of(entry, origin) or bool(found_in(entry, *AIPERF.ways[0]))
         if (one := timed_by_aiperf(origin, entry)) is not None:
-            timed.append((one, found_in(entry, *AIPERF.ways[0], "num_spec_steps") or 0))
+            steps = found_in(entry, *AIPERF.ways[0], "num_spec_steps")
+            timed.append((one, steps if isinstance(steps, int) else 0))
     requests, rounds = [one for one, _ in timed], sum(rounds for _, rounds in timed)
     if requests and not has_counts:
         load = load_of(requests, 0, 1.0, "AIPerf")

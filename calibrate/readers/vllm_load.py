@@ -5,6 +5,7 @@ from pathlib import Path
 
 from calibrate.readers.load import Load, Spread, ways_of
 from calibrate.readers.prometheus import LABEL, Sample, Sums, add_up, between, histogram
+from fleet.errors import InputError
 
 GAUGES = frozenset(
     f"vllm:{name}"
@@ -44,6 +45,9 @@ def read_load(
     if not tokens:
         return None
     steps, prompt_tokens = counted.get(f"{STEPS}_count", 0.0), counted.get(f"{PROMPT_TOKENS}_total", 0.0)
+    models = {labels.get("model_name", "") for labels in _labels(scrapes[-1], f"{TOKENS}_total")}
+    if len(models) > 1:
+        raise InputError(f"{origin}: counts the models {', '.join(sorted(models))}; give a scrape of one")
     engines = len({labels.get("engine") for labels in _labels(scrapes[-1], f"{TOKENS}_total")})
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
     time_s, over = _time_between(files, scrapes, seconds) if len(files) == 2 else (0.0, "since the server's start")

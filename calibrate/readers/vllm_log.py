@@ -23,17 +23,17 @@ FIELDS = {
     "Per-position acceptance rate": re.compile(rf"Per-position acceptance rate: ({NUMBER}(?:, {NUMBER})*)(?=,|\s*$)"),
     "Avg Draft acceptance rate": re.compile(rf"Avg Draft acceptance rate: {NUMBER}%"),
 }
+WHOLE = r"([0-9]{1,9})"
 LOADED = re.compile(
-    rf"Engine (\d+): Avg prompt throughput: {NUMBER} tokens/s, Avg generation throughput: {NUMBER} tokens/s, "
-    rf"Running: (\d+) reqs, Waiting: (\d+) reqs(.*)"
+    rf"Engine {WHOLE}: Avg prompt throughput: {NUMBER} tokens/s, Avg generation throughput: {NUMBER} tokens/s, "
+    rf"Running: {WHOLE} reqs, Waiting: {WHOLE} reqs(.*)"
 )
-KV_SHARE, PREEMPTIONS = re.compile(rf"KV cache usage: {NUMBER}%"), re.compile(r"Preemptions: (\d+)")
-SPEEDS = {"Accepted": re.compile(rf"Accepted throughput: {NUMBER} tokens/s"),
-          "Drafted": re.compile(rf"Drafted throughput: {NUMBER} tokens/s")}  # fmt: skip
+KV_SHARE, PREEMPTIONS = re.compile(rf"KV cache usage: {NUMBER}%"), re.compile(rf"Preemptions: {WHOLE}")
+SPEEDS = {name: re.compile(rf"{name} throughput: {NUMBER} tokens/s") for name in ("Accepted", "Drafted")}
 SETTINGS = {
-    "max_num_seqs": re.compile(r"'max_num_seqs': (\d+)"),
-    "max_num_batched_tokens": re.compile(r"max_num_batched_tokens=(\d+)"),
-    "kv_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
+    "max_num_seqs": re.compile(rf"'max_num_seqs': {WHOLE}"),
+    "max_num_batched_tokens": re.compile(rf"max_num_batched_tokens={WHOLE}"),
+    "kv_tokens": re.compile(r"KV cache size: ([0-9][0-9,]{0,11}) tokens"),
 }
 HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptance rate": 0.0501}  # of the last digit
 

@@ -240,6 +240,11 @@ WRONG = {
         r"\1 few",
         "vllm:num_preemptions_total = 'few'; needs a number",
     ),
+    "two models": (
+        r"(vllm:generation_tokens_total\{.*\}) (\S+)",
+        r'\1 \2\nvllm:generation_tokens_total{model_name="x"} 5',
+        "counts the models m, x; give a scrape of one",
+    ),
     "twice": (r"(vllm:num_preemptions_total\{.*\} \S+)", r"\1\n\1", "stands there twice"),
 }
 
