@@ -123,6 +123,6 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
         prompts_per_round=float(prompts.sum()) / (span_s / ways[0].time_s) if ways and span_s else 0.0,
         tokens_per_round=tokens_per_round,
         ways=ways,
-        arrivals=() if is_closed else tuple(arrivals),
+        arrivals=() if is_closed or table[:, 3:].min() < 1 else tuple(arrivals),
         notes=tuple(notes),
     )

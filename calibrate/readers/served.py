@@ -6,6 +6,7 @@ from calibrate.readers.load import Load, Spread
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.shipped import shape_of
 from fleet.scenario.arrivals import Poisson, Trace
 from fleet.scenario.lengths import Between, mean_tokens
 from fleet.scenario.scenario import Drafters, Verifiers, Workload
@@ -24,7 +25,7 @@ def inferred_profile(load: Load) -> HardwareProfile | None:
     A round's mean contains the prompts of other rows that shared its step: t = a + b p, for p prompt tokens a round,
     and a prefill of L tokens takes a + b L. Two measured times give a and b.
     """
-    round_s, rows = load.round_s, max((load.in_flight or 1.0) / load.engines, 1.0)
+    round_s, rows = load.round_s, max((load.running or load.in_flight or 1.0) / load.engines, 1.0)
     if round_s is None:
         return None
     own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
@@ -35,12 +36,9 @@ def inferred_profile(load: Load) -> HardwareProfile | None:
         base_s, token_s = round_s, 0.0
     step = StepTime(base_s=base_s)
     label = f"inferred: {load.ways[0].name} ({load.ways[0].label}), less the prompts in it; drafts included"
-    prefilling = (
-        "a request's prefill time"
-        if load.has_prefill
-        else "the 10th percentile of TTFT, less a step's wait where requests follow each other"
-    )
-    source = f"inferred: {prefilling}" if token_s else "assumed: as long as a round, whatever its tokens"
+    source = "assumed: as long as a round, whatever its tokens"
+    if token_s:
+        source = f"inferred: {'a prefill time' if load.has_prefill else 'the 10th percentile of TTFT'}, less a round"
     return HardwareProfile(
         name="inferred",
         draft=StepTime(),
@@ -66,7 +64,9 @@ def estimated(target: str, draft: str, speculates: bool) -> HardwareProfile:
 
 def serving_sides(load: Load, recording: Recording, depth: int, draft: str) -> tuple[Drafters, Verifiers]:
     """Return the server: drafts made on the target's device, or none, and its settings as far as they are recorded."""
-    kind = "lookup" if draft == LOOKUP else recording.drafts
+    kind = recording.drafts
+    if draft:
+        kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
     drafters = Drafters(depth=depth, place="target", kind=kind) if recording.acceptance else Drafters(count=0)
     settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
     return drafters, msgspec.structs.replace(Verifiers(count=load.engines), **settings)

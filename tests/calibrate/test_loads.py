@@ -297,16 +297,19 @@ def test_options_without_effect_are_refused(tmp_path: Path, options: dict[str, o
         specfleet.import_record("vllm-metrics", scrapes(tmp_path), tmp_path / "made.toml", **options)  # type: ignore[arg-type]
 
 
-def test_an_estimated_target_is_predicted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("draft", "kind"), [("lookup", "lookup"), ("eagle3-llama-3.1-8b", "eagle"), ("llama-3.2-1b", "model")]
+)
+def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str) -> None:
     made = specfleet.import_record(
         "vllm-metrics",
         scrapes(tmp_path),
         tmp_path / "made.toml",
         seconds=30.0,
         target="llama-3.1-8b@h100",
-        draft="lookup",
+        draft=draft,
     )
-    assert made.scenario.drafters.kind == "lookup"
+    assert made.scenario.drafters.kind == kind
     held = specfleet.hold(made)
     assert held is not None
     assert "estimated" in held.times
