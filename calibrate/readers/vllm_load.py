@@ -1,5 +1,6 @@
 """The load in vLLM's Prometheus text, by the names of its versions."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +26,7 @@ READ = GAUGES | {
     *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, QUEUED, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS,
     PREEMPTED, HITS, QUERIES,
 }  # fmt: skip
-LEAST_BUSY = 0.9  # a lower share of the time with requests is named
+LEAST_BUSY, MOST_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
 def read_load(
@@ -37,83 +38,79 @@ def read_load(
     - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
     - `seconds`: time between two scrapes, if it is stated.
     """
-    origin = str(files[-1])
+    origin, last = str(files[-1]), scrapes[-1]
     sums = [add_up(iter(scrape), READ) for scrape in scrapes]
     counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
-    found = {name: histogram(counted, name, origin) for name in READ}
-    tokens, gap_s = counted.get(f"{TOKENS}_total", 0.0), found[GAPS[0]] or found[GAPS[1]]
+    of = {name: histogram(counted, name, origin) for name in READ}
+    tokens, steps = counted.get(f"{TOKENS}_total", 0.0), counted.get(f"{STEPS}_count", 0.0)
     if not tokens:
         return None
-    steps, prompt_tokens = counted.get(f"{STEPS}_count", 0.0), counted.get(f"{PROMPT_TOKENS}_total", 0.0)
-    models = {labels.get("model_name", "") for labels in _labels(scrapes[-1], f"{TOKENS}_total")}
+    models = {labels.get("model_name", "") for labels in _labels(last, f"{TOKENS}_total")}
     if len(models) > 1:
         raise InputError(f"{origin}: counts the models {', '.join(sorted(models))}; give a scrape of one")
-    engines = len({labels.get("engine") for labels in _labels(scrapes[-1], f"{TOKENS}_total")})
+    engines = len({labels.get("engine") for labels in _labels(last, f"{TOKENS}_total")})
+    gap_s, tpot_s, requests = of[GAPS[0]] or of[GAPS[1]], of[TPOT] or _mean_tpot(counted), of[LATENCY]
     busy_s = steps / engines * gap_s.mean if gap_s else 0.0
-    time_s, over = _time_between(files, scrapes, seconds) if len(files) == 2 else (0.0, "since the server's start")
-    notes = []
-    if time_s and seconds is None and busy_s > 1.5 * time_s:
-        notes.append(f"{over}, but {steps:.0f} steps took about {busy_s:.3g} s: state --seconds")
-        time_s = 0.0
-    span_s = time_s or busy_s
-    if not time_s:
-        over += f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
-    decoding_s, latency_s = (counted.get(f"{name}_sum", 0.0) for name in (DECODING, LATENCY))
-    rows = decoding_s / span_s if span_s and decoding_s else None
-    tpot_s = found[TPOT] or _mean_tpot(counted)
-    requests = round(counted.get(f"{LATENCY}_count", 0.0))
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s)
+    span_s = time_s or busy_s or math.inf  # without any time there are no rates
     busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
     if busy_share is not None and busy_share < LEAST_BUSY:
         notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
-    hits, queries = (counted.get(f"{name}_total", 0.0) for name in (HITS, QUERIES))
-    if hits:
-        notes.append(
-            f"{hits / max(queries, hits):.0%} of the prompts' tokens were cached: their prefill is shorter here"
-        )
+    if hits := counted.get(f"{HITS}_total", 0.0):
+        share = hits / max(counted.get(f"{QUERIES}_total", 0.0), hits)
+        notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
+    finished = counted.get(f"{LATENCY}_count", 0.0)
+    rows, tokens_per_s = counted.get(f"{DECODING}_sum", 0.0) / span_s or None, tokens / span_s or None
     return Load(
         over=over,
-        seconds=span_s or None,
-        requests=requests,
-        requests_per_s=requests / span_s if span_s else None,
-        tokens_per_s=tokens / span_s if span_s else None,
-        prompt_tokens=found[PROMPT],
-        new_tokens=found[ANSWER],
-        in_flight=latency_s / span_s if span_s and latency_s else None,
+        seconds=span_s if span_s < math.inf else None,
+        requests=round(finished),
+        requests_per_s=finished / span_s or None,
+        tokens_per_s=tokens_per_s,
+        prompt_tokens=of[PROMPT],
+        new_tokens=of[ANSWER],
+        in_flight=requests.mean * finished / span_s or None if requests else None,
         running=_held(counted, RUNNING, "vllm:num_requests_running", span_s),
         waiting=_held(counted, QUEUED, "vllm:num_requests_waiting", span_s),
         kv_share=_kv_share(sums, engines),
         preemptions=round(counted.get(f"{PREEMPTED}_total", 0.0)),
-        ttft_s=found[TTFT],
+        ttft_s=of[TTFT],
         tpot_s=tpot_s,
         gap_s=gap_s,
-        prefill_s=found[PREFILL],
-        prompts_per_round=prompt_tokens / steps if steps else 0.0,
+        prefill_s=of[PREFILL],
+        prompts_per_round=counted.get(f"{PROMPT_TOKENS}_total", 0.0) / steps if steps else 0.0,
         tokens_per_round=tokens_per_round,
         busy_share=busy_share,
         ways=ways_of(
-            gap_s.mean if gap_s else None, tpot_s.mean if tpot_s else None, rows,
-            tokens / span_s if span_s else None, drafts / span_s if span_s else None, tokens_per_round,
+            gap_s.mean if gap_s else None, tpot_s.mean if tpot_s else None, rows, tokens_per_s, drafts / span_s,
+            tokens_per_round,
         ),
-        kv_tokens=_kv_tokens(scrapes[-1]),
+        kv_tokens=_kv_tokens(last),
         engines=engines,
         notes=tuple(notes),
     )  # fmt: skip
 
 
 def _time_between(
-    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None
-) -> tuple[float, str]:
-    """Return the time between two scrapes and how it is known; 0 where it is not."""
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float
+) -> tuple[float, str, list[str]]:
+    """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
+
+    - `busy_s`: time that the steps between them took.
+    """
+    inferred = f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
+    if len(files) == 1:
+        return 0.0, f"since the server's start{inferred}", []
     if seconds is not None:
-        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)"
+        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)", []
     first, last = (next((one.at_ms for one in scrape if one.at_ms), None) for scrape in scrapes)
+    time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
     if first is not None and last is not None:
         time_s, known = (last - first) / 1000, "by their samples"
-    else:
-        time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
-    if time_s <= 0:
-        return 0.0, "between two scrapes, whose files do not say how far apart they are"
-    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})"
+    if time_s <= 0 or busy_s > MOST_BUSY * time_s:
+        note = f"the scrapes are {time_s:.4g} s apart ({known}), and steps took about {busy_s:.3g} s: state --seconds"
+        return 0.0, f"between two scrapes{inferred}", [note]
+    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", []
 
 
 def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
@@ -124,7 +121,7 @@ def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
 
 def _held(counted: Mapping[str, float], times: str, gauge: str, span_s: float) -> float | None:
     """Return the mean number of requests by Little's law; for versions without their times, what the scrapes saw."""
-    if span_s and f"{times}_sum" in counted:
+    if span_s < math.inf and f"{times}_sum" in counted:
         return counted[f"{times}_sum"] / span_s
     return counted.get(gauge)
 
