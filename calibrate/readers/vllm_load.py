@@ -70,8 +70,8 @@ def read_load(
         prompt_tokens=of[PROMPT],
         new_tokens=of[ANSWER],
         in_flight=requests.mean * finished / span_s or None if requests else None,
-        running=_held(counted, RUNNING, "vllm:num_requests_running", span_s),
-        waiting=_held(counted, QUEUED, "vllm:num_requests_waiting", span_s),
+        running=_mean_requests(counted, RUNNING, "vllm:num_requests_running", span_s),
+        waiting=_mean_requests(counted, QUEUED, "vllm:num_requests_waiting", span_s),
         kv_share=_kv_share(sums, engines),
         preemptions=round(counted.get(f"{PREEMPTED}_total", 0.0)),
         ttft_s=of[TTFT],
@@ -119,7 +119,7 @@ def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
     return Spread(counted[f"{DECODING}_sum"] / later) if later > 0 and counted.get(f"{DECODING}_sum") else None
 
 
-def _held(counted: Mapping[str, float], times: str, gauge: str, span_s: float) -> float | None:
+def _mean_requests(counted: Mapping[str, float], times: str, gauge: str, span_s: float) -> float | None:
     """Return the mean number of requests by Little's law; for versions without their times, what the scrapes saw."""
     if span_s < math.inf and f"{times}_sum" in counted:
         return counted[f"{times}_sum"] / span_s

@@ -13,7 +13,7 @@ from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, se
 if TYPE_CHECKING:
     from calibrate.readers.importing import Imported
     from calibrate.readers.load import Load
-    from experiments.compare.observed import Held
+    from experiments.compare.loads import LoadComparison
 
 
 def import_(
@@ -53,12 +53,12 @@ def import_(
     """Make a scenario of another engine's records: acceptance, and the load where they have it.
 
     Lengths and acceptance by place go into files beside it. With step times, stated, of a profile, estimated, or
-    inferred from the load, it simulates at once; a load is then held against its simulation. A file that contradicts
+    inferred from the load, it simulates at once; a load is then compared with its simulation. A file that contradicts
     its format's identities is refused in one line.
     """
     import msgspec
 
-    from specfleet import hold, import_record
+    from specfleet import compare_load, import_record
 
     with keeping(out):
         imported = import_record(
@@ -68,14 +68,14 @@ def import_(
     if not as_json:
         print_imported(imported)
     with busy("simulate what was read"):
-        held = hold(imported)
+        comparison = compare_load(imported)
     if as_json:
-        named = {"scenario": str(out), "files": [str(path) for path in imported.files], "held": held}
+        named = {"scenario": str(out), "files": [str(path) for path in imported.files], "comparison": comparison}
         print_json(msgspec.structs.asdict(imported) | named)
-    elif held is not None:
-        print_held(held)
+    elif comparison is not None:
+        print_comparison(comparison)
     elif imported.load is not None and imported.times:
-        remark(f"not held against its simulation, which is long: specfleet simulate {out}")
+        remark(f"not compared with its simulation, which is long: specfleet simulate {out}")
 
 
 def print_imported(imported: "Imported") -> None:
@@ -106,7 +106,7 @@ def print_load(load: "Load") -> None:
         print(load.disagreement() or "no second way to the time of a round")
 
 
-def print_held(held: "Held") -> None:
+def print_comparison(comparison: "LoadComparison") -> None:
     """Print the simulation beside what was read."""
     rows = [
         (
@@ -116,10 +116,12 @@ def print_held(held: "Held") -> None:
             number(row.simulated),
             "-" if row.error is None else f"{row.error:+.1%}",
         )
-        for row in held.rows
+        for row in comparison.rows
     ]
-    print_table(f"simulated; step times {held.times}", ("quantity", "", "read", "simulated", "error"), rows, texts=2)
-    print(held.line())
+    print_table(
+        f"simulated; step times {comparison.times}", ("quantity", "", "read", "simulated", "error"), rows, texts=2
+    )
+    print(comparison.line())
 
 
 def _cell(value: float | None) -> str:

@@ -104,13 +104,13 @@ def test_a_server_is_simulated_as_it_was(tmp_path: Path, kind: str, speculates: 
     drafters, workload = made.scenario.drafters, made.scenario.workload
     assert (drafters.count, drafters.place) == ((1, "target") if speculates else (0, "own"))
     assert (workload.streams, workload.arrivals) == (4, None)
-    held = specfleet.hold(made)
-    assert held is not None
-    rows = {row.quantity: row for row in held.rows}
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    rows = {row.quantity: row for row in comparison.rows}
     for name in ("tokens/s", "requests/s", "TPOT, ms, mean", "TTFT, ms, mean"):
         assert rows[name].kind == "predicted"
         assert rows[name].error == pytest.approx(0, abs=0.08), name
-    assert {row.quantity for row in held.rows if row.kind == "input"} == {
+    assert {row.quantity for row in comparison.rows if row.kind == "input"} == {
         "prompt, tokens", "answer, tokens", "in flight", "time of a round, ms", *(["tokens a round"] * speculates),
     }  # fmt: skip
 
@@ -123,9 +123,9 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
     assert trace[0] == "arrived_at,num_prefill_tokens,num_decode_tokens"
     assert float(trace[5].split(",")[0]) == pytest.approx(each[4].start_s - each[0].start_s)
     assert made.inputs[2] == "requests/s"
-    held = specfleet.hold(made)
-    assert held is not None
-    in_flight = next(row for row in held.rows if row.quantity == "in flight")
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    in_flight = next(row for row in comparison.rows if row.quantity == "in flight")
     assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
 
 
@@ -310,7 +310,7 @@ def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str)
         draft=draft,
     )
     assert made.scenario.drafters.kind == kind
-    held = specfleet.hold(made)
-    assert held is not None
-    assert "estimated" in held.times
-    assert next(row.kind for row in held.rows if row.quantity == "time of a round, ms") == "predicted"
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    assert "estimated" in comparison.times
+    assert next(row.kind for row in comparison.rows if row.quantity == "time of a round, ms") == "predicted"

@@ -137,7 +137,7 @@ def test_the_command_holds_a_load_against_its_simulation(tmp_path: Path) -> None
     assert re.search(r"in flight +. input +. +5 ", shown)
     assert re.search(r"tokens/s +. predicted +. +400 ", shown)
     asked = ["import", "vllm-log", str(log), "-o", str(out), "--json"]
-    rows = {row["quantity"]: row for row in json.loads(runner.invoke(app, asked).stdout)["held"]["rows"]}
+    rows = {row["quantity"]: row for row in json.loads(runner.invoke(app, asked).stdout)["comparison"]["rows"]}
     assert rows["tokens/s"]["simulated"] == pytest.approx(rows["tokens/s"]["observed"], rel=0.5)
 
 

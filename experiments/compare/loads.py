@@ -1,4 +1,4 @@
-"""A scenario that was made of a server's load, simulated and held against what the server's records say."""
+"""A scenario that was made of a server's load, simulated and compared with what the server's records say."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from fleet.scenario.workload import mean_lengths
 from fleet.shown import Shown
 from sim.run import observe
 
-MAX_TOKENS = 10**7  # of a simulation that an import starts: some ten seconds
+MAX_TOKENS = 3 * 10**6  # of answers, in a simulation that an import starts: some ten seconds
 
 
-class HeldRow(msgspec.Struct, frozen=True):
+class LoadRow(msgspec.Struct, frozen=True):
     """A quantity as it was read and as it was simulated; `kind`: whether the scenario took it as input."""
 
     quantity: str
@@ -33,11 +33,11 @@ class HeldRow(msgspec.Struct, frozen=True):
         return self.simulated / self.observed - 1 if self.observed else None
 
 
-class Held(Shown, msgspec.Struct, frozen=True):
+class LoadComparison(Shown, msgspec.Struct, frozen=True):
     """The rows, and where the step times of the simulation come from."""
 
     times: str
-    rows: tuple[HeldRow, ...]
+    rows: tuple[LoadRow, ...]
 
     def line(self) -> str:
         """Say the largest error of what was predicted."""
@@ -54,8 +54,8 @@ class Held(Shown, msgspec.Struct, frozen=True):
         return pd.DataFrame(rows, columns=["quantity", "observed", "simulated", "error", "kind"])
 
 
-def hold(imported: Imported) -> Held | None:
-    """Simulate an imported scenario and hold it against the load that it was made of.
+def compare_load(imported: Imported) -> LoadComparison | None:
+    """Simulate an imported scenario and compare it with the load that it was made of.
 
     Returns None without a load or without step times, and for a scenario of more than MAX_TOKENS. Errors are those of
     `simulate`.
@@ -69,23 +69,23 @@ def hold(imported: Imported) -> Held | None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     log = Path(folder, "server.log")
     ...     _ = log.write_text(f"{line}\\n" * 3)
-    ...     held = specfleet.hold(specfleet.import_record("vllm-log", log, f"{folder}/mine.toml"))
-    >>> [(row.quantity, row.kind) for row in held.rows]
+    ...     comparison = specfleet.compare_load(specfleet.import_record("vllm-log", log, f"{folder}/mine.toml"))
+    >>> [(row.quantity, row.kind) for row in comparison.rows]
     [('time of a round, ms', 'input'), ('in flight', 'input'), ('tokens/s', 'predicted')]
     """
     load, workload = imported.load, imported.scenario.workload
     if load is None or not imported.times:
         return None
     prompt, answer = mean_lengths(workload)
-    if workload.requests * (prompt + answer) > MAX_TOKENS:
+    if workload.requests * answer > MAX_TOKENS:
         return None
     found = with_percentiles(measure(observe(imported.scenario)))
     metrics = {name: float(metric.value) for name, metric in found.items()} | {"prompt": prompt, "answer": answer}
     rows = [row for row in _rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
-    return Held(imported.times, tuple(rows))
+    return LoadComparison(imported.times, tuple(rows))
 
 
-def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> Iterator[HeldRow]:
+def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> Iterator[LoadRow]:
     def simulated(name: str) -> float:
         return metrics.get(name, math.nan)
 
@@ -101,13 +101,13 @@ def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> 
     }
     for name, (observed, value) in means.items():
         if observed is not None:
-            yield HeldRow(name, observed, value, "input" if name in inputs else "predicted")
+            yield LoadRow(name, observed, value, "input" if name in inputs else "predicted")
     for name, metric, times_s in (("TTFT", "ttft_s", load.ttft_s), ("TPOT", "tpot_s", load.tpot_s)):
         if times_s is not None:
-            yield HeldRow(f"{name}, ms, mean", 1e3 * times_s.mean, 1e3 * simulated(metric), "predicted")
+            yield LoadRow(f"{name}, ms, mean", 1e3 * times_s.mean, 1e3 * simulated(metric), "predicted")
             for level, observed_s in times_s.quantiles.items():
                 at_level = 1e3 * simulated(percentile_name(metric, level.lower()))
-                yield HeldRow(f"{name}, ms, {level}", 1e3 * observed_s, at_level, "predicted")
+                yield LoadRow(f"{name}, ms, {level}", 1e3 * observed_s, at_level, "predicted")
 
 
 def _mean(spread: Spread | None) -> float | None:
