@@ -11,7 +11,15 @@ from calibrate.readers.amusd import read_amusd
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, load_workload, serving_sides
+from calibrate.readers.served import (
+    SETTINGS,
+    estimated,
+    inferred_profile,
+    input_names,
+    load_workload,
+    serving_sides,
+    with_inferred_seqs,
+)  # fmt: skip
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
@@ -214,7 +222,9 @@ def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    load = recording.load
+    load = with_inferred_seqs(recording.load) if recording.load else None
+    if load is not None:
+        recording = msgspec.structs.replace(recording, load=load, notes=(*recording.notes, *load.notes))
     times = stated or _own_times(recording)
     profile, source = times or ("", "")
     beside = _beside(out, recording, profile)
@@ -256,7 +266,7 @@ def _written(
         mean_acceptance_length=recording.mean_accepted + 1,
         stated=recording.stated,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
-        notes=(*recording.notes, *(load.notes if load else ()), *(() if times else (NO_TIMES,))),
+        notes=recording.notes if times else (*recording.notes, NO_TIMES),
         load=load,
         inputs=inputs,
         times=source,

@@ -1,5 +1,7 @@
 """A server as its records show it: step times from the time of a round, and a workload from the load."""
 
+import math
+
 import msgspec
 
 from calibrate.readers.load import Load, Spread
@@ -15,8 +17,21 @@ from fleet.times.step_time import StepTime
 
 REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
 ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
+WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
 LOOKUP = "lookup"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
+
+
+def with_inferred_seqs(load: Load) -> Load:
+    """Return the load with `max_num_seqs`, if requests waited although the KV cache had room; else as it is."""
+    running, waiting = load.running or 0.0, load.waiting or 0.0
+    tokens = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread)
+    has_room = not load.kv_tokens or running * tokens < ROOM * load.kv_tokens * load.engines
+    if load.max_num_seqs is not None or waiting < WAITED * running or not running or not has_room:
+        return load
+    seqs = math.ceil(running / load.engines)
+    note = f"max_num_seqs = {seqs} is inferred: {waiting:.3g} requests waited while {running:.3g} ran"
+    return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
 
 
 def inferred_profile(load: Load) -> HardwareProfile | None:

@@ -173,6 +173,15 @@ def test_an_idle_server_has_arrivals(tmp_path: Path) -> None:
     assert any("requests ran" in note for note in made.notes)
 
 
+def test_requests_that_wait_show_the_most_that_run(tmp_path: Path) -> None:
+    text = log_text([4, 4, 4]).replace("'max_num_seqs': 8", "")
+    made = specfleet.import_record("vllm-log", write(tmp_path / "s.log", text), tmp_path / "made.toml")
+    assert made.scenario.verifiers.max_num_seqs == 4
+    assert "max_num_seqs = 4 is inferred: 1 requests waited while 4 ran" in (tmp_path / "made.toml").read_text()
+    idle = write(tmp_path / "t.log", text.replace("Waiting: 1", "Waiting: 0"))
+    assert specfleet.import_record("vllm-log", idle, tmp_path / "made.toml").scenario.verifiers.max_num_seqs == 256
+
+
 def test_a_disagreement_is_said(tmp_path: Path) -> None:
     files = scrapes(tmp_path)
     sums = re.search(r"vllm:request_time_per_output_token_seconds_sum\{.*\} (\S+)", files[1].read_text())
