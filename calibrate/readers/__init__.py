@@ -6,8 +6,16 @@ laws.py             identities that a format promises, checked to the digits tha
 counts.py           counts of rounds by drafted and accepted tokens, as an acceptance model
 requests.py         the counts of one request under our names, and their laws
 responses.py        vLLM, SGLang, AIPerf: where their responses and records have these counts
+load.py             the load of a server, and ways to the time of a round
+prometheus.py       Prometheus text: samples, differences, histograms
 vllm_metrics.py     vLLM: Prometheus text, one scrape or two
-vllm_log.py         vLLM: its log's lines "SpecDecoding metrics"
+vllm_load.py        vLLM: the load in that text
+log_lines.py        the load in lines of a log
+vllm_log.py         vLLM: its log's lines of acceptance and load
+sglang_log.py       SGLang: its log's lines "Decode batch"
+clients.py          the load as a client timed it, request by request
+vllm_bench.py       vLLM: results of its benchmark
+served.py           a load as a scenario: step times, settings, workload
 specdecode_bench.py SpecDecode-Bench: acceptance by place
 amusd.py            AMUSD: run files of its authors
 amusd_clocks.py     AMUSD: what the clocks of those runs leave out

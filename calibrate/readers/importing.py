@@ -1,16 +1,28 @@
 """Records of other engines become a scenario that `simulate` runs at once, with the files that it needs beside it."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import pandas as pd
 
 from calibrate.readers.amusd import read_amusd
+from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
+from calibrate.readers.served import (
+    SETTINGS,
+    estimated,
+    inferred_profile,
+    input_names,
+    load_workload,
+    serving_sides,
+    with_inferred_seqs,
+)  # fmt: skip
+from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
+from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
@@ -23,19 +35,23 @@ from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Drafters, Scenario, Workload
 from fleet.scenario.writing import scenario_lines
 from fleet.shown import Shown
-from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from fleet.times.step_time import StepTime
 
-BY_PLACE = "specdecode-bench"
+BY_PLACE, SCRAPES, LOG_OF_SGLANG = "specdecode-bench", "vllm-metrics", "sglang-log"
 READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
     "vllm": read_vllm,
-    "vllm-metrics": read_vllm_metrics,
+    SCRAPES: read_vllm_metrics,
     "vllm-log": read_vllm_log,
+    "vllm-bench": read_vllm_bench,
     "sglang": read_sglang,
+    LOG_OF_SGLANG: read_sglang_log,
     "aiperf": read_aiperf,
     BY_PLACE: read_specdecode_bench,
     "amusd": read_amusd,
 }
+PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
+TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
 NO_TIMES = "it has no step times: --draft-ms and --verify-ms state them, --profile names a profile that has them"
 WIDTH = 108  # of a comment
@@ -45,7 +61,9 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     """What an import made: the scenario as it reads back, its files, and what was counted beside what the file says.
 
     `stated`: mean tokens a round, bonus included, in the file's own words; None where it says nothing. `modelled`: what
-    the scenario's acceptance comes to at its depth; None for a model of single tokens.
+    the scenario's acceptance comes to at its depth; None for a model of single tokens. `load`: what the server did, as
+    far as the file says; `inputs`: which of it the scenario takes as input; `times`: the source of its step times,
+    empty without.
     """
 
     scenario: Scenario
@@ -57,6 +75,9 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     stated: float | None
     modelled: float | None
     notes: tuple[str, ...]
+    load: Load | None = None
+    inputs: tuple[str, ...] = ()
+    times: str = ""
 
     def line(self) -> str:
         """Say in one line what was read."""
@@ -65,6 +86,8 @@ class Imported(Shown, msgspec.Struct, frozen=True):
     def rows(self) -> list[tuple[str, float | None, float | None]]:
         """Return what was counted beside what the file says; None where either says nothing."""
         length, stated = self.mean_acceptance_length, self.stated
+        if not self.rounds:
+            return []
         return [
             ("rounds", self.rounds, None),
             ("accepted draft tokens", self.accepted, None),
@@ -89,17 +112,21 @@ def import_record(
     draft_ms: float | None = None,
     verify_ms: float | None = None,
     profile: str | Path | None = None,
+    target: str = "",
+    draft: str = "",
+    seconds: float | None = None,
     depth: int | None = None,
     method: str = "",
     dataset: str = "",
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, sglang, aiperf, specdecode-bench or amusd. Step times are
-    stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a file;
-    without either the file's own, where it has them. `depth`: of the scenario's drafts, at most as recorded. `method`
-    (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line that names file, record,
-    key and both values, for a file that contradicts itself.
+    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, sglang, sglang-log, aiperf, specdecode-bench or amusd. Step times
+    are stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a
+    file, or estimated of `target` (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the
+    file's own, or inferred from its load. `seconds`: time between two scrapes. `depth`: of the scenario's drafts, at
+    most as recorded. `method` (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line
+    that names file, record, key and both values, for a file that contradicts itself.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {
@@ -121,13 +148,24 @@ def import_record(
     if depth is not None and depth < 1:
         raise InputError(f"depth = {depth}: needs a whole number from 1")
     stated = _stated(draft_ms, verify_ms, profile, place)
-    recording = _read(kind, paths, depth, method, dataset)
+    if target and stated is not None:
+        raise InputError("--target has the step times; leave --draft-ms, --verify-ms and --profile out")
+    if draft and not target:
+        raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
+    if seconds is not None and (kind != SCRAPES or not 0 < seconds <= MAX_MS or len(paths) != 2):
+        raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
+    recording = _read(kind, paths, depth, method, dataset, seconds)
+    if target:
+        what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
+        stated = estimated(target, draft, recording.acceptance is not None), what
     if depth is not None and depth > recording.depth:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
-    return _written(place, paths, kind, recording, depth or recording.depth, stated)
+    return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
 
 
-def _read(kind: str, paths: Sequence[Path], depth: int | None, method: str, dataset: str) -> Recording:
+def _read(
+    kind: str, paths: Sequence[Path], depth: int | None, method: str, dataset: str, seconds: float | None
+) -> Recording:
     if kind == BY_PLACE:
         methods: dict[str, Method] = {"": "eagle", "eagle": "eagle", "ngram": "ngram"}
         if method not in methods:
@@ -136,7 +174,9 @@ def _read(kind: str, paths: Sequence[Path], depth: int | None, method: str, data
     for name, value in (("--method", method), ("--dataset", dataset)):
         if value:
             raise InputError(f"{name} {shortened(value, quoted=False)}: picks from specdecode-bench; leave it out")
-    return READERS[kind](paths)
+    if kind == LOG_OF_SGLANG:
+        return read_sglang_log(paths, depth)
+    return read_vllm_metrics(paths, seconds) if kind == SCRAPES else READERS[kind](paths)
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -179,29 +219,42 @@ def _from_folder(path: Path, out: Path) -> str:
 
 
 def _written(
-    out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None
+    out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
-    places = out.with_name(f"{out.stem}-places.parquet") if recording.texts else None
-    lengths = out.with_name(f"{out.stem}-lengths.csv") if recording.lengths else None
-    written = [path for path in (places, lengths, out) if path is not None]
+    load = with_inferred_seqs(recording.load) if recording.load else None
+    if load is not None:
+        recording = msgspec.structs.replace(recording, load=load, notes=(*recording.notes, *load.notes))
+    times = stated or _own_times(recording)
+    profile, source = times or ("", "")
+    beside = _beside(out, recording, profile)
+    written = [*beside.values(), out]
     for path in written:
         if path.resolve() in [other.resolve() for other in paths]:
             raise InputError(f"{path}: would replace a file that is read; name another with -o")
         check_writable(path)
-    times = stated
-    if times is None and recording.profile is not None:
-        times = recording.profile, recording.sources["times"]
-    if places is not None:
-        write_places(recording.texts, places)
-    if lengths is not None:
-        rows = "".join(f"{prompt},{answer}\n" for prompt, answer in recording.lengths)
-        write_file(lengths, "num_prefill_tokens,num_decode_tokens\n" + rows)
-    profile, source = times or ("", "")
-    made = _scenario(out.stem, recording, depth, profile, places, lengths)
-    comments = _comments(kind, paths, recording, source, lengths is not None)
+    if PLACES in beside:
+        write_places(recording.texts, beside[PLACES])
+    if LENGTHS in beside:
+        write_rows(beside[LENGTHS], TOKENS, recording.lengths)
+    if TRACE in beside and load is not None:
+        write_rows(beside[TRACE], ("arrived_at", *TOKENS), load.arrivals)
+    if PROFILE in beside and isinstance(profile, HardwareProfile):
+        write_profile(profile, beside[PROFILE])
+        profile = beside[PROFILE].name
+    made = _scenario(out.stem, recording, depth, profile, beside)
+    comments = list(_comments(kind, paths, recording, source, LENGTHS in beside))
+    inputs: tuple[str, ...] = ()
+    if load is not None:
+        drafters, verifiers = serving_sides(load, recording, depth, draft)
+        workload, said = load_workload(load, made.workload, beside[TRACE].name if TRACE in beside else "")
+        made = msgspec.structs.replace(made, drafters=drafters, verifiers=verifiers, workload=workload)
+        comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
+        if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
+            comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
+        inputs = input_names(load, workload, stated is None)
     named = profile if isinstance(profile, str) else ""
-    write_file(out, "\n".join(scenario_lines(made, named, list(comments))) + "\n")
+    write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)
     model = scenario.acceptance
     return Imported(
@@ -214,7 +267,34 @@ def _written(
         stated=recording.stated,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
         notes=recording.notes if times else (*recording.notes, NO_TIMES),
+        load=load,
+        inputs=inputs,
+        times=source,
     )
+
+
+def _own_times(recording: Recording) -> Times | None:
+    """Return the step times that the record has, or that follow from its load."""
+    if recording.profile is not None:
+        return recording.profile, recording.sources["times"]
+    inferred = inferred_profile(recording.load) if recording.load else None
+    return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
+
+
+def _beside(out: Path, recording: Recording, profile: HardwareProfile | str) -> dict[str, Path]:
+    """Return the files beside the scenario that it needs, by their kind."""
+    wanted = {
+        PLACES: bool(recording.texts),
+        LENGTHS: bool(recording.lengths),
+        TRACE: recording.load is not None and bool(recording.load.arrivals),
+        PROFILE: isinstance(profile, HardwareProfile) and profile.verify.roofline is not None,  # too long for a line
+    }
+    return {name: out.with_name(f"{out.stem}-{name}") for name, is_wanted in wanted.items() if is_wanted}
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Sequence[tuple[float, ...]]) -> None:
+    """Write a CSV file of numbers."""
+    write_file(path, "".join(",".join(map(str, row)) + "\n" for row in (columns, *rows)))
 
 
 def _scenario(
@@ -222,16 +302,15 @@ def _scenario(
     recording: Recording,
     depth: int,
     profile: HardwareProfile | str,
-    places: Path | None,
-    lengths: Path | None,
+    beside: Mapping[str, Path],
 ) -> Scenario:
     """Return the scenario of a recording; what it does not have stays at its default."""
     acceptance = recording.acceptance
-    if isinstance(acceptance, ByPlace) and places is not None:
-        acceptance = msgspec.structs.replace(acceptance, file=places.name)
+    if isinstance(acceptance, ByPlace):
+        acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
     workload = Workload()
-    if lengths is not None:
-        workload = Workload(requests=len(recording.lengths), lengths=lengths.name)
+    if LENGTHS in beside:
+        workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
     elif recording.answer_tokens:
         workload = Workload(new_tokens=recording.answer_tokens)
     return Scenario(
@@ -251,11 +330,22 @@ def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str,
     at = f" at depth {recording.depth}" if recording.texts else ""
     names = ", ".join(shortened(path.name) for path in read)
     answers = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    acceptance = (
+        []
+        if model is None
+        else [
+            f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
+            f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
+        ]
+    )
+    lengths = recording.sources["lengths"] if has_lengths else answers
+    if recording.load is not None and not has_lengths:
+        known = recording.load.prompt_tokens is not None
+        lengths = "of the load; lognormal between their bounds" if known else "answers assumed, prompts by throughput"
     said = [
         f"Written by `specfleet import {kind}`: {recording.format}, from {names}.",
-        f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
-        f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
-        f"Lengths: {recording.sources['lengths'] if has_lengths else answers}.",
+        *acceptance,
+        f"Lengths: {lengths}.",
         f"Step times: {times}." if times else 'Step times: none yet. Name a profile, such as profile = "rtx-4090".',
         *(f"Note: {note}." for note in recording.notes),
     ]

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from calibrate.readers.load import Load
 from fleet.acceptance.places import ByPlace, Text
 from fleet.scenario.scenario import Acceptance, DraftKind
 from fleet.times.profile import HardwareProfile
@@ -11,6 +12,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """Acceptance as a file has it, and what else the file has.
 
     - `format`: the file's format, in words.
+    - `acceptance`: None of a server that does not speculate.
     - `depth` (tokens): of its drafts.
     - `rounds`, `accepted`: verifications, and their accepted draft tokens, counted from the acceptance itself; for
       acceptance by place, from a walk over the texts at `depth`.
@@ -21,14 +23,15 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     - `drafts`: the drafting method.
     - `profile`: step times in the file.
     - `sources`: the source of each part: acceptance, lengths, times.
+    - `load`: requests, rates and times of the server.
     - `notes`: warnings for the user.
     """
 
     format: str
-    acceptance: Acceptance
+    acceptance: Acceptance | None
     depth: int
-    rounds: int
-    accepted: int
+    rounds: int = 0
+    accepted: int = 0
     stated: float | None = None
     lengths: tuple[tuple[int, int], ...] = ()
     answer_tokens: int = 0
@@ -36,6 +39,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     drafts: DraftKind = "model"
     profile: HardwareProfile | None = None
     sources: dict[str, str] = {}
+    load: Load | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -44,4 +48,4 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mean_accepted(self) -> float:
         """Accepted draft tokens a round, without the bonus token."""
-        return self.accepted / self.rounds
+        return self.accepted / self.rounds if self.rounds else 0.0

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
+from calibrate.readers.clients import load_of, timed_by_aiperf
 from calibrate.readers.counts import model_of, rounds_of, totals
 from calibrate.readers.entries import entries_of, found_in, table_of
 from calibrate.readers.laws import rounds_to, same
@@ -164,13 +165,30 @@ class Pooled(msgspec.Struct, frozen=True):
 
 
 def read_aiperf(files: Sequence[Path]) -> Recording:
-    """Read records, or the histogram of all requests, which has to be given alone."""
+    """Read records, or the histogram of all requests, which has to be given alone.
+
+    Records of a server that does not speculate have a load only.
+    """
+    timed, has_counts = [], False
     for origin, entry in entries_of(files):
         if isinstance(entry, dict) and POOLED in entry:
             if len(files) > 1:
                 raise InputError(f"{origin}: holds all requests together; give it alone")
             return _pooled(origin, convert(entry, Pooled, origin))
-    return read_responses(AIPERF, files)
+        has_counts = has_counts or AIPERF.mark in table_of(entry, origin) or bool(found_in(entry, *AIPERF.ways[0]))
+        if (one := timed_by_aiperf(origin, entry)) is not None:
+            steps = found_in(entry, *AIPERF.ways[0], "num_spec_steps")
+            timed.append((one, steps if isinstance(steps, int) else 0))
+    requests, rounds = [one for one, _ in timed], sum(rounds for _, rounds in timed)
+    if requests and not has_counts:
+        load = load_of(requests, 0, 1.0, "AIPerf")
+        return Recording(format="AIPerf's records, without speculation", acceptance=None, depth=0, load=load)
+    recording = read_responses(AIPERF, files)
+    load = load_of(requests, rounds, 1 + recording.mean_accepted, "AIPerf")
+    if load is None:
+        return recording
+    lengths = () if load.arrivals else tuple((round(one.prompt), round(one.answer)) for one in requests)
+    return replace(recording, load=load, lengths=lengths if all(map(min, lengths)) else ())
 
 
 def _pooled(origin: str, pooled: Pooled) -> Recording:

@@ -1,4 +1,4 @@
-"""vLLM's log: its lines `SpecDecoding metrics: Mean acceptance length: ...`, each over an interval."""
+"""vLLM's log: lines `SpecDecoding metrics: ...` (acceptance) and `Engine 000: ...` (load), each over an interval."""
 
 import re
 from collections.abc import Sequence
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from calibrate.readers.laws import at_most, falls
+from calibrate.readers.load import Load
+from calibrate.readers.log_lines import LoadLine, load_between, settings_in
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
 from fleet.acceptance.models import PerPosition
@@ -20,6 +22,18 @@ FIELDS = {
     "Drafted": re.compile(r"Drafted: ([0-9]{1,12}) tokens"),
     "Per-position acceptance rate": re.compile(rf"Per-position acceptance rate: ({NUMBER}(?:, {NUMBER})*)(?=,|\s*$)"),
     "Avg Draft acceptance rate": re.compile(rf"Avg Draft acceptance rate: {NUMBER}%"),
+}
+WHOLE = r"([0-9]{1,9})"
+LOADED = re.compile(
+    rf"Engine {WHOLE}: Avg prompt throughput: {NUMBER} tokens/s, Avg generation throughput: {NUMBER} tokens/s, "
+    rf"Running: {WHOLE} reqs, Waiting: {WHOLE} reqs(.*)"
+)
+KV_SHARE, PREEMPTIONS = re.compile(rf"KV cache usage: {NUMBER}%"), re.compile(rf"Preemptions: {WHOLE}")
+SPEEDS = {name: re.compile(rf"{name} throughput: {NUMBER} tokens/s") for name in ("Accepted", "Drafted")}
+SETTINGS = {
+    "max_num_seqs": re.compile(rf"'max_num_seqs': {WHOLE}"),
+    "max_num_batched_tokens": re.compile(rf"max_num_batched_tokens={WHOLE}"),
+    "kv_tokens": re.compile(r"KV cache size: ([0-9][0-9,]{0,11}) tokens"),
 }
 HALF = {"Mean acceptance length": 0.00501, "rate": 0.000501, "Avg Draft acceptance rate": 0.0501}  # of the last digit
 
@@ -43,18 +57,23 @@ class Interval(NamedTuple):
 
 
 def read_vllm_log(files: Sequence[Path]) -> Recording:
-    """Read the lines of all logs; other lines are left out.
+    """Read the lines of all logs; other lines are left out. A server that does not speculate has a load only.
 
     Raises InputError, naming file, line, key and both values, where a line contradicts itself.
     """
-    intervals = []
+    intervals, read = [], []
     for path in files:
         for number, line in read_lines(path):
+            read.append(line)
             if MARK in line:
                 intervals.append(_interval(f"{path}, line {number}", line[line.index(MARK) :]))
     names = ", ".join(map(str, files))
     if not intervals:
-        raise InputError(f"{names}: holds no line with {MARK!r}, which a server with speculative decoding writes")
+        load = _load(read, 1.0)
+        if load is None:
+            wanted = f"{MARK!r}, which a server with speculative decoding writes, nor two of its load in turn"
+            raise InputError(f"{names}: holds no line with {wanted}")
+        return Recording(format="vLLM's log, without speculation", acceptance=None, depth=0, load=load)
     depths = sorted({len(interval.rates) for interval in intervals})
     if len(depths) > 1:
         raise InputError(f"{names}: lines with {depths[0]} and with {depths[1]} positions; give the log of one server")
@@ -76,8 +95,41 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         accepted=accepted,
         stated=mean,
         sources={"acceptance": shares},
+        load=_load(read, 1 + accepted / drafts),
         notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
     )
+
+
+def _load(read: Sequence[str], tokens_per_round: float) -> Load | None:
+    """Return the load in the lines of one engine; None without one."""
+    lines: list[LoadLine] = []
+    engines = set()
+    for line in read:
+        if found := LOADED.search(line):
+            engines.add(found[1])
+            share, preempted = KV_SHARE.search(found[6]), PREEMPTIONS.search(found[6])
+            lines.append(
+                LoadLine(
+                    prompts_per_s=float(found[2]),
+                    tokens_per_s=float(found[3]),
+                    running=int(found[4]),
+                    waiting=int(found[5]),
+                    kv_share=float(share[1]) / 100 if share else 0.0,
+                    preemptions=int(preempted[1]) if preempted else 0,
+                )
+            )
+        elif MARK in line and lines:
+            lines[-1] = lines[-1]._replace(rounds_per_s=_rounds_per_s(line))
+    return load_between(lines, tokens_per_round, settings_in(read, SETTINGS)) if len(engines) == 1 else None
+
+
+def _rounds_per_s(line: str) -> float:
+    """Return drafts in a second: those of the interval, by its accepted or drafted tokens and their throughput."""
+    interval = _interval("", line[line.index(MARK) :])
+    for name, tokens in (("Accepted", interval.accepted), ("Drafted", interval.drafted)):
+        if tokens and (speed := SPEEDS[name].search(line)):
+            return interval.drafts * float(speed[1]) / tokens
+    return 0.0
 
 
 def _interval(origin: str, line: str) -> Interval:

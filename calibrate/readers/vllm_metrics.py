@@ -1,20 +1,22 @@
-"""vLLM's Prometheus text (/metrics): counters of speculative decoding, since the start or between two scrapes."""
+"""vLLM's Prometheus text (/metrics): acceptance and load, since the start or between two scrapes."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from calibrate.readers.counts import model_of, rounds_of, totals
 from calibrate.readers.laws import at_most, falls, same
+from calibrate.readers.prometheus import LABEL, Sample, number_of, samples
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
+from calibrate.readers.vllm_load import read_load
 from fleet.errors import InputError
-from fleet.inputs.text import read_lines, shortened
+from fleet.inputs.text import shortened
 
 PREFIX = "vllm:spec_decode_num_"
-SAMPLE = re.compile(r"vllm:spec_decode_num_(\w+?)(?:_total)?(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
 TOTALS, PER_POSITION = ("drafts", "draft_tokens", "accepted_tokens"), "accepted_tokens_per_pos"
 
@@ -26,17 +28,34 @@ class VllmCounters(NamedTuple):
     counts: dict[str, int]
 
 
-def read_vllm_metrics(files: Sequence[Path]) -> Recording:
+def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
     """Read one scrape, with counts since the server's start, or two, with counts between them.
 
-    Raises InputError, naming file, metric and both values, where counters are missing, contradict each other, or fall.
+    - `seconds`: time between two scrapes; else by their samples' times, or by the files'.
+
+    A server without these counters does not speculate: its scrapes have a load only. Raises InputError, naming file,
+    metric and both values, where counters are missing, contradict each other, or fall.
     """
     if len(files) > 2:
         raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
-    scrapes = [_read(path) for path in files]
+    read = [list(samples(path, "vllm:")) for path in files]
+    names = ", ".join(map(str, files))
+    recording = None
+    if any(one.name.startswith(PREFIX) for each in read for one in each):
+        recording = _acceptance(files, names, [_read(path, each) for path, each in zip(files, read, strict=True)])
+    tokens_per_round = 1 + recording.mean_accepted if recording else 1.0
+    load = read_load(files, read, recording.rounds if recording else 0, tokens_per_round, seconds)
+    if recording is None:
+        if load is None:
+            lacks = f"{PREFIX}drafts_total, which a server with speculative decoding tells, and a load"
+            raise InputError(f"{names}: lacks {lacks}")
+        recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
+    return msgspec.structs.replace(recording, load=load)
+
+
+def _acceptance(files: Sequence[Path], names: str, scrapes: "list[VllmCounters]") -> Recording:
     for path, scrape in zip(files, scrapes, strict=True):
         _check(str(path), scrape)
-    names = ", ".join(map(str, files))
     counted = scrapes[0] if len(files) == 1 else _between(files[1], *scrapes)
     _check(names, counted)
     drafts, draft_tokens, accepted_tokens, *per_pos = counted.counts.values()
@@ -63,19 +82,21 @@ def read_vllm_metrics(files: Sequence[Path]) -> Recording:
     )
 
 
-def _read(path: Path) -> VllmCounters:
+def _read(path: Path, scrape: Iterable[Sample]) -> VllmCounters:
     """Add up the engines' counters of one scrape."""
     sums: dict[str, int] = {}
-    read: set[tuple[str, str]] = set()
     models = set()
-    for origin, name, labels, value in _samples(path):
-        if (name, labels) in read:
-            raise InputError(f"{origin}: {PREFIX}{name}{{{shortened(labels, quoted=False)}}} stands there twice")
-        read.add((name, labels))
-        named = dict(LABEL.findall(labels))
+    for sample in scrape:
+        if not sample.name.startswith(PREFIX):
+            continue
+        value = number_of(sample)
+        if value > MOST_COUNTED or not value.is_integer():
+            raise InputError(f"{sample.origin}: {sample.name} = {sample.value}; allowed: whole numbers from 0")
+        named = dict(LABEL.findall(sample.labels))
         models.add(named.get("model_name", ""))
-        key = _at(_position(origin, named)) if name == PER_POSITION else name
-        sums[key] = sums.get(key, 0) + value
+        name = sample.name.removeprefix(PREFIX).removesuffix("_total")
+        key = _at(_position(sample.origin, named)) if name == PER_POSITION else name
+        sums[key] = sums.get(key, 0) + int(value)
     if len(models) > 1:
         raise InputError(f"{path}: counts the models {', '.join(sorted(models))}; give a scrape of one")
     positions = sum(name.startswith(PER_POSITION) for name in sums)
@@ -89,26 +110,6 @@ def _read(path: Path) -> VllmCounters:
 
 def _at(position: int) -> str:
     return f"{PER_POSITION} of position {position}"
-
-
-def _samples(path: Path) -> Iterator[tuple[str, str, str, int]]:
-    """Yield origin, short name, labels and value of each counter of speculative decoding."""
-    for number, line in read_lines(path):
-        if not line.lstrip().startswith(PREFIX):
-            continue
-        origin, sample = f"{path}, line {number}", SAMPLE.fullmatch(line.strip())
-        if sample is None:
-            raise InputError(f"{origin}: {shortened(line.strip())} is no sample of Prometheus text")
-        name, labels, text = sample[1], sample[2] or "", sample[3]
-        if name.endswith("_created"):  # when the counter began
-            continue
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise InputError(f"{origin}: {PREFIX}{name} = {shortened(text)}; needs a number") from error
-        if not 0 <= value <= MOST_COUNTED or not value.is_integer():
-            raise InputError(f"{origin}: {PREFIX}{name} = {text}; allowed: whole numbers from 0")
-        yield origin, name, labels, int(value)
 
 
 def _position(origin: str, labels: dict[str, str]) -> int:

@@ -60,6 +60,22 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     return made
 
 
+def beside(target: Placed, model: str) -> Placed:
+    """Place a drafter on a target's device: split as the target where its heads allow, in 16 bits where the device can.
+
+    Raises InputError for an unknown model.
+    """
+    shape = shape_of(model)
+    precision = "bf16" if "bf16" in target.device.compute else target.precision
+    return msgspec.structs.replace(
+        target,
+        shape=shape,
+        parallel=1 if shape.heads % target.parallel else target.parallel,
+        precision=precision,
+        named=f"{model} on the target's device",
+    )
+
+
 def _precisions(text: str, asked: list[str]) -> tuple[str, str]:
     """Return the precision of the weights and of the KV cache; the text may name either, or both."""
     caches = [one for one in asked if one.startswith("kv-")]

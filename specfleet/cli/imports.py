@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.console.exits import keeping
-from experiments.console.printing import print_json, print_table, remark
+from experiments.console.printing import busy, print_json, print_table, remark
 from fleet.shown import number
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:
     from calibrate.readers.importing import Imported
+    from calibrate.readers.load import Load
+    from experiments.compare.loads import LoadComparison
 
 
 def import_(
@@ -19,7 +21,7 @@ def import_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="vllm, vllm-metrics, vllm-log, sglang, aiperf, specdecode-bench or amusd.",
+            help="vllm, vllm-metrics, vllm-log, vllm-bench, sglang, sglang-log, aiperf, specdecode-bench or amusd.",
         ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],
@@ -29,6 +31,17 @@ def import_(
     profile: Annotated[
         Path | None, typer.Option(metavar="PROFILE", help="A profile with the step times: shipped, or a file.")
     ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="PLACE", help="Estimate step times of a target: MODEL@DEVICE.", show_default="none")
+    ] = "",
+    draft: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="With --target: the drafter on its device, or lookup.", show_default="none"),
+    ] = "",
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="Time between two scrapes of vllm-metrics.", show_default="by samples, else by files"),
+    ] = None,
     depth: Annotated[
         int | None,
         typer.Option(min=1, help="Depth of the scenario's drafts.", show_default="as recorded; 5 of specdecode-bench"),
@@ -37,35 +50,78 @@ def import_(
     dataset: Annotated[str, typer.Option(help="Of specdecode-bench in Parquet: one dataset.", show_default="all")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a scenario of another engine's records.
+    """Make a scenario of another engine's records: acceptance, and the load where they have it.
 
-    Lengths and acceptance by place go into files beside it. With step times, stated or of a profile, it simulates at
-    once. A file that contradicts its format's identities is refused in one line.
+    Lengths and acceptance by place go into files beside it. With step times, stated, of a profile, estimated, or
+    inferred from the load, it simulates at once; a load is then compared with its simulation. A file that contradicts
+    its format's identities is refused in one line.
     """
     import msgspec
 
-    from specfleet import import_record
+    from specfleet import compare_load, import_record
 
     with keeping(out):
         imported = import_record(
-            kind, files, out, draft_ms=draft_ms, verify_ms=verify_ms, profile=profile, depth=depth, method=method,
-            dataset=dataset,
+            kind, files, out, draft_ms=draft_ms, verify_ms=verify_ms, profile=profile, target=target, draft=draft,
+            seconds=seconds, depth=depth, method=method, dataset=dataset,
         )  # fmt: skip
-    if as_json:
-        named = {"scenario": str(out), "files": [str(path) for path in imported.files]}
-        print_json(msgspec.structs.asdict(imported) | named)
-    else:
+    if not as_json:
         print_imported(imported)
+    with busy("simulate what was read"):
+        comparison = compare_load(imported)
+    if as_json:
+        named = {"scenario": str(out), "files": [str(path) for path in imported.files], "comparison": comparison}
+        print_json(msgspec.structs.asdict(imported) | named)
+    elif comparison is not None:
+        print_comparison(comparison)
+    elif imported.load is not None and imported.times:
+        remark(f"not compared with its simulation, which is long: specfleet simulate {out}")
 
 
 def print_imported(imported: "Imported") -> None:
-    """Print what was counted beside what the file says."""
+    """Print what was counted beside what the file says, then the load."""
     rows = [(name, *map(_cell, values)) for name, *values in imported.rows()]
-    print_table(imported.format, ("quantity", "counted", "the file says"), rows)
+    if rows:
+        print_table(imported.format, ("quantity", "counted", "the file says"), rows)
+    if imported.load is not None:
+        print_load(imported.load)
     for note in imported.notes:
         remark(f"note: {note}")
     for path in reversed(imported.files):
         remark(f"written: {path}")
+
+
+def print_load(load: "Load") -> None:
+    """Print what the server did, then the time of a round by each way, and how far the ways are apart."""
+    from calibrate.readers.load import LEVELS
+
+    observed = []
+    for name, value in load.rows():
+        mean, quantiles = (value, {}) if isinstance(value, int | float) else (value.mean, value.quantiles)
+        observed.append((name, _cell(mean), *(_cell(quantiles.get(level)) for level in LEVELS)))
+    print_table(f"load: {load.over}", ("observed", "mean", *LEVELS), observed)
+    if load.ways:
+        ways = [(way.name, way.label, number(1e3 * way.time_s)) for way in load.ways]
+        print_table("time of a round", ("way", "", "ms"), ways, texts=2)
+        print(load.disagreement() or "no second way to the time of a round")
+
+
+def print_comparison(comparison: "LoadComparison") -> None:
+    """Print the simulation beside what was read."""
+    rows = [
+        (
+            row.quantity,
+            row.kind,
+            number(row.observed),
+            number(row.simulated),
+            "-" if row.error is None else f"{row.error:+.1%}",
+        )
+        for row in comparison.rows
+    ]
+    print_table(
+        f"simulated; step times {comparison.times}", ("quantity", "", "read", "simulated", "error"), rows, texts=2
+    )
+    print(comparison.line())
 
 
 def _cell(value: float | None) -> str:

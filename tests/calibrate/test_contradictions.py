@@ -109,7 +109,7 @@ def test_counters_that_fall_between_scrapes_are_a_restart(tmp_path: Path) -> Non
     [
         ('vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 5', "stands there twice"),
         ('vllm:spec_decode_num_drafts_total{engine="1",model_name="other"} 5', "counts the models m, other"),
-        ('vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} many', "drafts = 'many'; needs a number"),
+        ('vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} many', "drafts_total = 'many'; needs a number"),
         ('vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 0.5', "allowed: whole numbers from 0"),
         ("vllm:spec_decode_num_drafts_total", "is no sample of Prometheus text"),
         (

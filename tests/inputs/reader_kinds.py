@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers import engines
+from tests.helpers import engines, loads
 from tests.inputs.kinds import Kind
 
 ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
@@ -54,6 +54,11 @@ READER_KINDS: dict[str, Kind] = {
     "vLLM's log": imported(
         "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
     ),
+    "vLLM's load": imported("vllm-metrics", "load.txt", "bytes", lambda: loads.metrics_text(loads.served(12))),
+    "vLLM's log of a load": imported("vllm-log", "load.log", "bytes", lambda: loads.log_text([3, 4, 4])),
+    "SGLang's log": imported("sglang-log", "sglang.log", "bytes", lambda: loads.sglang_log_text([3, 4, 4])),
+    "vLLM's benchmark": imported("vllm-bench", "bench.json", "json", lambda: loads.bench_text(loads.served(12))),
+    "AIPerf's load": imported("aiperf", "load.jsonl", "jsonl", lambda: loads.aiperf_text(loads.served(12))),
     "SpecDecode-Bench's answers": imported(
         "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)
     ),

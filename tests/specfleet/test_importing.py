@@ -1,6 +1,7 @@
 """`specfleet import`: a scenario that simulates at once, says where its numbers come from, and reads back."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 import specfleet
 from specfleet.cli.entry import app
-from tests.helpers import engines
+from tests.helpers import engines, loads
 from tests.inputs.reader_kinds import READER_KINDS
 
 SESSIONS = [[(4, 4), (4, 1), (4, 0)], [(4, 2)]]
@@ -126,6 +127,18 @@ def test_the_command_prints_counted_and_stated_acceptance(tmp_path: Path) -> Non
     assert "2.75" in result.output
     shown = json.loads(runner.invoke(app, ["import", "vllm", str(file), "-o", str(out), "--json"]).stdout)
     assert (shown["rounds"], shown["accepted"], shown["mean_acceptance_length"]) == (4, 7, 2.75)
+
+
+def test_the_command_holds_a_load_against_its_simulation(tmp_path: Path) -> None:
+    log, out = tmp_path / "server.log", tmp_path / "made.toml"
+    log.write_text(loads.log_text([4, 4, 4]))
+    shown = runner.invoke(app, ["import", "vllm-log", str(log), "-o", str(out)]).output
+    assert "ways to the time of a round agree within" in shown
+    assert re.search(r"in flight +. input +. +5 ", shown)
+    assert re.search(r"tokens/s +. predicted +. +400 ", shown)
+    asked = ["import", "vllm-log", str(log), "-o", str(out), "--json"]
+    rows = {row["quantity"]: row for row in json.loads(runner.invoke(app, asked).stdout)["comparison"]["rows"]}
+    assert rows["tokens/s"]["simulated"] == pytest.approx(rows["tokens/s"]["observed"], rel=0.5)
 
 
 def test_a_result_shows_itself(tmp_path: Path) -> None:

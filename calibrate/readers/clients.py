@@ -1,0 +1,128 @@
+"""The load as a client timed it, request by request: AIPerf's records and `vllm bench serve --save-detailed`."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from calibrate.readers.entries import found_in
+from calibrate.readers.load import Load, Spread, in_flight_of, spread_of, ways_of
+from fleet.inputs.strict import convert
+
+SOON = 0.1  # share of requests that wait for hardly anything before their prefill
+CLOSED = 0.9  # mean over most requests in flight, from which on requests follow each other
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+Length = Annotated[float, Meta(ge=0, le=1e7)]
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as a client saw it.
+
+    - `start_s`, `first_s`, `end_s`: when it was sent, and when its first and its last token came.
+    - `prompt`, `answer`: tokens.
+    - `gaps_s`: between chunks of the answer, each of a round if none were joined on the way.
+    """
+
+    start_s: Seconds
+    first_s: Seconds
+    end_s: Seconds
+    prompt: Length
+    answer: Length
+    gaps_s: list[Seconds] = []
+
+    def __post_init__(self) -> None:
+        if not self.start_s <= self.first_s <= self.end_s:
+            raise ValueError(f"start = {self.start_s}, first token = {self.first_s}, end = {self.end_s} do not rise")
+
+
+def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
+    """Return the times of AIPerf's record; None of a warm-up, and of a request that failed or did not stream."""
+    metrics = found_in(entry, "metrics")
+    start_ns, ttft = found_in(entry, "metadata", "request_start_ns"), found_in(metrics, "time_to_first_token", "value")
+    latency = found_in(metrics, "request_latency", "value")
+    if found_in(entry, "metadata", "benchmark_phase") == "warmup" or None in (start_ns, ttft, latency):
+        return None
+    start_s, ttft_s, latency_s = (
+        convert({"value": value}, Value, origin).value * scale
+        for value, scale in ((start_ns, 1e-9), (ttft, 1e-3), (latency, 1e-3))
+    )
+    gaps = found_in(metrics, "inter_chunk_latency", "value")
+    tokens = {
+        name: found_in(metrics, key, "value") or 0
+        for name, key in (("prompt", "input_sequence_length"), ("answer", "output_sequence_length"))
+    }
+    times = {"start_s": start_s, "first_s": start_s + ttft_s, "end_s": start_s + latency_s}
+    gaps_s = [gap / 1000 for gap in convert({"value": gaps or []}, Values, origin).value]
+    return convert(times | tokens | {"gaps_s": gaps_s}, Timed, origin)
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A metric's value."""
+
+    value: Annotated[float, Meta(ge=0, le=1e20)]
+
+
+class Values(msgspec.Struct, frozen=True):
+    """Values of a metric, one after the other."""
+
+    value: list[Seconds]
+
+
+def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str) -> Load | None:
+    """Return the load of requests that a client timed; None without one.
+
+    - `rounds`, `tokens_per_round`: verifications of all rows, and their mean acceptance length.
+    - `where`: what they were timed by, in words.
+    """
+    if not requests:
+        return None
+    table = np.array([(one.start_s, one.first_s, one.end_s, one.answer, one.prompt) for one in requests])
+    starts_s, firsts_s, ends_s, answers, prompts = table.T
+    span_s, decoding_s = float(ends_s.max() - starts_s.min()), ends_s - firsts_s
+    several = answers > 1
+    tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
+    gaps_s = [gap for one in requests for gap in one.gaps_s]
+    mean, most = in_flight_of(starts_s, ends_s)
+    rows = float(decoding_s.sum() / span_s) if span_s else None
+    ways = ways_of(
+        float(np.mean(gaps_s)) if gaps_s else None, tpot_s.mean if tpot_s else None, rows,
+        float(answers.sum()) / span_s if span_s else None, rounds / span_s if span_s else None, tokens_per_round,
+    )  # fmt: skip
+    joined, notes = 1 - len(gaps_s) / rounds if rounds else 0.0, []
+    if gaps_s and joined > 0.02:
+        notes.append(
+            f"{joined:.0%} of the rounds came in a chunk with others: gaps between chunks are longer than rounds"
+        )
+        ways = (*ways[1:], ways[0])
+    is_closed = mean >= CLOSED * most
+    # A request that follows another comes when a step has just begun, and waits for it.
+    waited_s = float(np.quantile(gaps_s, SOON)) if is_closed and gaps_s else 0.0
+    order = np.argsort(starts_s, kind="stable")
+    arrivals = [(float(starts_s[one] - starts_s.min()), int(prompts[one]), int(answers[one])) for one in order]
+    ttft_s, until_s = firsts_s - starts_s, float(starts_s.max())
+    begun_s = until_s - float(starts_s.min())  # in which requests still came: the rest of the time empties the server
+    came = np.where(
+        decoding_s > 0, np.clip((until_s - firsts_s) / np.maximum(decoding_s, 1e-12), 0, 1), firsts_s <= until_s
+    )
+    return Load(
+        over=f"{span_s:.4g} s, timed by {where}",
+        seconds=span_s,
+        requests=len(requests),
+        requests_per_s=int((starts_s < until_s).sum()) / begun_s if begun_s else None,
+        tokens_per_s=float((answers * came).sum()) / begun_s if begun_s else None,
+        prompt_tokens=spread_of(prompts),
+        new_tokens=spread_of(answers),
+        in_flight=most if is_closed else mean,
+        ttft_s=spread_of(ttft_s),
+        tpot_s=tpot_s,
+        gap_s=spread_of(gaps_s),
+        prefill_s=Spread(max(float(np.quantile(ttft_s, SOON)) - waited_s, 0.0)),
+        has_prefill=False,
+        prompts_per_round=float(prompts.sum()) / (span_s / ways[0].time_s) if ways and span_s else 0.0,
+        tokens_per_round=tokens_per_round,
+        ways=ways,
+        arrivals=() if is_closed or table[:, 3:].min() < 1 else tuple(arrivals),
+        notes=tuple(notes),
+    )

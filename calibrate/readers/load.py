@@ -1,0 +1,170 @@
+"""The load of a server as its records have it: requests, rates, times, and the time of a round by several ways."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
+
+LEVELS = {"P50": 0.5, "P90": 0.9, "P99": 0.99}
+AGREE = 0.05  # two ways to the same time differ by less
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A mean and quantiles by their names in `LEVELS`; `low` and `high` bound all values, `cv` is their variation."""
+
+    mean: float
+    quantiles: Mapping[str, float] = {}
+    low: float = 0.0
+    high: float = math.inf
+    cv: float = 0.0
+
+
+def spread_of(values: ArrayLike) -> Spread | None:
+    """Return the spread of single values; None without one."""
+    each = np.asarray(values, dtype=float)
+    if not each.size:
+        return None
+    quantiles = {name: float(np.quantile(each, level)) for name, level in LEVELS.items()}
+    mean = float(each.mean())
+    return Spread(mean, quantiles, float(each.min()), float(each.max()), float(each.std()) / mean if mean else 0.0)
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One way to the time of a round; `label`: measured or inferred."""
+
+    name: str
+    label: str
+    time_s: float
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server did over some time; None for what its records do not have.
+
+    - `over`: the time and how it is known, in words. `seconds`: that time.
+    - `requests`: finished ones. `requests_per_s`, `tokens_per_s`: finished requests, and tokens of answers.
+    - `prompt_tokens`, `new_tokens`: lengths.
+    - `in_flight`: mean number of requests in the server; `running`, `waiting`: those parts of it.
+    - `ttft_s`, `tpot_s`: of each request; `gap_s`: between a row's steps, which is the time of a round.
+    - `prefill_s`: from a request's first step to its first token; `prompts_per_round` (tokens): mean of a step.
+      `prompts_per_token`: tokens of prompts for each of answers, where single lengths are not there.
+    - `tokens_per_round`: mean acceptance length, 1 without speculation.
+    - `busy_share`: share of the time in which some request ran.
+    - `ways`: to the time of a round, the best first.
+    - `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`: settings of the server.
+    - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they do not follow each other.
+    - `has_prefill`: whether `prefill_s` was measured apart, and does not come from TTFT.
+    - `engines`: copies of the model that share the requests.
+    """
+
+    over: str
+    seconds: float | None = None
+    requests: int = 0
+    requests_per_s: float | None = None
+    tokens_per_s: float | None = None
+    prompt_tokens: Spread | None = None
+    new_tokens: Spread | None = None
+    in_flight: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    kv_share: float | None = None
+    preemptions: int | None = None
+    ttft_s: Spread | None = None
+    tpot_s: Spread | None = None
+    gap_s: Spread | None = None
+    prefill_s: Spread | None = None
+    prompts_per_round: float = 0.0
+    prompts_per_token: float = 0.0
+    tokens_per_round: float = 1.0
+    busy_share: float | None = None
+    ways: tuple[Way, ...] = ()
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_tokens: int | None = None
+    arrivals: tuple[tuple[float, int, int], ...] = ()
+    has_prefill: bool = True
+    engines: int = 1
+    notes: tuple[str, ...] = ()
+
+    @property
+    def round_s(self) -> float | None:
+        """Time of a round: a step of a row with its drafts, by the best way."""
+        return self.ways[0].time_s if self.ways else None
+
+    def rows(self) -> Iterator[tuple[str, Spread | float]]:
+        """Yield what was observed, by name; times in ms."""
+        named: dict[str, Spread | float | None] = {
+            "requests finished": self.requests or None,
+            "requests/s": self.requests_per_s,
+            "tokens/s": self.tokens_per_s,
+            "prompt, tokens": self.prompt_tokens,
+            "answer, tokens": self.new_tokens,
+            "in flight": self.in_flight,
+            "running": self.running,
+            "waiting": self.waiting,
+            "busy, share of time": self.busy_share,
+            "KV cache used, share": self.kv_share,
+            "preemptions": self.preemptions,
+            "TTFT, ms": _ms(self.ttft_s),
+            "prefill, ms": _ms(self.prefill_s) if self.has_prefill else None,
+            "TPOT, ms": _ms(self.tpot_s),
+            "time between a row's steps, ms": _ms(self.gap_s),
+        }
+        yield from ((name, value) for name, value in named.items() if value is not None)
+
+    def disagreement(self) -> str:
+        """Say how far the ways to the time of a round are apart; empty with fewer than two."""
+        if len(self.ways) < 2:
+            return ""
+        first, *others = self.ways
+        apart = [other.time_s / first.time_s - 1 for other in others]
+        worst = max(apart, key=abs)
+        verdict = "agree within" if abs(worst) <= AGREE else "disagree: up to"
+        return f"ways to the time of a round {verdict} {abs(worst):.1%}, {others[apart.index(worst)].name} the farthest"
+
+
+def ways_of(
+    gap_s: float | None,
+    tpot_s: float | None,
+    rows: float | None,
+    tokens_per_s: float | None,
+    rounds_per_s: float | None,
+    tokens_per_round: float,
+) -> tuple[Way, ...]:
+    """Return the ways to the time of a round that the data allow.
+
+    - `gap_s`: mean time between a row's steps. `tpot_s`: mean over requests.
+    - `rows`: requests that decode, on average. `rounds_per_s`: of all rows.
+    """
+    found = [
+        Way("time between a row's steps", "measured", gap_s or 0.0),
+        Way("rows / (rounds/s)", "inferred", rows / rounds_per_s if rows and rounds_per_s else 0.0),
+        Way("TPOT x tokens a round", "inferred", (tpot_s or 0.0) * tokens_per_round),
+        Way("rows x tokens a round / (tokens/s)", "inferred", rows * tokens_per_round / tokens_per_s)
+        if rows and tokens_per_s
+        else Way("", "", 0.0),
+    ]
+    return tuple(way for way in found if way.time_s > 0)
+
+
+def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
+    """Return the mean number of requests in flight until the last one starts, and how many there were at most for all
+    but 5 % of that time.
+    """
+    begun, ended = np.asarray(starts_s, dtype=float), np.asarray(ends_s, dtype=float)
+    times_s = np.concatenate([begun, np.minimum(ended, begun.max())])
+    order = np.argsort(times_s, kind="stable")
+    held = np.cumsum(np.repeat([1, -1], len(begun))[order])
+    lasted_s = np.diff(times_s[order], append=begun.max())
+    if not lasted_s.sum():
+        return float(len(begun)), len(begun)
+    by_number = np.bincount(held, lasted_s) / lasted_s.sum()
+    return float(by_number @ np.arange(len(by_number))), int(np.searchsorted(np.cumsum(by_number), 0.95))
+
+
+def _ms(times_s: Spread | None) -> Spread | None:
+    if times_s is None:
+        return None
+    quantiles = {name: 1e3 * time_s for name, time_s in times_s.quantiles.items()}
+    return Spread(1e3 * times_s.mean, quantiles)

@@ -1,0 +1,144 @@
+"""A server as its records show it: step times from the time of a round, and a workload from the load."""
+
+import math
+
+import msgspec
+
+from calibrate.readers.load import Load, Spread
+from calibrate.readers.recording import Recording
+from fleet.errors import InputError
+from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.shipped import shape_of
+from fleet.scenario.arrivals import Poisson, Trace
+from fleet.scenario.lengths import Between, mean_tokens
+from fleet.scenario.scenario import Drafters, Verifiers, Workload
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+
+REQUESTS = (64, 512)  # of the scenario, at least and at most, as far as they are drawn
+ENOUGH_BUSY = 0.8  # share of the time, below which requests arrive by themselves
+WAITED, ROOM = 0.05, 0.8  # requests that wait for each that runs; share of the KV cache below which it has room
+LOOKUP = "lookup"
+SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "kv_tokens")
+
+
+def with_inferred_seqs(load: Load) -> Load:
+    """Return the load with `max_num_seqs`, if requests waited although the KV cache had room; else as it is."""
+    running, waiting = load.running or 0.0, load.waiting or 0.0
+    tokens = sum(spread.mean for spread in (load.prompt_tokens, load.new_tokens) if spread)
+    has_room = not load.kv_tokens or running * tokens < ROOM * load.kv_tokens * load.engines
+    if load.max_num_seqs is not None or waiting < WAITED * running or not running or not has_room:
+        return load
+    seqs = math.ceil(running / load.engines)
+    note = f"max_num_seqs = {seqs} is inferred: {waiting:.3g} requests waited while {running:.3g} ran"
+    return msgspec.structs.replace(load, max_num_seqs=seqs, notes=(*load.notes, note))
+
+
+def inferred_profile(load: Load) -> HardwareProfile | None:
+    """Return step times from the time of a round, drafts included; None where the load does not have it.
+
+    A round's mean contains the prompts of other rows that shared its step: t = a + b p, for p prompt tokens a round,
+    and a prefill of L tokens takes a + b L. Two measured times give a and b.
+    """
+    round_s, rows = load.round_s, max((load.running or load.in_flight or 1.0) / load.engines, 1.0)
+    if round_s is None:
+        return None
+    own, shared = load.prompt_tokens.mean if load.prompt_tokens else 0.0, load.prompts_per_round * (rows - 1) / rows
+    prefill_s = load.prefill_s.mean if load.prefill_s else 0.0
+    token_s = max((prefill_s - round_s) / (own - shared), 0.0) if own > shared else 0.0
+    base_s = round_s - token_s * shared
+    if base_s <= 0:
+        base_s, token_s = round_s, 0.0
+    step = StepTime(base_s=base_s)
+    label = f"inferred: {load.ways[0].name} ({load.ways[0].label}), less the prompts in it; drafts included"
+    source = "assumed: as long as a round, whatever its tokens"
+    if token_s:
+        source = f"inferred: {'a prefill time' if load.has_prefill else 'the 10th percentile of TTFT'}, less a round"
+    return HardwareProfile(
+        name="inferred",
+        draft=StepTime(),
+        verify=step,
+        decode=step,
+        verify_prefill=StepTime(base_s=base_s, per_token_s=token_s),
+        sources={"draft": "inferred: within verify", "verify": label, "decode": label, "verify_prefill": source},
+    )
+
+
+def estimated(target: str, draft: str, speculates: bool) -> HardwareProfile:
+    """Return the profile of a target, and of a drafter on its device, by rooflines; InputError as `placed_of`."""
+    placed = placed_of(target, "vllm")
+    if speculates and not draft:
+        raise InputError("--target of a server that speculates: needs --draft MODEL, or --draft lookup, beside it")
+    if draft and not speculates:
+        raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
+    profile = estimated_profile(placed, beside(placed, draft) if draft not in ("", LOOKUP) else None)
+    if draft == LOOKUP:  # on the host, while the device works
+        profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
+    return profile
+
+
+def serving_sides(load: Load, recording: Recording, depth: int, draft: str) -> tuple[Drafters, Verifiers]:
+    """Return the server: drafts made on the target's device, or none, and its settings as far as they are recorded."""
+    kind = recording.drafts
+    if draft:
+        kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
+    drafters = Drafters(depth=depth, place="target", kind=kind) if recording.acceptance else Drafters(count=0)
+    settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
+    return drafters, msgspec.structs.replace(Verifiers(count=load.engines), **settings)
+
+
+def load_workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str]:
+    """Return the workload, and its source in words.
+
+    - `recorded`: with the lengths of single requests, where the record has them. `trace`: file of arrivals, or empty.
+    """
+    replace = msgspec.structs.replace
+    if trace:
+        workload = Workload(requests=len(load.arrivals), arrivals=Trace(trace))
+        return workload, f"{len(load.arrivals)} recorded arrivals"
+    known = load.in_flight if load.in_flight is not None else load.running
+    in_flight = max(round(known or 1), 1)
+    workload = recorded
+    if not recorded.lengths:
+        fewest, most = REQUESTS
+        prompt, new = _lengths(load)
+        requests = min(max(load.requests or 16 * in_flight, fewest), most)
+        workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new)
+    if load.busy_share is not None and load.busy_share < ENOUGH_BUSY and load.requests_per_s:
+        arrivals = Poisson(per_s=load.requests_per_s)
+        return replace(workload, arrivals=arrivals), f"{arrivals.per_s:.4g} requests/s arrive, as observed"
+    observed = f"observed {known:.4g}" if known is not None else "assumed: the record does not say"
+    return replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
+
+
+def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str, ...]:
+    """Return the names of the observed quantities that the scenario takes as input.
+
+    - `is_inferred`: whether its step times come from the load.
+    """
+    known = {"prompt, tokens": load.prompt_tokens, "answer, tokens": load.new_tokens}
+    lengths = [name for name, spread in known.items() if spread is not None]
+    rates = ["in flight"] if workload.arrivals is None else ["requests/s"]
+    rounds = ["tokens a round"] if load.tokens_per_round > 1 else []
+    times = ["time of a round, ms"] if is_inferred else []
+    return (*lengths, *rates, *rounds, *times)
+
+
+def _lengths(load: Load) -> tuple[int | Between, int | Between]:
+    """Return the lengths of prompts and answers; answers of the default length where the record has none."""
+    new = _law(load.new_tokens) if load.new_tokens else Workload().new_tokens
+    if load.prompt_tokens:
+        return _law(load.prompt_tokens), new
+    return max(round(load.prompts_per_token * mean_tokens(new)), 1), new
+
+
+def _law(observed: Spread) -> int | Between:
+    """Return a lognormal law of the observed mean and variation within the observed bounds."""
+    low, high = max(int(observed.low), 1), int(min(observed.high, 10**7))
+    if not low < observed.mean < high or observed.cv < 0.01:
+        return max(round(observed.mean), 1)
+    mean = observed.mean
+    for _ in range(8):  # truncation shifts the mean
+        found = mean_tokens(Between(low, high, mean, min(observed.cv, 10.0)))
+        mean = min(max(mean * observed.mean / found, low), high)
+    return Between(low, high, mean, min(observed.cv, 10.0))

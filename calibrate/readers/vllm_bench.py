@@ -1,0 +1,113 @@
+"""`vllm bench serve --save-result`: acceptance and, with `--save-detailed`, the times of each request."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.counts import model_of, rounds_of, totals
+from calibrate.readers.laws import rounds_to, same
+from calibrate.readers.recording import Recording
+from calibrate.readers.requests import Count, Length, Real
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_json
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Time = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that are read; a request that failed has a text in `errors`."""
+
+    completed: Count
+    input_lens: list[Length] = []
+    output_lens: list[Length] = []
+    ttfts: list[Time] = []
+    itls: list[list[Time]] = []
+    latencies: list[Time] | None = None
+    start_times: list[Time] | None = None
+    errors: list[str] = []
+    spec_decode_num_drafts: Count = 0
+    spec_decode_draft_tokens: Count = 0
+    spec_decode_accepted_tokens: Count = 0
+    spec_decode_acceptance_length: Real | None = None
+    spec_decode_per_position_acceptance_rates: list[Share] = []
+
+
+def read_vllm_bench(files: Sequence[Path]) -> Recording:
+    """Read the result of one run; InputError, naming key and values, where it contradicts itself."""
+    if len(files) > 1:
+        raise InputError(f"{files[1]}: a second run; give one")
+    origin = str(files[0])
+    bench = convert(read_json(files[0]), Bench, origin)
+    recording = Recording(format="vllm bench serve, without speculation", acceptance=None, depth=0)
+    if bench.spec_decode_num_drafts:
+        recording = _acceptance(origin, bench)
+    load = load_of(_timed(origin, bench), recording.rounds, 1 + recording.mean_accepted, "`vllm bench serve`")
+    if load is None and not recording.rounds:
+        raise InputError(f"{origin}: has neither acceptance nor times of requests; run it with --save-detailed")
+    return msgspec.structs.replace(
+        recording,
+        load=load,
+        lengths=tuple(zip(bench.input_lens, bench.output_lens, strict=True)) if load and not load.arrivals else (),
+        sources=recording.sources | {"lengths": "of the requests"},
+    )
+
+
+def _acceptance(origin: str, bench: Bench) -> Recording:
+    drafts, rates = bench.spec_decode_num_drafts, bench.spec_decode_per_position_acceptance_rates
+    passed = [round(rate * drafts) for rate in rates]
+    if not rates or [*accumulate(passed, min)] != passed:
+        raise InputError(f"{origin}: spec_decode_per_position_acceptance_rates = {rates}; needs falling shares")
+    accepted = bench.spec_decode_accepted_tokens
+    same(origin, "spec_decode_accepted_tokens", accepted, "the sum of rates by position times drafts", sum(passed))
+    length = 1 + accepted / drafts
+    rounds_to(
+        origin, "spec_decode_acceptance_length", bench.spec_decode_acceptance_length, "1 + accepted / drafts", length
+    )
+    survivors = (drafts, *passed)
+    rounds = rounds_of(len(rates), [here - after for here, after in zip(survivors, (*passed, 0), strict=True)])
+    model, depth = model_of(rounds, origin)
+    count, accepted = totals(rounds)
+    short = bench.spec_decode_draft_tokens < drafts * depth
+    return Recording(
+        format="vllm bench serve",
+        acceptance=model,
+        depth=depth,
+        rounds=count,
+        accepted=accepted,
+        stated=bench.spec_decode_acceptance_length,
+        sources={"acceptance": f"{count} drafts during the run"},
+        notes=("some drafts were not full: shares are of all drafts, so later places come out low",) if short else (),
+    )
+
+
+def _timed(origin: str, bench: Bench) -> list[Timed]:
+    """Return the requests that succeeded; none where the run was saved without its single times."""
+    starts, count = bench.start_times, len(bench.ttfts)
+    if not count or starts is None:
+        return []
+    lists = (starts, bench.ttfts, bench.itls, bench.input_lens, bench.output_lens)
+    if {len(one) for one in lists} != {count}:
+        lengths = ", ".join(str(len(one)) for one in lists)
+        raise InputError(
+            f"{origin}: start_times, ttfts, itls, input_lens, output_lens have {lengths} entries; needs equally many"
+        )
+    failed = bench.errors or [""] * count
+    return [
+        Timed(
+            start_s=start_s,
+            first_s=start_s + ttft_s,
+            end_s=start_s + ttft_s + sum(gaps_s),
+            prompt=prompt,
+            answer=answer,
+            gaps_s=gaps_s,
+        )
+        for start_s, ttft_s, gaps_s, prompt, answer, error in zip(*lists, failed, strict=True)
+        if not error and answer
+    ]

@@ -1,0 +1,144 @@
+"""The load in vLLM's Prometheus text, by the names of its versions."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from calibrate.readers.load import Load, Spread, ways_of
+from calibrate.readers.prometheus import LABEL, Sample, Sums, add_up, between, histogram
+from fleet.errors import InputError
+
+GAUGES = frozenset(
+    f"vllm:{name}"
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc")
+)
+GAPS = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")  # the second until 0.10
+TTFT, TPOT = "vllm:time_to_first_token_seconds", "vllm:request_time_per_output_token_seconds"
+LATENCY, DECODING = "vllm:e2e_request_latency_seconds", "vllm:request_decode_time_seconds"
+PREFILL, RUNNING = "vllm:request_prefill_time_seconds", "vllm:request_inference_time_seconds"
+QUEUED = "vllm:request_queue_time_seconds"
+PROMPT, ANSWER, STEPS = "vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total"
+PROMPT_TOKENS, TOKENS, PREEMPTED = (
+    f"vllm:{name}" for name in ("prompt_tokens", "generation_tokens", "num_preemptions")
+)
+HITS, QUERIES = "vllm:prefix_cache_hits", "vllm:prefix_cache_queries"
+READ = GAUGES | {
+    *GAPS, TTFT, TPOT, LATENCY, DECODING, PREFILL, RUNNING, QUEUED, PROMPT, ANSWER, STEPS, PROMPT_TOKENS, TOKENS,
+    PREEMPTED, HITS, QUERIES,
+}  # fmt: skip
+LEAST_BUSY, MOST_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
+
+
+def read_load(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], drafts: int, tokens_per_round: float,
+    seconds: float | None,
+) -> Load | None:  # fmt: skip
+    """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
+
+    - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
+    - `seconds`: time between two scrapes, if it is stated.
+    """
+    origin, last = str(files[-1]), scrapes[-1]
+    sums = [add_up(iter(scrape), READ) for scrape in scrapes]
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
+    of = {name: histogram(counted, name, origin) for name in READ}
+    tokens, steps = counted.get(f"{TOKENS}_total", 0.0), counted.get(f"{STEPS}_count", 0.0)
+    if not tokens:
+        return None
+    models = {labels.get("model_name", "") for labels in _labels(last, f"{TOKENS}_total")}
+    if len(models) > 1:
+        raise InputError(f"{origin}: counts the models {', '.join(sorted(models))}; give a scrape of one")
+    engines = len({labels.get("engine") for labels in _labels(last, f"{TOKENS}_total")})
+    gap_s, tpot_s, requests = of[GAPS[0]] or of[GAPS[1]], of[TPOT] or _mean_tpot(counted), of[LATENCY]
+    busy_s = steps / engines * gap_s.mean if gap_s else 0.0
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s)
+    span_s = time_s or busy_s or math.inf  # without any time there are no rates
+    busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
+    if busy_share is not None and busy_share < LEAST_BUSY:
+        notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
+    if hits := counted.get(f"{HITS}_total", 0.0):
+        share = hits / max(counted.get(f"{QUERIES}_total", 0.0), hits)
+        notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
+    finished = counted.get(f"{LATENCY}_count", 0.0)
+    rows, tokens_per_s = counted.get(f"{DECODING}_sum", 0.0) / span_s or None, tokens / span_s or None
+    return Load(
+        over=over,
+        seconds=span_s if span_s < math.inf else None,
+        requests=round(finished),
+        requests_per_s=finished / span_s or None,
+        tokens_per_s=tokens_per_s,
+        prompt_tokens=of[PROMPT],
+        new_tokens=of[ANSWER],
+        in_flight=requests.mean * finished / span_s or None if requests else None,
+        running=_mean_requests(counted, RUNNING, "vllm:num_requests_running", span_s),
+        waiting=_mean_requests(counted, QUEUED, "vllm:num_requests_waiting", span_s),
+        kv_share=_kv_share(sums, engines),
+        preemptions=round(counted.get(f"{PREEMPTED}_total", 0.0)),
+        ttft_s=of[TTFT],
+        tpot_s=tpot_s,
+        gap_s=gap_s,
+        prefill_s=of[PREFILL],
+        prompts_per_round=counted.get(f"{PROMPT_TOKENS}_total", 0.0) / steps if steps else 0.0,
+        tokens_per_round=tokens_per_round,
+        busy_share=busy_share,
+        ways=ways_of(
+            gap_s.mean if gap_s else None, tpot_s.mean if tpot_s else None, rows, tokens_per_s, drafts / span_s,
+            tokens_per_round,
+        ),
+        kv_tokens=_kv_tokens(last),
+        engines=engines,
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _time_between(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float
+) -> tuple[float, str, list[str]]:
+    """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
+
+    - `busy_s`: time that the steps between them took.
+    """
+    inferred = f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
+    if len(files) == 1:
+        return 0.0, f"since the server's start{inferred}", []
+    if seconds is not None:
+        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)", []
+    first, last = (next((one.at_ms for one in scrape if one.at_ms), None) for scrape in scrapes)
+    time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
+    if first is not None and last is not None:
+        time_s, known = (last - first) / 1000, "by their samples"
+    if time_s <= 0 or busy_s > MOST_BUSY * time_s:
+        note = f"the scrapes are {time_s:.4g} s apart ({known}), and steps took about {busy_s:.3g} s: state --seconds"
+        return 0.0, f"between two scrapes{inferred}", [note]
+    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", []
+
+
+def _mean_tpot(counted: Mapping[str, float]) -> Spread | None:
+    """Return the mean time of a token after the first, over all tokens: for versions without a histogram of it."""
+    later = counted.get(f"{ANSWER}_sum", 0.0) - counted.get(f"{ANSWER}_count", 0.0)
+    return Spread(counted[f"{DECODING}_sum"] / later) if later > 0 and counted.get(f"{DECODING}_sum") else None
+
+
+def _mean_requests(counted: Mapping[str, float], times: str, gauge: str, span_s: float) -> float | None:
+    """Return the mean number of requests by Little's law; for versions without their times, what the scrapes saw."""
+    if span_s < math.inf and f"{times}_sum" in counted:
+        return counted[f"{times}_sum"] / span_s
+    return counted.get(gauge)
+
+
+def _kv_share(sums: Sequence[Sums], engines: int) -> float | None:
+    names = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+    return next((sums[-1][name] / engines for name in names if sums[-1].get(name)), None)
+
+
+def _kv_tokens(scrape: Sequence[Sample]) -> int | None:
+    """Return the size of the KV cache of an engine, which a metric's labels say."""
+    for labels in _labels(scrape, "vllm:cache_config_info"):
+        sizes = [labels.get(name, "") for name in ("block_size", "num_gpu_blocks")]
+        if all(size.isdecimal() and len(size) < 10 for size in sizes):
+            return int(sizes[0]) * int(sizes[1])
+    return None
+
+
+def _labels(scrape: Sequence[Sample], name: str) -> Iterator[dict[str, str]]:
+    yield from (dict(LABEL.findall(sample.labels)) for sample in scrape if sample.name == name)

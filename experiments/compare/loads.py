@@ -1,0 +1,114 @@
+"""A scenario that was made of a server's load, simulated and compared with what the server's records say."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+import pandas as pd
+
+from calibrate.readers.importing import Imported
+from calibrate.readers.load import Load, Spread
+from fleet.records.metrics.glossary import percentile_name
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import with_percentiles
+from fleet.scenario.workload import mean_lengths
+from fleet.shown import Shown
+from sim.run import observe
+
+MAX_TOKENS = 3 * 10**6  # of answers, in a simulation that an import starts: some ten seconds
+
+
+class LoadRow(msgspec.Struct, frozen=True):
+    """A quantity as it was read and as it was simulated; `kind`: whether the scenario took it as input."""
+
+    quantity: str
+    observed: float
+    simulated: float
+    kind: Literal["input", "predicted"]
+
+    @property
+    def error(self) -> float | None:
+        """The simulated value over the observed one, less 1; None where nothing was observed."""
+        return self.simulated / self.observed - 1 if self.observed else None
+
+
+class LoadComparison(Shown, msgspec.Struct, frozen=True):
+    """The rows, and where the step times of the simulation come from."""
+
+    times: str
+    rows: tuple[LoadRow, ...]
+
+    def line(self) -> str:
+        """Say the largest error of what was predicted."""
+        errors = [(abs(row.error), row) for row in self.rows if row.kind == "predicted" and row.error is not None]
+        if not errors:
+            return "nothing was predicted"
+        worst, row = max(errors, key=lambda pair: pair[0])
+        mean = sum(error for error, _ in errors) / len(errors)
+        return f"predicted: {mean:.1%} off on average, {worst:.1%} at worst ({row.quantity})"
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows as a frame: quantity, observed, simulated, error, kind."""
+        rows = [(row.quantity, row.observed, row.simulated, row.error, row.kind) for row in self.rows]
+        return pd.DataFrame(rows, columns=["quantity", "observed", "simulated", "error", "kind"])
+
+
+def compare_load(imported: Imported) -> LoadComparison | None:
+    """Simulate an imported scenario and compare it with the load that it was made of.
+
+    Returns None without a load or without step times, and for a scenario of more than MAX_TOKENS. Errors are those of
+    `simulate`.
+
+    >>> import specfleet, tempfile
+    >>> from pathlib import Path
+    >>> line = (
+    ...     "Engine 000: Avg prompt throughput: 800.0 tokens/s, Avg generation throughput: 400.0 tokens/s, "
+    ...     "Running: 4 reqs, Waiting: 0 reqs"
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = Path(folder, "server.log")
+    ...     _ = log.write_text(f"{line}\\n" * 3)
+    ...     comparison = specfleet.compare_load(specfleet.import_record("vllm-log", log, f"{folder}/mine.toml"))
+    >>> [(row.quantity, row.kind) for row in comparison.rows]
+    [('time of a round, ms', 'input'), ('in flight', 'input'), ('tokens/s', 'predicted')]
+    """
+    load, workload = imported.load, imported.scenario.workload
+    if load is None or not imported.times:
+        return None
+    prompt, answer = mean_lengths(workload)
+    if workload.requests * answer > MAX_TOKENS:
+        return None
+    found = with_percentiles(measure(observe(imported.scenario)))
+    metrics = {name: float(metric.value) for name, metric in found.items()} | {"prompt": prompt, "answer": answer}
+    rows = [row for row in _rows(load, metrics, imported.inputs) if not math.isnan(row.simulated)]
+    return LoadComparison(imported.times, tuple(rows))
+
+
+def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> Iterator[LoadRow]:
+    def simulated(name: str) -> float:
+        return metrics.get(name, math.nan)
+
+    carried_per_s, length = simulated("carried_requests_per_s"), metrics.get("mean_acceptance_length", 1.0)
+    means: dict[str, tuple[float | None, float]] = {
+        "prompt, tokens": (_mean(load.prompt_tokens), simulated("prompt")),
+        "answer, tokens": (_mean(load.new_tokens), simulated("answer")),
+        "tokens a round": (load.tokens_per_round if load.tokens_per_round > 1 else None, length),
+        "time of a round, ms": (load.round_s and 1e3 * load.round_s, 1e3 * simulated("tpot_s") * length),
+        "requests/s": (load.requests_per_s, carried_per_s),
+        "in flight": (load.in_flight, carried_per_s * simulated("latency_s")),
+        "tokens/s": (load.tokens_per_s, simulated("throughput")),
+    }
+    for name, (observed, value) in means.items():
+        if observed is not None:
+            yield LoadRow(name, observed, value, "input" if name in inputs else "predicted")
+    for name, metric, times_s in (("TTFT", "ttft_s", load.ttft_s), ("TPOT", "tpot_s", load.tpot_s)):
+        if times_s is not None:
+            yield LoadRow(f"{name}, ms, mean", 1e3 * times_s.mean, 1e3 * simulated(metric), "predicted")
+            for level, observed_s in times_s.quantiles.items():
+                at_level = 1e3 * simulated(percentile_name(metric, level.lower()))
+                yield LoadRow(f"{name}, ms, {level}", 1e3 * observed_s, at_level, "predicted")
+
+
+def _mean(spread: Spread | None) -> float | None:
+    return None if spread is None else spread.mean

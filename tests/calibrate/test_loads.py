@@ -1,0 +1,325 @@
+"""Readers take a server's load, and a server comes back from its records: what was known before is read again."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import specfleet
+from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.load import Load
+from calibrate.readers.recording import Recording
+from calibrate.readers.responses import read_aiperf
+from calibrate.readers.served import inferred_profile
+from calibrate.readers.sglang_log import read_sglang_log
+from calibrate.readers.vllm_bench import read_vllm_bench
+from calibrate.readers.vllm_log import read_vllm_log
+from calibrate.readers.vllm_metrics import read_vllm_metrics
+from fleet.errors import InputError
+from tests.helpers.loads import (
+    DEPTH,
+    ROUND_S,
+    TOKEN_S,
+    Served,
+    aiperf_text,
+    bench_text,
+    log_text,
+    mean,
+    metrics_text,
+    served,
+    sglang_log_text,
+)  # fmt: skip
+from tests.helpers.readings import mean_of, write
+
+KNOWN, PLAIN = served(), served(depth=0)
+NOTHING = re.sub(r" \S+\n", " 0\n", metrics_text(KNOWN[:1]))
+
+
+def scrapes(folder: Path, each: list[Served] = KNOWN, **form: bool) -> list[Path]:
+    """Two scrapes, with a warm-up before the first."""
+    before = write(folder / "before.txt", metrics_text(KNOWN[:9], **form))
+    return [before, write(folder / "after.txt", metrics_text([*KNOWN[:9], *each], **form))]
+
+
+def of_metrics(folder: Path) -> Recording:
+    return read_vllm_metrics(scrapes(folder), max(one.end_s for one in KNOWN))
+
+
+READ: dict[str, Callable[[Path], Recording]] = {
+    "vLLM's metrics": of_metrics,
+    "vllm bench serve": lambda folder: read_vllm_bench([write(folder / "bench.json", bench_text(KNOWN))]),
+    "AIPerf": lambda folder: read_aiperf([write(folder / "export.jsonl", aiperf_text([KNOWN[0], *KNOWN]))]),
+}
+
+
+def load_in(recording: Recording) -> Load:
+    assert recording.load is not None
+    return recording.load
+
+
+@pytest.mark.parametrize("name", READ)
+def test_rates_and_times_are_those_of_the_requests(tmp_path: Path, name: str) -> None:
+    recording = READ[name](tmp_path)
+    load = load_in(recording)
+    gaps_s = [gap for one in KNOWN for gap in one.gaps_s]
+    assert load.requests == len(KNOWN)
+    assert recording.rounds == len(gaps_s) + (len(KNOWN[0].session) if name == "AIPerf" else 0)
+    assert load.tokens_per_s == pytest.approx(
+        sum(one.answer for one in KNOWN) / max(one.end_s for one in KNOWN), rel=0.04
+    )
+    assert load.in_flight == pytest.approx(4, rel=0.08)  # the last requests leave it emptier
+    assert load.round_s == pytest.approx(mean(gaps_s))
+    for found, known in (
+        (load.ttft_s, [one.first_s - one.start_s for one in KNOWN]),
+        (load.tpot_s, [(one.end_s - one.first_s) / (one.answer - 1) for one in KNOWN]),
+        (load.new_tokens, [one.answer for one in KNOWN]),
+    ):
+        assert found is not None
+        assert found.mean == pytest.approx(mean(known), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_ways_to_the_time_of_a_round_agree_on_a_true_record(tmp_path: Path, name: str) -> None:
+    load = load_in(READ[name](tmp_path))
+    assert len(load.ways) == 4
+    assert re.match(r"ways to the time of a round agree within [0-4]\.\d%", load.disagreement())
+
+
+@pytest.mark.parametrize("name", ["vLLM's metrics", "vllm bench serve"])
+def test_step_times_come_back(tmp_path: Path, name: str) -> None:
+    profile = inferred_profile(load_in(READ[name](tmp_path)))
+    assert profile is not None
+    assert profile.verify.base_s == pytest.approx(ROUND_S, rel=0.03)
+    assert profile.verify_prefill.per_token_s == pytest.approx(TOKEN_S, rel=0.25)  # prompts of a burst share a step
+    assert all("inferred" in profile.sources[part] for part in ("draft", "verify", "decode", "verify_prefill"))
+
+
+@pytest.mark.parametrize(("kind", "speculates"), [("vllm-bench", True), ("vllm-bench", False), ("aiperf", True)])
+def test_a_server_is_simulated_as_it_was(tmp_path: Path, kind: str, speculates: bool) -> None:
+    each, depth = (KNOWN, DEPTH) if speculates else (PLAIN, 0)
+    text = bench_text(each, depth) if kind == "vllm-bench" else aiperf_text([each[0], *each], depth)
+    made = specfleet.import_record(kind, write(tmp_path / "record.json", text), tmp_path / "made.toml")
+    drafters, workload = made.scenario.drafters, made.scenario.workload
+    assert (drafters.count, drafters.place) == ((1, "target") if speculates else (0, "own"))
+    assert (workload.streams, workload.arrivals) == (4, None)
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    rows = {row.quantity: row for row in comparison.rows}
+    for name in ("tokens/s", "requests/s", "TPOT, ms, mean", "TTFT, ms, mean"):
+        assert rows[name].kind == "predicted"
+        assert rows[name].error == pytest.approx(0, abs=0.08), name
+    assert {row.quantity for row in comparison.rows if row.kind == "input"} == {
+        "prompt, tokens", "answer, tokens", "in flight", "time of a round, ms", *(["tokens a round"] * speculates),
+    }  # fmt: skip
+
+
+def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
+    arrivals = {"process": "poisson", "per_s": 1.5}
+    each = served(requests=60, arrivals=arrivals)
+    made = specfleet.import_record("vllm-bench", write(tmp_path / "b.json", bench_text(each)), tmp_path / "made.toml")
+    trace = (tmp_path / "made-trace.csv").read_text().splitlines()
+    assert trace[0] == "arrived_at,num_prefill_tokens,num_decode_tokens"
+    assert float(trace[5].split(",")[0]) == pytest.approx(each[4].start_s - each[0].start_s)
+    assert made.inputs[2] == "requests/s"
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    in_flight = next(row for row in comparison.rows if row.quantity == "in flight")
+    assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
+
+
+def test_older_versions_names_are_read(tmp_path: Path) -> None:
+    newer, older = (load_in(read_vllm_metrics(scrapes(tmp_path, older=form), 9.0)) for form in (False, True))
+    assert older.round_s == newer.round_s
+    assert older.kv_share == newer.kv_share == 0.25
+    assert older.tpot_s is not None
+    assert older.tpot_s.mean == pytest.approx(newer.tpot_s.mean if newer.tpot_s else 0, rel=0.1)
+    assert (newer.preemptions, newer.kv_tokens) == (0, 16000)
+
+
+def test_the_time_between_scrapes_is_stated_or_by_their_files(tmp_path: Path) -> None:
+    files = scrapes(tmp_path)
+    os.utime(files[0], (1000, 1000))
+    os.utime(files[1], (1050, 1050))
+    load = load_in(read_vllm_metrics(files))
+    assert (load.seconds, "assumed: by the files' times" in load.over) == (50, True)
+    assert load_in(read_vllm_metrics(files, 25.0)).requests_per_s == pytest.approx(len(KNOWN) / 25)
+    os.utime(files[1], (1001, 1001))
+    copied = load_in(read_vllm_metrics(files))
+    assert "state --seconds" in copied.notes[0]
+    assert copied.round_s == load.round_s
+
+
+def test_a_scrape_alone_has_totals_and_inferred_rates(tmp_path: Path) -> None:
+    load = load_in(read_vllm_metrics(scrapes(tmp_path)[:1]))
+    assert load.requests == 9
+    assert "(inferred)" in load.over
+    assert (load.busy_share, load.round_s) == (
+        None,
+        pytest.approx(mean([gap for one in KNOWN[:9] for gap in one.gaps_s])),
+    )
+
+
+def test_an_idle_server_has_arrivals(tmp_path: Path) -> None:
+    files = scrapes(tmp_path)
+    made = specfleet.import_record("vllm-metrics", files, tmp_path / "made.toml", seconds=100.0)
+    assert (
+        made.scenario.workload.arrivals
+        == specfleet.scenario_of(
+            "star", {"workload.arrivals": {"process": "poisson", "per_s": len(KNOWN) / 100}}
+        ).workload.arrivals
+    )
+    assert any("requests ran" in note for note in made.notes)
+
+
+def test_requests_that_wait_show_the_most_that_run(tmp_path: Path) -> None:
+    text = log_text([4, 4, 4]).replace("'max_num_seqs': 8", "")
+    made = specfleet.import_record("vllm-log", write(tmp_path / "s.log", text), tmp_path / "made.toml")
+    assert made.scenario.verifiers.max_num_seqs == 4
+    assert "max_num_seqs = 4 is inferred: 1 requests waited while 4 ran" in (tmp_path / "made.toml").read_text()
+    idle = write(tmp_path / "t.log", text.replace("Waiting: 1", "Waiting: 0"))
+    assert specfleet.import_record("vllm-log", idle, tmp_path / "made.toml").scenario.verifiers.max_num_seqs == 256
+
+
+def test_a_disagreement_is_said(tmp_path: Path) -> None:
+    files = scrapes(tmp_path)
+    sums = re.search(r"vllm:request_time_per_output_token_seconds_sum\{.*\} (\S+)", files[1].read_text())
+    assert sums is not None
+    write(files[1], files[1].read_text().replace(sums[1], str(2 * float(sums[1]))))
+    said = load_in(read_vllm_metrics(files, 30.0)).disagreement()
+    assert re.fullmatch(r"ways .* disagree: up to \d+\.\d%, TPOT x tokens a round the farthest", said)
+
+
+def test_servers_without_speculation_have_a_load_only(tmp_path: Path) -> None:
+    for recording in (
+        read_vllm_metrics([write(tmp_path / "m.txt", metrics_text(PLAIN, depth=0))]),
+        read_vllm_log([write(tmp_path / "s.log", log_text([4, 4, 4], depth=0))]),
+        read_vllm_bench([write(tmp_path / "b.json", bench_text(PLAIN, depth=0))]),
+        read_aiperf([write(tmp_path / "a.jsonl", aiperf_text(PLAIN, depth=0))]),
+    ):
+        assert recording.acceptance is None
+        assert load_in(recording).tokens_per_round == 1.0
+        assert load_in(recording).round_s
+
+
+def test_engines_of_one_server_share_its_requests(tmp_path: Path) -> None:
+    text = metrics_text(KNOWN[:60]) + metrics_text(KNOWN[60:], engine=1)
+    made = specfleet.import_record("vllm-metrics", write(tmp_path / "m.txt", text), tmp_path / "made.toml")
+    assert made.scenario.verifiers.count == 2
+    assert made.load is not None
+    assert made.load.kv_share == 0.25
+
+
+def test_a_log_counts_intervals_between_running_requests(tmp_path: Path) -> None:
+    load = load_in(read_vllm_log([write(tmp_path / "s.log", log_text([0, 4, 4, 2, 0, 4]))]))
+    assert load.over.startswith("2 intervals")
+    assert (load.running, load.waiting, load.kv_share) == (3.5, 1.0, 0.25)
+    assert (load.max_num_seqs, load.max_num_batched_tokens) == (8, 512)
+    assert load.round_s == pytest.approx(3.5 * (1 + DEPTH / 2) / 400, rel=0.01)
+    assert read_vllm_log([write(tmp_path / "s.log", log_text([4, 4]) + log_text([4, 4], engine=1))]).load is None
+
+
+def test_sglangs_log_has_a_load_and_a_mean_length(tmp_path: Path) -> None:
+    recording = read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4, 4]))])
+    load = load_in(recording)
+    assert (load.running, load.waiting, load.kv_share, load.max_num_seqs) == (4, 1, 0.25, 48)
+    assert [way.time_s for way in load.ways] == pytest.approx([0.025, 0.025])
+    assert mean_of(recording) == pytest.approx(2.5)
+    with pytest.raises(InputError, match="accept len = 5, speculative_num_steps = 3; needs 1 to steps"):
+        read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4, 4], length=5))])
+    with pytest.raises(InputError, match="holds no two lines `Decode batch`"):
+        read_sglang_log([write(tmp_path / "s.log", sglang_log_text([4]))])
+
+
+WRONG = {
+    "restart": (r"(vllm:generation_tokens_total\{.*\}) \S+", r"\1 3", "is below the scrape before it, .*: a restart?"),
+    "NaN": (
+        r"(vllm:time_to_first_token_seconds_sum\{.*\}) \S+",
+        r"\1 NaN",
+        "seconds_sum = NaN; allowed: numbers from 0",
+    ),
+    "buckets": (
+        r'(vllm:e2e.*_bucket\{.*le="\+Inf"\}) \S+',
+        r"\1 500",
+        "buckets of vllm:e2e_request_.* contradict its count",
+    ),
+    "no number": (
+        r"(vllm:num_preemptions_total\{.*\}) \S+",
+        r"\1 few",
+        "vllm:num_preemptions_total = 'few'; needs a number",
+    ),
+    "two models": (
+        r"(vllm:generation_tokens_total\{.*\}) (\S+)",
+        r'\1 \2\nvllm:generation_tokens_total{model_name="x"} 5',
+        "counts the models m, x; give a scrape of one",
+    ),
+    "twice": (r"(vllm:num_preemptions_total\{.*\} \S+)", r"\1\n\1", "stands there twice"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_scrape_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
+    pattern, into, says = WRONG[name]
+    files = scrapes(tmp_path)
+    write(files[1], re.sub(pattern, into, files[1].read_text()))
+    with pytest.raises(InputError, match=rf"after.txt.*: .*{says}") as refusal:
+        read_vllm_metrics(files, 30.0)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_a_scrape_lacks_is_left_out(tmp_path: Path) -> None:
+    files = scrapes(tmp_path)
+    for file in files:
+        write(file, re.sub(r"vllm:(inter_token|request_prefill|request_prompt)\S+ \S+\n", "", file.read_text()))
+    load = load_in(read_vllm_metrics(files, 30.0))
+    assert (load.gap_s, load.prefill_s, load.prompt_tokens) == (None, None, None)
+    assert load.ways[0].name == "rows / (rounds/s)"
+    with pytest.raises(InputError, match="and a load"):
+        read_vllm_metrics([write(tmp_path / "x.txt", NOTHING.partition("vllm:spec")[0])])
+
+
+def test_gaps_of_joined_chunks_are_no_rounds() -> None:
+    each = [
+        Timed(start_s=one.start_s, first_s=one.first_s, end_s=one.end_s, prompt=200, answer=one.answer, gaps_s=[0.1])
+        for one in KNOWN
+    ]
+    load = load_of(each, sum(len(one.session) for one in KNOWN), 2.0, "a client")
+    assert load is not None
+    assert load.ways[0].name == "rows / (rounds/s)"
+    assert "came in a chunk with others" in load.notes[0]
+    assert "disagree" in load.disagreement()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"target": "llama-3.1-8b@h100"}, "needs --draft MODEL, or --draft lookup"),
+        ({"target": "llama-3.1-8b@h100", "draft": "lookup", "verify_ms": 3, "draft_ms": 1}, "leave --draft-ms"),
+        ({"draft": "lookup"}, "needs --target MODEL@DEVICE"),
+        ({"seconds": 0.0}, "--seconds 0.0: needs a time above 0"),
+        ({"target": "llama-3.1-8b@abacus", "draft": "lookup"}, "does not ship"),
+    ],
+)
+def test_options_without_effect_are_refused(tmp_path: Path, options: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        specfleet.import_record("vllm-metrics", scrapes(tmp_path), tmp_path / "made.toml", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("draft", "kind"), [("lookup", "lookup"), ("eagle3-llama-3.1-8b", "eagle"), ("llama-3.2-1b", "model")]
+)
+def test_an_estimated_target_is_predicted(tmp_path: Path, draft: str, kind: str) -> None:
+    made = specfleet.import_record(
+        "vllm-metrics",
+        scrapes(tmp_path),
+        tmp_path / "made.toml",
+        seconds=30.0,
+        target="llama-3.1-8b@h100",
+        draft=draft,
+    )
+    assert made.scenario.drafters.kind == kind
+    comparison = specfleet.compare_load(made)
+    assert comparison is not None
+    assert "estimated" in comparison.times
+    assert next(row.kind for row in comparison.rows if row.quantity == "time of a round, ms") == "predicted"

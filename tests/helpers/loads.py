@@ -1,0 +1,187 @@
+"""Records of a server's load, made of a simulated one: vLLM's metrics, its log and benchmark, and AIPerf's."""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fleet.scenario.reading import make_scenario
+from sim.run import simulate
+from tests.helpers import engines
+
+ROUND_S, TOKEN_S, DEPTH = 0.02, 0.0001, 3
+BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 10.0)
+
+
+class Served(NamedTuple):
+    """A request that was served: times in seconds, lengths in tokens, and its rounds by drafted and accepted tokens."""
+
+    start_s: float
+    first_s: float
+    end_s: float
+    prompt: int
+    answer: int
+    session: list[tuple[int, int]]
+    steps_s: list[float]
+    prefill_s: float
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [after - before for before, after in pairwise(self.steps_s)]
+
+
+def served(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload: Any) -> list[Served]:
+    """Return the requests of a simulated server whose step takes ROUND_S and TOKEN_S for each token of a prompt."""
+    step = {"base_s": ROUND_S}
+    profile = {
+        "name": "known", "draft": {}, "verify": step, "decode": step, "verify_prefill": step | {"per_token_s": TOKEN_S},
+    }  # fmt: skip
+    loop = {} if "arrivals" in workload else {"streams": streams}
+    lengths = {"requests": requests, "prompt_tokens": 200, "new_tokens": {"low": 40, "high": 120}}
+    sides = {"depth": depth, "place": "target"} if depth else {"count": 0}
+    content = {"profile": profile, "drafters": sides, "workload": lengths | loop | workload}
+    if depth:
+        content["acceptance"] = {"model": "geometric", "beta": 0.6}
+    rows = simulate(make_scenario(content)).frame()
+    found = []
+    for _, of in rows.groupby(["tag", "request"]):
+        join, done = of[of.event == "join"].iloc[0], of[of.event == "done"]
+        ends_s = done[done.kind.isin(["prefill", "verify", "decode"])].time_s.tolist()
+        session = [(depth, int(accepted)) for accepted in done[done.kind.isin(["verify", "decode"])].accepted]
+        found.append(
+            Served(
+                float(join.time_s),
+                ends_s[0],
+                ends_s[-1],
+                200,
+                int(join.goal) - 200,
+                session,
+                ends_s,
+                float(done.duration_s.iloc[0]),
+            )
+        )
+    return sorted(found)
+
+
+def metrics_text(each: Sequence[Served], depth: int = DEPTH, older: bool = False, engine: int = 0) -> str:
+    """A scrape of vLLM's /metrics after these requests; `older`: with the names of versions until 0.10."""
+    labels = f'engine="{engine}",model_name="m"'
+    gaps = [gap for one in each for gap in one.gaps_s]
+    tpots = [(one.end_s - one.first_s) / (one.answer - 1) for one in each]
+    histograms = {
+        "time_to_first_token_seconds": [one.first_s - one.start_s for one in each],
+        "time_per_output_token_seconds" if older else "inter_token_latency_seconds": gaps,
+        "e2e_request_latency_seconds": [one.end_s - one.start_s for one in each],
+        "request_decode_time_seconds": [one.end_s - one.first_s for one in each],
+        "request_inference_time_seconds": [one.end_s - one.start_s for one in each],
+        "request_queue_time_seconds": [0.0 for _ in each],
+        "request_prefill_time_seconds": [one.prefill_s for one in each],
+        "request_prompt_tokens": [one.prompt for one in each],
+        "request_generation_tokens": [one.answer for one in each],
+        "iteration_tokens_total": [1.0] * len({round(end_s, 6) for one in each for end_s in one.steps_s}),
+    }
+    if not older:
+        histograms["request_time_per_output_token_seconds"] = tpots
+    usage = "gpu_cache_usage_perc" if older else "kv_cache_usage_perc"
+    lines = [
+        f"vllm:num_requests_running{{{labels}}} 4", f"vllm:num_requests_waiting{{{labels}}} 0",
+        f"vllm:{usage}{{{labels}}} 0.25", f"vllm:num_preemptions_total{{{labels}}} 2",
+        f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="1000",{labels}}} 1',
+        f"vllm:prompt_tokens_total{{{labels}}} {sum(one.prompt for one in each)}",
+        f"vllm:generation_tokens_total{{{labels}}} {sum(one.answer for one in each)}",
+    ]  # fmt: skip
+    for name, values in histograms.items():
+        counts = [f'vllm:{name}_bucket{{{labels},le="{le}"}} {sum(v <= le for v in values)}' for le in BOUNDS]
+        lines += [*counts, f'vllm:{name}_bucket{{{labels},le="+Inf"}} {len(values)}']
+        lines += [f"vllm:{name}_sum{{{labels}}} {sum(values)!r}", f"vllm:{name}_count{{{labels}}} {len(values)}"]
+    rounds = [pair for one in each for pair in one.session]
+    spec = engines.prometheus({engine: rounds}, depth).split("\n", 2)[2] if depth and rounds else ""
+    return "\n".join(lines) + "\n" + spec
+
+
+def bench_text(each: Sequence[Served], depth: int = DEPTH) -> str:
+    """The file of `vllm bench serve --save-result --save-detailed`."""
+    rounds = [pair for one in each for pair in one.session]
+    content: dict[str, Any] = {
+        "completed": len(each),
+        "max_concurrency": 4,
+        "input_lens": [one.prompt for one in each],
+        "output_lens": [one.answer for one in each],
+        "ttfts": [one.first_s - one.start_s for one in each],
+        "itls": [one.gaps_s for one in each],
+        "start_times": [one.start_s for one in each],
+        "errors": ["" for _ in each],
+    }
+    if depth:
+        passed = engines.survivors(engines.histogram_of(rounds, depth))
+        content |= {
+            "spec_decode_num_drafts": len(rounds),
+            "spec_decode_draft_tokens": depth * len(rounds),
+            "spec_decode_accepted_tokens": sum(passed),
+            "spec_decode_acceptance_length": 1 + sum(passed) / len(rounds),
+            "spec_decode_per_position_acceptance_rates": [one / len(rounds) for one in passed],
+        }
+    return json.dumps(content, indent=1)
+
+
+def aiperf_text(each: Sequence[Served], depth: int = DEPTH) -> str:
+    """AIPerf's profile_export.jsonl; the first request is a warm-up."""
+    lines = []
+    for number, one in enumerate(each):
+        line = engines.aiperf_line(one.session, depth) if depth else {"metadata": {}, "metrics": {}}
+        line["metadata"] |= {
+            "request_start_ns": round(1e9 * (1000 + one.start_s)),
+            "benchmark_phase": "profiling" if number else "warmup",
+        }
+        line["metrics"] |= {
+            "time_to_first_token": {"value": 1e3 * (one.first_s - one.start_s)},
+            "request_latency": {"value": 1e3 * (one.end_s - one.start_s)},
+            "inter_chunk_latency": {"value": [1e3 * gap for gap in one.gaps_s]},
+            "input_sequence_length": {"value": one.prompt},
+            "output_sequence_length": {"value": one.answer},
+        }
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines)
+
+
+def log_text(running: Sequence[int], tokens_per_s: float = 400.0, engine: int = 0, depth: int = DEPTH) -> str:
+    """Lines of vLLM's log, ten seconds each: of the load, and of drafts of which half are accepted to the end."""
+    lines = ["non-default args: {'max_num_seqs': 8}", "Chunked prefill is enabled with max_num_batched_tokens=512."]
+    drafts = round(10 * tokens_per_s / (1 + depth / 2))
+    session = [(depth, depth * (number % 2)) for number in range(drafts)]
+    for now in running:
+        lines.append(
+            f"INFO Engine {engine:03}: Avg prompt throughput: {2 * tokens_per_s:.1f} tokens/s, Avg generation "
+            f"throughput: {tokens_per_s:.1f} tokens/s, Running: {now} reqs, Waiting: 1 reqs, "
+            f"GPU KV cache usage: 25.0%, Prefix cache hit rate: 0.0%"
+        )
+        if depth:
+            accepted = sum(accepted for _, accepted in session)
+            lines.append(
+                engines.vllm_log(session, depth)
+                .strip()
+                .replace("Accepted throughput: 1.00", f"Accepted throughput: {accepted / 10:.2f}")
+            )
+    return "\n".join(lines) + "\n"
+
+
+def sglang_log_text(running: Sequence[int], length: float = 2.5, step_s: float = 0.025) -> str:
+    """Lines of SGLang's log, 40 steps of `step_s` each."""
+    lines = ["server_args=ServerArgs(speculative_num_steps=3, max_running_requests=48, chunked_prefill_size=512)"]
+    for number, now in enumerate(running):
+        at = f"[2026-05-27 20:14:{round(40 * step_s * number):02} TP0]"
+        lines += [
+            f"{at} Prefill batch. #new-seq: 2, #new-token: 230, #cached-token: 0, token usage: 0.02, #running-req: 0",
+            (
+                f"{at} Decode batch, #running-req: {now}, #token: 100, token usage: 0.25, accept len: {length:.2f}, "
+                f"accept rate: 0.50, gen throughput (token/s): {now * length / step_s:.2f}, #queue-req: 1"
+            ),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean."""
+    return float(np.mean(values))
