@@ -28,9 +28,9 @@ def copies(
     content = {
         "profile": profile,
         "acceptance": {"model": "by-place", "file": "places.parquet", "depth": recorded},
-        "drafters": {"depth": depth},
-        "batch": {"rule": {"policy": "slots", "size": len(texts)}, "padded": False},
-        "workload": {"requests": len(texts), "lengths": "lengths.csv"},
+        "drafters": {"depth": depth, "place": "target"},
+        "verifiers": {"max_num_seqs": len(texts), "max_num_batched_tokens": 10**6},
+        "workload": {"requests": len(texts), "streams": len(texts), "lengths": "lengths.csv"},
     }
     return make_scenario(content, base=folder)
 
