@@ -52,7 +52,11 @@ def test_lengths_and_arrivals_are_no_error_of_the_mechanism() -> None:
         "acceptance": {"model": "geometric", "beta": 0.5},
     }
     aligned = {"drafters": {"place": "target"}, "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "realign"}}}
-    for changes in (aligned | {"workload": workload}, aligned | {"workload": open_loop}, {"workload": workload}):
+    for changes in (
+        aligned | {"workload": workload | {"streams": 12}},
+        aligned | {"workload": open_loop},
+        {"workload": workload},
+    ):
         comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(tables | changes))), seeds=3)
         left = {row.quantity: row.mechanism.value for row in comparison.rows if row.mechanism is not None}
         assert len(left) > 10

@@ -24,11 +24,11 @@ TRACE = {"process": "trace", "file": "t.csv"}
         ({"drafters": BESIDE | {"count": 2}}, "drafters.place = 'target' .* leave drafters.count out"),
         ({"drafters": BESIDE | {"overlap": "ahead"}}, "leave drafters.overlap out"),
         ({"verifiers": REALIGN}, "verifiers.aligned needs drafters.place = 'target'"),
+        ({"drafters": BESIDE, "verifiers": {"late": "wait"}}, "within the target's steps; leave verifiers.late out"),
         (
-            {"drafters": BESIDE, "verifiers": REALIGN | {"late": "wait"}},
-            "verifiers.aligned keeps all rows .* leave verifiers.late out",
+            {"drafters": BESIDE, "verifiers": REALIGN | {"kv_tokens": 999}},
+            "verifiers.aligned keeps all rows .* leave verifiers.kv_tokens out",
         ),
-        ({"drafters": BESIDE, "verifiers": REALIGN | {"kv_tokens": 999}}, "leave verifiers.kv_tokens out"),
         (
             {
                 "drafters": BESIDE,

@@ -118,15 +118,14 @@ def test_each_kind_of_step_has_its_own_time() -> None:
     def per_token(base_s: float) -> StepTime:
         return StepTime(base_s=base_s, per_token_s=1.0)
 
-    of_target = VerifierTimes(0, per_token(10), per_token(20), per_token(30), Overhead())
+    of_target = VerifierTimes(0, per_token(10), per_token(20), per_token(30), Overhead(), per_token(60))
     target = verifier_durations(of_target, tree(2), RNG)
     assert target(step("verify", (2, 9))) == 10 + 7  # six nodes and the root
     assert target(step("prefill", (2, 9))) == 20 + 2
     assert target(step("decode", (2, 9))) == 30 + 1
     of_drafter = DrafterTimes(0, per_token(40), per_token(50), 0.0, IdleEffect(), Overhead())
-    of_rows = msgspec.structs.replace(of_target, realign=per_token(60))
     drafts = LocalDraftTimes(of_drafter, lambda one: [1 for _ in one.members])
-    aligned = aligned_durations(of_rows, tree(2), RNG, drafts)
+    aligned = aligned_durations(of_target, tree(2), RNG, drafts)
     kinds: list[StepKind] = ["draft", "draft_prefill", "prefill", "verify", "realign"]
     assert [aligned(step(kind, (2, 9))) for kind in kinds] == [41, 52, 22, 17, 62]
 
