@@ -208,8 +208,9 @@ def test_a_full_device_is_one_line() -> None:
 
 
 def test_a_batch_beyond_the_memory_is_one_line(tiny: Path) -> None:
-    rows = {"requests": 10**9, "streams": 10**9}
-    scenario = pair_scenario(tiny, verifiers={"count": 1, "max_num_seqs": 10**9}, workload=rows)
+    many = {"requests": 9999, "streams": 9999, "new_tokens": 10**7}
+    rows = {"count": 1, "max_num_seqs": 9999}
+    scenario = pair_scenario(tiny, drafters={"place": "target"}, verifiers=rows, workload=many)
     with pytest.raises(InputError, match=r"^target 1: its device is out of memory; use .* fewer or shorter rows"):
         serve(scenario)
 
