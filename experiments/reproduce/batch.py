@@ -175,7 +175,7 @@ def batch_table3(_inputs: Inputs) -> Iterator[PaperRow]:
     alone = 0.0
     for B, (of_eqspec, of_exspec) in model.TABLE_3.items():
         exspec = model.exspec(B, window=max(model.WINDOW, B))
-        eqspec_ours = served(model.eqspec(B) | {"fixed": False})
+        eqspec_ours = served(model.eqspec(B, fixed=False))
         exspec_ours = served(exspec)
         for place, quantity in enumerate(SERVED):
             paper, ratio = of_exspec[place] / of_eqspec[place], exspec_ours[place] / eqspec_ours[place]

@@ -221,9 +221,9 @@ def grouped_share(B: int, window: int, prompt_tokens: dict[str, int]) -> float:
     return measured(rows, prompt_tokens=prompt_tokens, new_tokens=GROUPED_TOKENS)["grouped_share"].value
 
 
-def eqspec(B: int) -> dict[str, Any]:
-    """Return EqSpec's rule, offline."""
-    return {"max_num_seqs": B, "aligned": {"policy": "realign"}}
+def eqspec(B: int, fixed: bool = True) -> dict[str, Any]:
+    """Return EqSpec's rule, offline; with `fixed` false online."""
+    return {"max_num_seqs": B, "aligned": {"policy": "realign", "fixed": fixed}}
 
 
 def exspec(B: int, window: int | None = None) -> dict[str, Any]:

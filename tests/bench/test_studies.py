@@ -26,7 +26,7 @@ from tests.helpers.marks import slow
 
 NOTHING = Host(StationOverheads(), LinkTime(), 0.0)
 SCENARIOS = {name: specfleet.scenario_of(name) for name in shipped_scenarios()}
-FLEETS = [name for name, scenario in SCENARIOS.items() if scenario.batch is None]
+FLEETS = [name for name, scenario in SCENARIOS.items() if scenario.drafters.place == "own"]
 
 
 def simulated(ratio: float, drafters: int, targets: int, seconds: float = 2.0) -> specfleet.Result:

@@ -50,6 +50,6 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
         assert replay(run) == []
 
 
-def test_prompt_lookup_is_calibrated_as_a_batch(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it as a \[batch\]"):
+def test_prompt_lookup_is_calibrated_at_targets(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'lookup' drafts in no time.*calibrate it with drafters.place = "):
         pair_of(pair_scenario(tmp_path, drafters=drafters_of(tmp_path, "prompt lookup")), 3)

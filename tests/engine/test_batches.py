@@ -1,12 +1,13 @@
-"""Batches on the engine: every row decodes the text that it decodes alone, for every rule, and the log replays."""
+"""Rows of a target that drafts itself: each decodes the text that it decodes alone, by every rule, and the log
+replays."""
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from engine.node.batch import BatchExecutor, batch_node, executor_of
 
 from bench.decoding import RULES, rule_of
 from engine.decoding.decode import decode_speculatively
@@ -15,8 +16,11 @@ from engine.decoding.graphs import Graphs
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.sampling import Sampling
 from engine.decoding.verify import Target
-from engine.node import batch as batches
+from engine.node import real
+from engine.node.aligned import AlignedExecutor
 from engine.node.prompts import prompts_of
+from engine.node.real import executor_of
+from engine.node.serving import ServingExecutor
 from fleet.policies.shapes import CHAIN, Shape, tree
 from fleet.records.replay import replay
 from fleet.scenario.reading import make_scenario
@@ -25,7 +29,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY
-from tests.helpers.plain import plain_outputs, served_here
+from tests.helpers.plain import plain_outputs, served_here, target_node
 
 Part = dict[str, dict[str, object]]  # of a scenario
 
@@ -43,10 +47,11 @@ def pair(tiny: Path) -> Part:
 def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Scenario:
     """The demo pair, unless a part says otherwise, in float64 on prompts of mixed length."""
     content: Part = {
-        "batch": {"rule": rule_of(rule, size)},
-        "drafters": {"depth": 4},
+        "drafters": {"depth": 4, "place": "target"},
+        "verifiers": rule_of(rule, size),
         "workload": {
             "requests": max(6, size + 3),
+            "streams": max(6, size + 3),
             "prompt_tokens": {"low": 12, "high": 40},
             "new_tokens": {"low": 5, "high": 24},
         },
@@ -58,7 +63,7 @@ def batch(rule: str, size: int, *parts: Part, **tables: dict[str, object]) -> Sc
 
 
 def check_lossless(scenario: Scenario) -> None:
-    run, outputs = served_here(batch_node, scenario)
+    run, outputs = served_here(target_node, scenario)
     assert outputs == plain_outputs(scenario)
     assert replay(run) == []
 
@@ -70,27 +75,30 @@ def test_every_rule_decodes_as_plain_decoding(pair: Part, rule: str, size: int) 
 
 
 VARIANTS: dict[str, Part] = {  # speculation lengths of every row's own, and trees
-    "fixed": {"batch": {"allocate": {"policy": "fixed", "depth": 6}}},
-    **{policy: {"batch": {"allocate": {"policy": policy}}} for policy in ("dsde", "adaedl")},
+    "fixed": {"verifiers": {"allocate": {"policy": "fixed", "depth": 6}}},
+    **{policy: {"verifiers": {"allocate": {"policy": policy}}} for policy in ("dsde", "adaedl")},
     "tree": {"drafters": {"shape": {"kind": "tree", "branching": [3, 2, 1]}}},
     "dynamic tree": {"drafters": {"shape": {"kind": "dynamic", "width": 3, "most": 8}}},
 }
-QUICK = {*itertools.product(["slots"], VARIANTS), ("EqSpec", "tree"), ("EqSpec", "dynamic tree")}
+QUICK = {*itertools.product(["continuous"], VARIANTS), ("EqSpec", "tree"), ("EqSpec", "dynamic tree")}
 
 
 @pytest.mark.parametrize(
     ("rule", "variant"),
-    [case if case in QUICK else slow(*case) for case in itertools.product(["slots", "EqSpec", "ExSpec"], VARIANTS)],
+    [
+        case if case in QUICK else slow(*case)
+        for case in itertools.product(["continuous", "EqSpec", "ExSpec"], VARIANTS)
+    ],
 )
 def test_other_drafts_are_lossless_too(pair: Part, rule: str, variant: str) -> None:
     check_lossless(batch(rule, 4, pair, VARIANTS[variant]))
 
 
-@pytest.mark.parametrize("rule", ["slots", slow("EqSpec"), slow("EqSpec, online"), "ExSpec"])
+@pytest.mark.parametrize("rule", ["continuous", slow("EqSpec"), slow("EqSpec, online"), "ExSpec"])
 def test_acceptance_of_a_row_is_equal_in_a_batch(pair: Part, rule: str) -> None:
     """A wrong cache of a drafter lowers acceptance only, so acceptance is a law too."""
     scenario = batch(rule, 4, pair)
-    rows = served_here(batch_node, scenario)[0].frame()
+    rows = served_here(target_node, scenario)[0].frame()
     verified = rows[(rows.event == "done") & (rows.kind == "verify")]
     assert set(verified.accepted) == {0, 1, 2, 3, 4}  # else the test shows little
     small, large = (load_model(part.model, "", "float64") for part in (scenario.drafters, scenario.verifiers))
@@ -108,17 +116,20 @@ def feed_alike(target: Target, drafter: Drafter) -> None:
         model.graphs = Graphs(lambda work: work)
 
 
-@pytest.mark.parametrize("rule", ["slots", "EqSpec"])
+@pytest.mark.parametrize("rule", ["continuous", "EqSpec"])
 def test_rows_with_surplus_tokens_decode_the_same(pair: Part, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executors = []
 
-    def on_a_gpu(*arguments: object) -> BatchExecutor:
-        executors.append(executor_of(*arguments))
-        feed_alike(executors[0].target, executors[0].drafter)
-        return executors[0]
+    def on_a_gpu(*arguments: Any) -> AlignedExecutor | ServingExecutor:
+        executor = executor_of(*arguments)
+        assert isinstance(executor, AlignedExecutor | ServingExecutor)
+        assert isinstance(executor.drafter, Drafter)
+        feed_alike(executor.target, executor.drafter)
+        executors.append(executor)
+        return executor
 
-    monkeypatch.setattr(batches, "executor_of", on_a_gpu)
-    check_lossless(batch(rule, 4, pair, batch={"allocate": {"policy": "adaedl"}}))
+    monkeypatch.setattr(real, "executor_of", on_a_gpu)
+    check_lossless(batch(rule, 4, pair, verifiers={"allocate": {"policy": "adaedl"}}))
     assert executors
 
 
@@ -131,11 +142,11 @@ def gap_of_best_two(model: CausalLM, text: list[int]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "tie"), [("float32", 1e-4), ("bfloat16", 0.25)])
-@pytest.mark.parametrize("rule", ["slots", "EqSpec", "ExSpec"])
+@pytest.mark.parametrize("rule", ["continuous", "EqSpec", "ExSpec"])
 def test_lower_precision_differs_only_at_near_ties(rule: str, precision: str, tie: float) -> None:
     """bfloat16 has 8 bits of mantissa: logits of about 16 are multiples of 1/8, and rounding may swap neighbours."""
     scenario = msgspec.structs.replace(batch(rule, 8), precision=precision)
-    plain, (_, outputs) = plain_outputs(scenario), served_here(batch_node, scenario)
+    plain, (_, outputs) = plain_outputs(scenario), served_here(target_node, scenario)
     assert outputs.keys() == plain.keys()
     model, prompts = load_model("demo", "target", precision), prompts_of(resolve(scenario))
     for request in itertools.chain(*streams_of(resolve(scenario)).values()):

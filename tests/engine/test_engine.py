@@ -208,9 +208,9 @@ def test_a_full_device_is_one_line() -> None:
 
 
 def test_a_batch_beyond_the_memory_is_one_line(tiny: Path) -> None:
-    batch = {"rule": {"policy": "slots", "size": 10**9}}
-    scenario = pair_scenario(tiny, verifiers={"count": 1}, workload={"requests": 1}, batch=batch)
-    with pytest.raises(InputError, match=r"^batch: its device is out of memory; use .* fewer or shorter rows"):
+    many, most = {"requests": 10**5, "streams": 10**5, "new_tokens": 2}, {"count": 1, "max_num_seqs": 10**5}
+    scenario = pair_scenario(tiny, drafters={"place": "target", "depth": 4096}, verifiers=most, workload=many)
+    with pytest.raises(InputError, match=r"^target 1: its device is out of memory; use .* fewer or shorter rows"):
         serve(scenario)
 
 

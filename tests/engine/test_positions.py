@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine.node.batch import batch_node
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.decoding import rule_of
 from engine.decoding.decode import decode_batch, decode_plain, decode_speculatively
 from engine.decoding.draft import Drafter
 from engine.decoding.lookup import LookupDrafter
@@ -25,10 +25,9 @@ from fleet.scenario.reading import change_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
-from tests.engine.test_batches import RULES
 from tests.helpers.marks import slow
 from tests.helpers.pairs import VOCABULARY, pair_scenario
-from tests.helpers.plain import served_here
+from tests.helpers.plain import served_here, target_node
 from tests.helpers.stars import repeatable, star
 
 POSITIONS, PROMPT = 36, 16
@@ -87,7 +86,7 @@ def test_texts_as_long_as_the_positions_decode_losslessly(learned: Path, shape: 
 def learned_scenario(tiny: Path, learned: Path, **tables: dict[str, Any]) -> Scenario:
     given: dict[str, dict[str, Any]] = {
         "drafters": {"model": str(learned / "drafter"), "depth": 7},
-        "verifiers": {"model": str(learned / "target"), "count": 1 if "batch" in tables else 2},
+        "verifiers": {"model": str(learned / "target"), "count": 2},
         "workload": {"prompt_tokens": PROMPT, "new_tokens": ASKED},
     }
     return pair_scenario(tiny, **(tables | {name: table | tables.get(name, {}) for name, table in given.items()}))
@@ -109,13 +108,13 @@ def test_a_star_shortens_its_last_drafts_and_replays(tiny: Path, learned: Path, 
     assert drafts.tokens.max() == 7
 
 
-@pytest.mark.parametrize("rule", ["slots", "EqSpec", slow("EqSpec, online"), slow("ExSpec"), slow("rollback")])
+@pytest.mark.parametrize("rule", ["continuous", "EqSpec", slow("EqSpec, online"), slow("ExSpec"), slow("rollback")])
 def test_rows_of_a_batch_shorten_their_own_drafts_only(tiny: Path, learned: Path, rule: str) -> None:
-    policy = RULES[rule] | {"size": 3} | ({"window": 6} if rule == "ExSpec" else {})
-    lengths = {"prompt_tokens": {"low": 5, "high": PROMPT}, "new_tokens": {"low": 2, "high": ASKED}}
-    scenario = learned_scenario(tiny, learned, batch={"rule": policy}, workload=lengths)
+    lengths = {"streams": 6, "prompt_tokens": {"low": 5, "high": PROMPT}, "new_tokens": {"low": 2, "high": ASKED}}
+    rows = rule_of(rule, 3) | {"count": 1}
+    scenario = learned_scenario(tiny, learned, drafters={"place": "target"}, verifiers=rows, workload=lengths)
     prompts, target = prompts_of(resolve(scenario)), Target(pair(learned)[0])
-    run, outputs = served_here(batch_node, scenario)
+    run, outputs = served_here(target_node, scenario)
     assert replay(run) == []
     joins = run.frame().query("event == 'join'").set_index("request")
     for request, text in outputs.items():
@@ -151,10 +150,10 @@ def test_computed_positions_and_missing_folders_have_no_limit(tiny: Path, learne
     assert with_positions(resolve(mixed)).drafters.positions == POSITIONS
 
 
-@pytest.mark.parametrize("kind", ["slots", "aligned", "lookup"])
+@pytest.mark.parametrize("kind", ["in place", "aligned", "lookup"])
 def test_opening_a_tag_twice_is_an_error(tiny: Path, kind: str) -> None:
     model = load_model(str(tiny / "target"), "target", "float64", "cpu")
-    made = {"slots": Target(model), "aligned": Drafter(model, cache=model.aligned_cache())}
+    made = {"in place": Target(model), "aligned": Drafter(model, cache=model.aligned_cache())}
     one: Any = made.get(kind, LookupDrafter(model.device))
     for _ in range(2):
         one.open(4, [1, 2, 3])

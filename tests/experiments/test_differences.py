@@ -159,7 +159,6 @@ def test_differences_come_before_errors_and_in_json() -> None:
 def test_sharing_in_words() -> None:
     together = make_scenario({"devices": {"box": {}}, "verifiers": {"device": "box", "count": 2}})
     assert sharing(resolve(together)) == "targets share one (turns)"
-    assert sharing(resolve(make_scenario({"batch": {"rule": {"policy": "slots", "size": 4}}}))) == "one process"
 
 
 def test_a_replayed_run_has_links_but_no_models() -> None:

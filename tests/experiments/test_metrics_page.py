@@ -33,7 +33,7 @@ from tests.helpers.logs import log_of_run
 from tests.helpers.stars import star
 
 RUNS: dict[str, dict[str, Any]] = {
-    name: KINDS[name] for name in ("a star", "trees", "two drafters", "drafting ahead", "a batch", "no drafter")
+    name: KINDS[name] for name in ("a star", "trees", "two drafters", "drafting ahead", "aligned rows", "no drafter")
 } | {"deeper": {"drafters": {"depth": 8}}}
 
 

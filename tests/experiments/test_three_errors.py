@@ -51,8 +51,12 @@ def test_lengths_and_arrivals_are_no_error_of_the_mechanism() -> None:
         "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0, "per_row_token_s": 0.1}},
         "acceptance": {"model": "geometric", "beta": 0.5},
     }
-    batch = {"batch": {"rule": {"policy": "realign", "size": 4}}}
-    for changes in (batch | {"workload": workload}, batch | {"workload": open_loop}, {"workload": workload}):
+    aligned = {"drafters": {"place": "target"}, "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "realign"}}}
+    for changes in (
+        aligned | {"workload": workload | {"streams": 12}},
+        aligned | {"workload": open_loop},
+        {"workload": workload},
+    ):
         comparison = specfleet.three_errors(specfleet.Result(measured(make_scenario(tables | changes))), seeds=3)
         left = {row.quantity: row.mechanism.value for row in comparison.rows if row.mechanism is not None}
         assert len(left) > 10

@@ -64,10 +64,8 @@ def tables_with(struct: KeyTable, key: str, value: Any) -> dict[str, Any]:
         return {path: [{"first": 1} | content]}
     if path.startswith("workload.") and path.endswith("tokens"):
         return {path: {"low": 3, "high": 4} | content}
-    if path == "batch":
-        return {path: {"rule": {"policy": "slots", "size": 2}} | content}
-    if path.startswith("batch.allocate"):
-        return {"batch": {"rule": {"policy": "slots", "size": 2}, "allocate": content}}
+    if name == "adaedl" or path == "verifiers.aligned":
+        return {"drafters.place": "target", path: content}
     return {path: content} if path else content
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fleet.policies.ragged import BatchRule, Realign, Rollback, SameLength, Slots
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.admit import AtMost, Everyone, N_max
+from fleet.policies.aligned import AlignedRule, Realign, Rollback, SameLength
 from fleet.policies.allocate import RandomShare
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.group import AllWaiting, One
@@ -120,18 +120,17 @@ def test_verification_ahead_waits_for_its_minimum_tail(least: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "flags"),  # pool, together, sorts, aligns
+    ("rule", "flags"),  # pool of three rows, together, sorts
     [
-        (Slots(3), (3, False, False, False)),
-        (Realign(3), (3, True, False, True)),
-        (Realign(3, fixed=False), (3, False, False, True)),
-        (Rollback(3), (3, True, False, True)),
-        (SameLength(3, window=7), (7, False, False, True)),
-        (SameLength(3, window=3, sort=True), (3, False, True, True)),
+        (Realign(), (3, True, False)),
+        (Realign(fixed=False), (3, False, False)),
+        (Rollback(), (3, True, False)),
+        (SameLength(window=7), (7, False, False)),
+        (SameLength(window=3, sort=True), (3, False, True)),
     ],
 )
-def test_what_a_batch_rule_asks_of_its_station(rule: BatchRule, flags: tuple[int, bool, bool, bool]) -> None:
-    assert (rule.pool, rule.together, rule.sorts, rule.aligns) == flags
+def test_what_a_rule_of_rows_asks_of_its_station(rule: AlignedRule, flags: tuple[int, bool, bool]) -> None:
+    assert (rule.pool(3), rule.together, rule.sorts) == flags
     expected = [1, 1, 1] if isinstance(rule, Rollback) else [3, 1, 2]
     assert rule.kept([3, 1, 2]) == expected
     assert rule.kept([]) == []

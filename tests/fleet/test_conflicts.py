@@ -10,7 +10,8 @@ from fleet.scenario.reading import make_scenario
 from sim.run import simulate
 
 PROFILE = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "decode": {"base_s": 3.0}}
-SLOTS = {"rule": {"policy": "slots", "size": 2}}
+BESIDE = {"place": "target"}
+REALIGN = {"aligned": {"policy": "realign"}}
 LINK = {"link": {"latency_s": 0.1}}
 KILL = {"what": "kill", "node": "drafter"}
 LENGTHS = {"lengths": "lengths.csv"}
@@ -20,23 +21,37 @@ TRACE = {"process": "trace", "file": "t.csv"}
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"batch": SLOTS, "drafters": {"count": 0}}, r"\[batch\] .* leave drafters.count out"),
-        ({"batch": SLOTS, "verifiers": {"count": 2}}, "leave verifiers.count out"),
-        ({"batch": SLOTS, "drafters": {"overlap": "ahead"}}, "leave drafters.overlap out"),
+        ({"drafters": BESIDE | {"count": 2}}, "drafters.place = 'target' .* leave drafters.count out"),
+        ({"drafters": BESIDE | {"overlap": "ahead"}}, "leave drafters.overlap out"),
+        ({"verifiers": REALIGN}, "verifiers.aligned needs drafters.place = 'target'"),
+        ({"drafters": BESIDE, "verifiers": {"late": "wait"}}, "within the target's steps; leave verifiers.late out"),
+        (
+            {"drafters": BESIDE, "verifiers": REALIGN | {"kv_tokens": 999}},
+            "verifiers.aligned keeps all rows .* leave verifiers.kv_tokens out",
+        ),
+        (
+            {
+                "drafters": BESIDE,
+                "verifiers": {"max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 2}},
+            },
+            "verifiers.aligned.window = 2 must hold at least verifiers.max_num_seqs = 4 rows",
+        ),
         ({"drafters": {"overlap": "ahead", "limits_per_s": [1.0]}}, "leave drafters.limits_per_s out"),
         (
             {"drafters": {"overlap": "ahead"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             "leave verifiers.allocate out",
         ),
         ({"drafters": {"group": "barrier"}}, "allowed: one, batch"),
-        ({"verifiers": {"allocate": "adaedl"}}, "allocate.policy = 'adaedl' is not known; allowed: fixed, .*, dsde"),
+        ({"verifiers": {"allocate": "adaedl"}}, "'adaedl' .* needs drafters.place = 'target'"),
         (
-            {"batch": SLOTS | {"allocate": "dsde"}, "acceptance": {"model": "geometric", "beta": 0.5}},
+            {"drafters": BESIDE, "verifiers": {"allocate": "dsde"}, "acceptance": {"model": "geometric", "beta": 0.5}},
             "signals",
         ),
         ({"drafters": {"kind": "replayed"}}, "'real' could verify; allowed with it: verifiers.kind = 'replayed'"),
-        ({"batch": SLOTS, "drafters": {"kind": "replayed"}}, r"a \[batch\] runs its models: leave one of both out"),
-        ({"batch": SLOTS, "faults": [KILL]}, r"\[batch\] .* leave faults out"),
+        (
+            {"drafters": BESIDE, "verifiers": REALIGN | {"kind": "replayed"}},
+            "verifiers.aligned runs its models; leave verifiers.kind = 'replayed' or verifiers.aligned out",
+        ),
         ({"workload": LENGTHS | {"prompt_tokens": 20}}, "has the lengths; leave workload.prompt_tokens out"),
         ({"workload": LENGTHS | {"new_tokens": 20}}, "has the lengths; leave workload.new_tokens out"),
         ({"workload": {"lengths": "chat", "new_tokens": 20}}, "'chat' has the lengths; leave workload.new_tokens out"),

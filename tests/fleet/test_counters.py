@@ -31,7 +31,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "a router": {"drafters": {"count": 2, "route": "shortest-queue"}},
     "open arrivals": {"workload": SHORT | {"arrivals": {"process": "poisson", "per_s": 0.1}}},
     "several streams a target": {"workload": SHORT | {"streams": 6}},
-    "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "slots", "size": 3}}},
+    "own drafts": {
+        "drafters": {"place": "target"},
+        "verifiers": {"max_num_seqs": 3},
+        "workload": SHORT | {"streams": 9},
+    },
+    "aligned rows": {
+        "drafters": {"place": "target"},
+        "verifiers": {"max_num_seqs": 3, "aligned": {"policy": "realign"}},
+        "workload": SHORT | {"streams": 9},
+    },
     "no drafter": {"drafters": {"count": 0}, "profile": {"decode": {"base_s": 1.0}}},
 }
 
@@ -75,7 +84,7 @@ def test_counts_of_targets_are_sums_of_the_tables(kind: str, seed: int) -> None:
     assert {target: one.committed for target, one in counts.verifying.items()} == per_target.to_dict()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("a batch", "no drafter")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("own drafts", "aligned rows", "no drafter")])
 def test_drafters_count_all_but_first_and_last_tokens(kind: str) -> None:
     scenario = star(**({"workload": SHORT} | KINDS[kind]))
     fleet = resolve(scenario)

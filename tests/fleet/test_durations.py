@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fleet.policies.shapes import CHAIN, tree
 from fleet.times.durations import (
-    batch_durations,
+    LocalDraftTimes,
+    aligned_durations,
     draft_durations,
     extent,
     grid_place,
@@ -23,7 +24,7 @@ from fleet.times.durations import (
 )
 from fleet.times.effects import IdleEffect
 from fleet.times.overhead import Overhead
-from fleet.times.station_times import BatchTimes, DrafterTimes, VerifierTimes
+from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import Member, Step, StepKind
 from fleet.times.step_time import Constant, Exponential, LinkTime, StepTime
 from tests.helpers.stars import repeatable
@@ -117,15 +118,16 @@ def test_each_kind_of_step_has_its_own_time() -> None:
     def per_token(base_s: float) -> StepTime:
         return StepTime(base_s=base_s, per_token_s=1.0)
 
-    of_target = VerifierTimes(0, per_token(10), per_token(20), per_token(30), Overhead())
+    of_target = VerifierTimes(0, per_token(10), per_token(20), per_token(30), Overhead(), per_token(60))
     target = verifier_durations(of_target, tree(2), RNG)
     assert target(step("verify", (2, 9))) == 10 + 7  # six nodes and the root
     assert target(step("prefill", (2, 9))) == 20 + 2
     assert target(step("decode", (2, 9))) == 30 + 1
-    of_batch = BatchTimes(*(per_token(base_s) for base_s in (10, 20, 30, 40, 50)), Overhead())
-    batch = batch_durations(of_batch, tree(2), False, RNG, lambda one: [1 for _ in one.members])
+    of_drafter = DrafterTimes(0, per_token(40), per_token(50), 0.0, IdleEffect(), Overhead())
+    drafts = LocalDraftTimes(of_drafter, lambda one: [1 for _ in one.members])
+    aligned = aligned_durations(of_target, tree(2), RNG, drafts)
     kinds: list[StepKind] = ["draft", "draft_prefill", "prefill", "verify", "realign"]
-    assert [batch(step(kind, (2, 9))) for kind in kinds] == [11, 22, 32, 47, 52]
+    assert [aligned(step(kind, (2, 9))) for kind in kinds] == [41, 52, 22, 17, 62]
 
 
 def test_a_mixed_step_has_one_fixed_time_by_measured_laws() -> None:

@@ -21,7 +21,11 @@ RUNS: dict[str, dict[str, Any]] = {
         "cost": {"target_per_hour": 2.0, "drafter_per_hour": 0.5, "unit": "EUR"},
     },
     "drafting ahead": {"drafters": {"overlap": "ahead"}, "workload": SHORT},
-    "a batch": {"verifiers": {"count": 1}, "batch": {"rule": {"policy": "realign", "size": 3}}, "workload": SHORT},
+    "aligned rows": {
+        "drafters": {"place": "target"},
+        "verifiers": {"count": 1, "max_num_seqs": 3, "aligned": {"policy": "realign"}},
+        "workload": SHORT | {"streams": 12},
+    },
     "granted lengths": {
         "drafters": {"count": 3},
         "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": 6}},

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from fleet.policies.ragged import Realign, SameLength
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.policies.adaedl import AdaEdl
+from fleet.policies.aligned import Realign, SameLength
 from fleet.policies.allocate import Fixed, FixedShare, RandomShare
 from fleet.policies.dsde import Dsde
 from fleet.policies.goodspeed import GoodSpeed

@@ -202,8 +202,7 @@ def test_devices_are_counted_once_however_many_stations_share_them() -> None:
         (1, 3, star(devices=one, drafters={"device": "host"})),
     ):
         assert devices_of(resolve(scenario)) == (drafters, targets)
-    batch = star(batch={"rule": {"policy": "slots", "size": 2}}, verifiers={"count": 1})
-    assert devices_of(resolve(batch)) == (0, 1)
+    assert devices_of(resolve(star(drafters={"place": "target"}))) == (0, 3)
 
 
 def test_energy_is_power_times_time_of_each_device() -> None:

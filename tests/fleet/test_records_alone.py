@@ -29,7 +29,8 @@ FILES = {
 TRACE = {"arrivals": {"process": "trace", "file": "trace.csv"}}
 POISSON = {"arrivals": {"process": "poisson", "per_s": 0.05}}
 LENGTHS = {"lengths": "lengths.csv"}
-BATCH = {"rule": {"policy": "slots", "size": 2}}
+BESIDE = {"place": "target"}
+REALIGN = {"count": 1, "max_num_seqs": 2, "aligned": {"policy": "realign"}}
 WORKLOADS: dict[str, dict[str, Any]] = {
     "lengths": LENGTHS,
     "trace": TRACE,
@@ -67,7 +68,7 @@ def test_runs_are_measured_without_their_workload_file(name: str, tmp_path: Path
     requests=st.integers(1, 20),
     targets=st.integers(1, 3),
     streams=st.integers(0, 5),
-    is_batch=st.booleans(),
+    is_aligned=st.booleans(),
 )
 def test_last_requests_of_streams_match_the_workload(
     tmp_path_factory: pytest.TempPathFactory,
@@ -75,10 +76,10 @@ def test_last_requests_of_streams_match_the_workload(
     requests: int,
     targets: int,
     streams: int,
-    is_batch: bool,
+    is_aligned: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("files")
-    more = {"verifiers": {}, "batch": BATCH} if is_batch else {"verifiers": {"count": targets}}
+    more = {"drafters": BESIDE, "verifiers": REALIGN} if is_aligned else {"verifiers": {"count": targets}}
     run = simulate(of(folder, workload | {"streams": streams}, requests, **more))
     assert ends_in(run) == (ends_of(run) if run.header.fleet.streams else set())
 

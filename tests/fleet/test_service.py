@@ -101,7 +101,7 @@ def test_speedup_of_plain_decoding_is_one() -> None:
         ({"verifiers": {"count": 9}}, "drafter", 1.0),  # S = 1, Z = 4: five targets keep the drafter busy
         ({"verifiers": {"count": 1}}, "verifier.1", 0.8),
         ({**SHARED, "verifiers": {"device": "host", "count": 1}}, "device host", 1.0),
-        ({"verifiers": {"count": 1}, "batch": {"rule": {"policy": "realign", "size": 2}}}, "the batch", 1.0),
+        ({"drafters": {"place": "target"}, "verifiers": {"count": 1, "max_num_seqs": 2}}, "verifier.1", 1.0),
     ],
 )
 def test_the_bottleneck_is_what_is_busiest(changes: dict[str, Any], name: str, load: float) -> None:

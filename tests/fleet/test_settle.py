@@ -33,7 +33,6 @@ DOORS = {  # where a scenario is read, changed, resolved, kept or written
         "engine/launch/by_hand.py",
         "engine/launch/serve.py",
         "engine/launch/up.py",
-        "engine/node/batch.py",
         "engine/node/colocated.py",
     ),
 }
@@ -52,7 +51,7 @@ def test_what_is_shown_names_every_station(path: Path) -> None:
     built = list(stations(fleet))
     assert {name for name in ends if name in built} >= {built[0], built[-1]}
     assert all(value.strip() and "None" not in value for _, _, value in describe_fleet(fleet))
-    assert fleet.batch is not None or "shape" in {what for _, what, _ in describe_fleet(fleet)}
+    assert "shape" in {what for _, what, _ in describe_fleet(fleet)}
 
 
 def test_a_run_keeps_the_fleet_that_it_ran(tmp_path: Path) -> None:

@@ -111,7 +111,6 @@ def test_links_and_acceptance_are_the_scenarios_or_its_profiles() -> None:
             },
             "drafters.profile is of a machine of that side's own, and both are on devices.host",
         ),
-        ({"batch": {"rule": {"policy": "realign", "size": 2}}, "verifiers": {}}, "leave drafters.profile out"),
     ],
 )
 def test_values_missing_in_both_profiles_are_refused(changes: dict[str, Any], says: str) -> None:

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 
 import pytest
-from fleet.policies.ragged import Slots
-from fleet.stations.batch import BatchStation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.policies.allocate import Fixed
+from fleet.policies.aligned import Rollback
 from fleet.policies.order import Fifo, Order, Priority
 from fleet.policies.outcome import Outcome
 from fleet.policies.warm_up import AfterIdle
-from fleet.scenario.resolved import ResolvedBatch, ResolvedDrafters, ResolvedVerifiers
+from fleet.scenario.resolved import LocalDrafts, ResolvedDrafters, ResolvedVerifiers
+from fleet.stations.aligned import AlignedStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import (
     Draft,
@@ -40,10 +39,6 @@ def drafter(**policies: object) -> DrafterStation:
 def opening(tag: int, request: int = 0, priority: int = 0) -> DraftRequest:
     """A verifier's request after the prefill of a 10-token prompt."""
     return DraftRequest(tag, request, epoch=1, base=11, opening=True, priority=priority)
-
-
-def slots(size: int) -> BatchStation:
-    return BatchStation("batch", ResolvedBatch(Slots(size), Fixed(5)))
 
 
 def run_all(station: Station) -> list[tuple[str, int]]:
@@ -136,7 +131,10 @@ def test_steps_use_the_prefix_at_their_start() -> None:
 def test_opening_a_tag_twice_is_an_error(first: int, second: int) -> None:
     """The open request, or an older one, may be repeated; a later one would never be answered."""
     event = Join(0, second, 10, 20)
-    for station in (VerifierStation("verifier.1", ResolvedVerifiers()), slots(2)):
+    for station in (
+        VerifierStation("verifier.1", ResolvedVerifiers()),
+        AlignedStation("verifier.1", ResolvedVerifiers(drafts=LocalDrafts(5), aligned=Rollback())),
+    ):
         station.handle(Join(0, first, 10, 20), 0.0)
         before = snapshot(station)
         if second > first:

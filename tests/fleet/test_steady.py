@@ -144,11 +144,12 @@ def test_shared_steps_use_the_number_of_requests_inside(tmp_path: Path) -> None:
 
 
 def test_places_are_streams_or_rows_or_targets(tmp_path: Path) -> None:
-    slots = {"rule": {"policy": "slots", "size": 7}}
+    full = {"drafters": {"place": "target"}, "verifiers": {"max_num_seqs": 7}}
     for expected, scenario in (
         (3, star()),
         (1, traced(tmp_path, [0.0, 9.0])),
-        (7, traced(tmp_path, [0.0, 9.0], batch=slots, verifiers={})),
+        (2, traced(tmp_path, [0.0, 9.0], **full)),
+        (7, traced(tmp_path, list(range(9)), **full)),
     ):
         assert places_of(simulate(scenario).header.fleet) == expected
 

@@ -18,7 +18,7 @@ from sim.run import simulate
 def copies(
     folder: Path, profile: HardwareProfile, texts: Sequence[Sequence[int]], prompt: int, depth: int, recorded: int
 ) -> Scenario:
-    """A batch of one row for each text, which all begin at once.
+    """A batch of one row for each text, which all begin at once. Equal rows lose nothing by a rollback.
 
     `depth`: of the drafts; `recorded`: of the recording.
     """
@@ -28,9 +28,9 @@ def copies(
     content = {
         "profile": profile,
         "acceptance": {"model": "by-place", "file": "places.parquet", "depth": recorded},
-        "drafters": {"depth": depth},
-        "batch": {"rule": {"policy": "slots", "size": len(texts)}, "padded": False},
-        "workload": {"requests": len(texts), "lengths": "lengths.csv"},
+        "drafters": {"depth": depth, "place": "target"},
+        "verifiers": {"max_num_seqs": len(texts), "aligned": {"policy": "rollback"}},
+        "workload": {"requests": len(texts), "streams": len(texts), "lengths": "lengths.csv"},
     }
     return make_scenario(content, base=folder)
 

@@ -1,6 +1,6 @@
 """Texts without speculation, every prompt decoded once a process; and runs in this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from engine.decoding.decode import decode_plain
@@ -8,10 +8,12 @@ from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.net.clock import now_s
 from engine.node.build import with_positions
-from engine.node.node import Stations
+from engine.node.node import Node, Stations
 from engine.node.prompts import prompts_of
+from engine.node.real import verifier_node
 from fleet.records.run import Run, make_run
 from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
 
@@ -46,6 +48,11 @@ def plain_text(model: str, precision: str, prompt: list[int], new_tokens: int) -
 def model_of(folder: str, precision: str) -> CausalLM:
     """A target for plain decoding, loaded once a process."""
     return load_model(folder, "target", precision)
+
+
+def target_node(fleet: Fleet, prompts: Sequence[Sequence[int]]) -> Node:
+    """The node of the one target of a fleet without drafters elsewhere."""
+    return verifier_node(fleet, 0, prompts, {})
 
 
 def served_here(make: Callable[..., Stations], scenario: Scenario) -> tuple[Run, dict[int, list[int]]]:

@@ -19,9 +19,9 @@ RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
 
 
 def run_here(_launch: Launch, waves: Iterable[list[Place]]) -> Served:
-    """Serve a batch, or a co-located fleet, in this process in place of another; errors are raised here."""
+    """Serve the one target, or a co-located fleet, in this process in place of another; errors are raised here."""
     place = next(iter(waves))[0]
-    if place.name not in {"batch", "co-located"}:
+    if place.name not in {"target 1", "co-located"}:
         refuse_process(place.name)
     node = place.make(site=Site(life=place.life))
     node.open()
@@ -34,7 +34,7 @@ def refuse_process(name: str, *_: Any, **__: Any) -> NoReturn:
 
 
 def engine(**tables: Any) -> Callable[[Path], None]:
-    """Return the writer of a scenario of a batch, an untrained pair with a tokenizer, and prompts."""
+    """Return the writer of a target that drafts itself, an untrained pair with a tokenizer, and prompts."""
 
     def write(folder: Path) -> None:
         import torch
@@ -60,10 +60,15 @@ def engine(**tables: Any) -> Callable[[Path], None]:
         content: dict[str, Any] = {
             "name": "engine",
             "precision": "float64",
-            "drafters": {"model": "drafter", "depth": 3},
-            "verifiers": {"model": "target"},
-            "batch": {"rule": {"policy": "slots", "size": 2}},
-            "workload": {"requests": 4, "prompts": "prompts.jsonl", "prompt_tokens": 12, "new_tokens": 10},
+            "drafters": {"model": "drafter", "depth": 3, "place": "target"},
+            "verifiers": {"model": "target", "max_num_seqs": 2},
+            "workload": {
+                "requests": 4,
+                "streams": 4,
+                "prompts": "prompts.jsonl",
+                "prompt_tokens": 12,
+                "new_tokens": 10,
+            },
         }
         (folder / "scenario.toml").write_text(toml_of(content | tables))
 
@@ -71,7 +76,7 @@ def engine(**tables: Any) -> Callable[[Path], None]:
 
 
 STAND_INS = {"engine.launch.serve.Launch.run": run_here, "engine.launch.serve.NodeProcess": refuse_process}
-EAGLE = {"kind": "eagle", "model": "head", "depth": 3}
+EAGLE = {"kind": "eagle", "model": "head", "depth": 3, "place": "target"}
 
 
 def kind(write: Callable[[Path], None], files: tuple[str, ...], form: str) -> Kind:

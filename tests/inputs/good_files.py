@@ -29,7 +29,7 @@ def write_signal_files(folder: Path) -> None:
     from fleet.acceptance.signals import write_signals
     from fleet.acceptance.token import Token
 
-    scenario("batch", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
+    scenario("aligned", acceptance={"model": "signals", "file": "signals.parquet"})(folder)
     rng = random.Random(1)
     sessions = [[Token(rng.random(), rng.random(), rng.random()) for _ in range(30)] for _ in range(3)]
     write_signals(sessions, folder / "signals.parquet")

@@ -69,9 +69,10 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "drafters": {"overlap": {"policy": "ahead", "least": 2, "busy": True}, "depth": 5},
         "acceptance": {"model": "agreement", "sessions": ["1101?1", "111"], "unknown": 0.5},
     },
-    "batch": {
-        "batch": {
-            "rule": {"policy": "same-length", "size": 3, "window": 6}, "allocate": {"policy": "dsde"}, "padded": True,
+    "aligned": {
+        "drafters": {"place": "target"},
+        "verifiers": {
+            "max_num_seqs": 3, "aligned": {"policy": "same-length", "window": 6}, "allocate": {"policy": "dsde"},
         },
         "acceptance": {"model": "synthetic-signals", "acceptance": 0.8, "gap": 0.05},
     },

@@ -25,7 +25,7 @@ TEXTS = (
 NAMES = (
     "fifo", "priority", "everyone", "none", "one", "batch", "wait", "skip", "decode", "in-turn",
     "ahead", "affinity", "round-robin", "shortest-queue",
-    "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "slots",
+    "fixed", "fixed-share", "random-share", "goodspeed", "dsde", "adaedl", "own", "target",
     "realign", "rollback", "same-length", "chain", "tree", "dynamic", "model", "eagle", "lookup", "real",
     "replayed", "rejection", "without-replacement", "top-k", "match", "turns", "contended", "one-process",
     "geometric", "beta-geometric", "recorded", "agreement", "ratios", "signals", "by-place", "poisson", "trace",

@@ -1,4 +1,4 @@
-"""DSDE, AdaEDL and their signals: equations, statistics of the process, and batches."""
+"""DSDE, AdaEDL and their signals: equations, statistics of the process, and rows that share steps."""
 
 import itertools
 import math
@@ -95,8 +95,9 @@ def test_recorded_signals_are_played_back(tmp_path: Path) -> None:
         {
             "profile": {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}},
             "acceptance": {"model": "signals", "file": "signals.parquet"},
-            "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": "dsde"},
-            "workload": {"requests": 4, "prompt_tokens": 5, "new_tokens": 20},
+            "drafters": {"place": "target"},
+            "verifiers": {"max_num_seqs": 2, "allocate": "dsde"},
+            "workload": {"requests": 4, "streams": 4, "prompt_tokens": 5, "new_tokens": 20},
         },
         base=tmp_path,
     )
@@ -123,7 +124,7 @@ def test_a_place_keeps_its_signals() -> None:
     assert sampler.verify(0, 11, 5) == first
 
 
-# In a batch.
+# In rows that share steps.
 
 
 def batch(
@@ -134,7 +135,8 @@ def batch(
             "name": "dsde",
             "profile": {"name": "p", "draft": {"per_token_s": 1.0}, "verify": {"base_s": 5.0}} | profile,
             "acceptance": {"model": "synthetic-signals", "acceptance": 0.8} | (acceptance or {}),
-            "batch": {"rule": {"policy": "slots", "size": size}, "allocate": allocate, "padded": False},
+            "drafters": {"place": "target"},
+            "verifiers": {"max_num_seqs": size, "allocate": allocate},
             "workload": {"requests": 2 * size, "streams": size, "prompt_tokens": 5, "new_tokens": tokens},
             "measure": {"warm_up_share": 0.0},
         }

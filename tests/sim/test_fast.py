@@ -88,7 +88,7 @@ acceptance = (
     | st.just({"model": "recorded", "depth": 8, "sessions": [[0, 8, 3], [5], [1, 1, 2, 7, 8, 0]]})
 )  # fmt: skip
 workloads = st.fixed_dictionaries(
-    {"requests": st.integers(1, 25), "prompt_tokens": lengths, "new_tokens": lengths},
+    {"requests": st.integers(2, 25), "prompt_tokens": lengths, "new_tokens": lengths},
     optional={
         "temperature": st.just(0.7),
     },
@@ -113,7 +113,8 @@ def plain_stars(draw: st.DrawFn) -> Scenario:
     """Any star that the loop supports."""
     workload, made = draw(workloads), draw(drafters)
     of_targets = draw(verifiers)
-    workload["streams"] = draw(st.integers(1, of_targets["count"]))  # one at a target
+    most = min(of_targets["count"], workload["requests"] - 1)  # one at a target, in a closed loop
+    workload["streams"] = draw(st.integers(1, most))
     if made["count"] == 0:
         made = {"count": 0}
     tables = {

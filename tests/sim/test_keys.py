@@ -48,13 +48,13 @@ CORNERS: dict[str, dict[str, Any]] = {
     },
     "shared": {"devices": {"host": {}}, "drafters": HOST, "verifiers": HOST | {"count": 2}},
     "routed": {"drafters": {"count": 2, "route": "shortest-queue", "tiers": [{"first": 2, "step": {"base_s": 0.9}}]}},
-    "batch": {
-        "batch": {
-            "rule": {"policy": "same-length", "size": 2, "window": 4},
+    "aligned": {
+        "drafters": {"place": "target"},
+        "verifiers": {
+            "max_num_seqs": 2, "aligned": {"policy": "same-length", "window": 4},
             "allocate": {"policy": "random-share", "budget": 8},
         },
-        "verifiers": {},
-        "workload": {"requests": 9, "prompt_tokens": {"low": 8, "high": 9}, "new_tokens": 18},
+        "workload": {"requests": 9, "streams": 9, "prompt_tokens": {"low": 8, "high": 9}, "new_tokens": 18},
     },
     "ahead": {"drafters": {"overlap": "ahead"}},
     "barrier": {
@@ -104,13 +104,13 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "verifiers.kind": (REAL, ()),
     "verifiers.rule": (REAL, ()),
     "workload.prompts": (REAL, ()),
-    "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
+    "workload.seed": (ALIKE, tuple(name for name in CORNERS if name not in ("aligned", "arrivals"))),
     "workload.temperature": (REAL, ()),
     "workload.top_k": (REAL, ()),
     "workload.top_p": (REAL, ()),
     "verifiers.priorities": (FACT, ()),
     "verifiers.tiers": (BASELINE, ("no drafter",)),
-    "drafters.depth": (FALLBACK, ("batch", "barrier")),
+    "drafters.depth": (FALLBACK, ("aligned", "barrier")),
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.scenario.reading import change_scenario
+from fleet.times.overhead import Delay, Overhead, Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import AttentionTime, Roofline
 from fleet.times.step_time import StepTime
@@ -69,12 +71,15 @@ def test_copies_with_empty_drafts_take_the_mean_time(
         draft=StepTime(per_token_s=0.003, per_row_token_s=0.003),
         verify=LINEAR.verify,
         verify_prefill=LINEAR.verify_prefill,
+        overhead=Overheads(StationOverheads(target=Overhead(woken=Delay(1.0)))),  # till all rows have come
     )
     walks = walks_of([text], [prompt], depth)
     drafted = np.where(walks.accepted > 0, depth, depth * finding / rows)
     rounds = [[(depth if k or row < finding else 0, k) for k in walks.accepted] for row in range(rows)]
-    simulated_s = taken_s(copies(folder, profile, [text] * rows, prompt, depth, DEPTH), played(rounds))
-    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s, rel=1e-9)
+    lengths_of_their_own = {"verifiers.aligned": None, "verifiers.max_num_batched_tokens": 10**6}
+    scenario = change_scenario(copies(folder, profile, [text] * rows, prompt, depth, DEPTH), lengths_of_their_own)
+    simulated_s = taken_s(scenario, played(rounds))
+    assert computed_s(profile, walks, drafted, rows) == pytest.approx(simulated_s - 1.0, rel=1e-9)
 
 
 @repeatable

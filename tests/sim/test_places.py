@@ -23,16 +23,16 @@ PROFILE = {
     "name": "p", "draft": {"per_token_s": 0.01}, "verify": {"base_s": 0.05}, "decode": {"base_s": 0.04}
 }  # fmt: skip
 STAR: dict[str, Any] = {"verifiers": {"count": 1}}
+BESIDE: dict[str, Any] = {"drafters": {"place": "target"}, "workload": {"streams": 9}}
 FLEETS: dict[str, dict[str, Any]] = {
     "a star of one": STAR,
     "a star of three, five streams": {"verifiers": {"count": 3}, "workload": {"streams": 5}},
     "two drafters and a router": {"drafters": {"count": 2, "route": "shortest-queue"}, "verifiers": {"count": 3}},
     "grants of a verifier": {"verifiers": {"count": 2, "allocate": {"policy": "fixed-share", "budget": 6}}},
-    "a batch that keeps rows in place": {"batch": {"rule": {"policy": "slots", "size": 3}}},
-    "a batch with lengths of its own": {
-        "batch": {"rule": {"policy": "slots", "size": 2}, "allocate": {"policy": "random-share", "budget": 6}}
-    },
-    "a realigned batch": {"batch": {"rule": {"policy": "realign", "size": 3}}},
+    "a target that drafts": BESIDE | {"verifiers": {"count": 1, "max_num_seqs": 3}},
+    "a target with lengths of its own": BESIDE
+    | {"verifiers": {"count": 1, "max_num_seqs": 2, "allocate": {"policy": "random-share", "budget": 6}}},
+    "realigned rows": BESIDE | {"verifiers": {"count": 1, "max_num_seqs": 3, "aligned": {"policy": "realign"}}},
 }
 
 
@@ -44,13 +44,12 @@ def scenario_over(
     rows = "".join(f"{PROMPT},{len(text) + 1}\n" for text in texts)
     (folder / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n" + rows)
     workload = fleet.get("workload", {}) | {"requests": requests or len(texts), "lengths": "lengths.csv"}
-    batch = "batch" in fleet
     content = {
         "profile": PROFILE,
         "acceptance": {"model": "by-place", "file": "places.parquet", "depth": DEPTH},
         **fleet,
         "drafters": {"depth": depth} | fleet.get("drafters", {}),
-        "verifiers": {} if batch else {"count": 2} | fleet.get("verifiers", {}),
+        "verifiers": {"count": 2} | fleet.get("verifiers", {}),
         "workload": workload,
         "measure": {"warm_up_share": 0.0},
     }
@@ -81,7 +80,7 @@ def test_every_round_accepts_as_recorded_at_its_place(folder: Path, name: str, t
     assert rows.accepted.tolist() == expected
 
 
-@pytest.mark.parametrize("name", ["a star of one", "a star of three, five streams", "a batch that keeps rows in place"])
+@pytest.mark.parametrize("name", ["a star of one", "a star of three, five streams", "a target that drafts"])
 @repeatable
 @given(texts=texts_of(DEPTH), depth=st.integers(1, DEPTH))
 def test_tokens_a_step_equal_a_loop_over_the_places(

@@ -27,6 +27,7 @@ PROFILE = {
     },
 }  # fmt: skip
 ALLOCATED = {"allocate": {"policy": "goodspeed", "budget": 9}}
+ALIGNED: dict[str, Any] = {"drafters": {"place": "target"}, "workload": {"streams": 24}}
 SYSTEMS: dict[str, dict[str, Any]] = {
     "a star": {},
     "trees": {"drafters": {"shape": {"kind": "tree", "branching": [2, 1]}}},
@@ -46,10 +47,10 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "barrier": {"drafters": {"count": 3}, "verifiers": {"count": 1, "late": "wait"} | ALLOCATED},
     "work-conserving": {"drafters": {"count": 3}, "verifiers": {"count": 1} | ALLOCATED},
     "ahead": {"drafters": {"overlap": {"policy": "ahead", "least": 2}}, "verifiers": {"count": 2}},
-    "slots": {"batch": {"rule": {"policy": "slots", "size": 4}}, "verifiers": {"count": 1}},
-    "rollback": {"batch": {"rule": {"policy": "rollback", "size": 4}}, "verifiers": {"count": 1}},
-    "eqspec": {"batch": {"rule": {"policy": "realign", "size": 4}}, "verifiers": {"count": 1}},
-    "exspec": {"batch": {"rule": {"policy": "same-length", "size": 4, "window": 8}}, "verifiers": {"count": 1}},
+    "rollback": ALIGNED | {"verifiers": {"count": 1, "max_num_seqs": 4, "aligned": {"policy": "rollback"}}},
+    "eqspec": ALIGNED | {"verifiers": {"count": 1, "max_num_seqs": 4, "aligned": {"policy": "realign"}}},
+    "exspec": ALIGNED
+    | {"verifiers": {"count": 1, "max_num_seqs": 4, "aligned": {"policy": "same-length", "window": 8}}},
 }  # fmt: skip
 
 

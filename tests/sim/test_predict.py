@@ -107,7 +107,8 @@ def test_equations_equal_simulation_or_refuse(
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
-        (r"\[batch\]", {"batch": {"rule": {"policy": "slots", "size": 2}}, "verifiers": {"count": 1}}),
+        ("drafters.place", {"drafters": {"place": "target"}}),
+        ("verifiers.aligned", {"drafters": {"place": "target"}, "verifiers": {"aligned": {"policy": "realign"}}}),
         ("drafters.count", {"drafters": {"count": 0}}),
         ("drafters.count", {"drafters": {"count": 2}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}}),

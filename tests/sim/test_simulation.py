@@ -242,13 +242,13 @@ def test_batched_drafts_are_faster_under_load_alone(N: int) -> None:
         assert measure(batched)["throughput"].value > 1.5 * measure(singly)["throughput"].value
 
 
-def test_the_overhead_of_a_batch_is_between_its_steps() -> None:
+def test_the_overhead_of_a_target_is_between_its_steps() -> None:
     overhead = {"own": {"target": {"queued": {"mean_s": 0.5}, "after": {"mean_s": 0.25}}}}
-    batch = star(
-        batch={"rule": {"policy": "slots", "size": 3}, "padded": False}, profile=profile(1.0, 4.0, overhead=overhead),
-        verifiers={"count": 1}, workload={"requests": 7},
+    scenario = star(
+        profile=profile(1.0, 4.0, overhead=overhead), drafters={"place": "target"},
+        verifiers={"count": 1, "max_num_seqs": 3}, workload={"requests": 7, "streams": 7},
     )  # fmt: skip
-    rows = simulate(batch).frame()
+    rows = simulate(scenario).frame()
     done = rows[rows.event == "done"].groupby("step")[["time_s", "duration_s"]].first()
     begun_s = rows[rows.event == "start"].groupby("step").time_s.first()
     np.testing.assert_allclose(begun_s.to_numpy()[1:] - done.time_s.to_numpy()[:-1], 0.5)

@@ -187,9 +187,9 @@ def test_a_run_becomes_frames(result: specfleet.Result) -> None:
     assert result.targets().throughput.sum() == pytest.approx(result.metrics["throughput"].value)
 
 
-@pytest.mark.parametrize("name", ["star", "tree", "amusd", "slots"])
+@pytest.mark.parametrize("name", ["star", "tree", "amusd", "serving"])
 def test_the_rounds_of_the_targets_are_those_of_the_run(name: str) -> None:
-    """Ahead of a target a round is a verification; there, and in a batch, no station waits."""
+    """Ahead of a target a round is a verification; there, and on its own device, no station waits."""
     result = specfleet.simulate(name, {"workload.requests": 24})
     targets, metrics = result.targets(), result.metrics
     assert targets.rounds_per_s.mean() == pytest.approx(metrics["rounds_per_s_per_target"].value)

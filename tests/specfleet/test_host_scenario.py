@@ -104,7 +104,9 @@ def test_models_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_fitting_scenario_has_a_name_of_its_own(tmp_path: Path) -> None:
     profile, fits = tmp_path / "mine.json", tmp_path / "mine.toml"
-    assert fitting_path(profile) == fitting_path(profile, "slots") == fitting_path(profile, tmp_path / "a.toml") == fits
+    assert (
+        fitting_path(profile) == fitting_path(profile, "serving") == fitting_path(profile, tmp_path / "a.toml") == fits
+    )
     assert fitting_path(profile, fits) == fitting_path(fits) == tmp_path / "mine-fits.toml"
 
 

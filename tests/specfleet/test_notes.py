@@ -59,7 +59,7 @@ def test_a_replacement_without_a_mean_is_noted(model: Any) -> None:
         {"profile": MEASURED, "acceptance": MEASURED["acceptance"]},
         {
             "profile": MEASURED,
-            "batch": {"rule": {"policy": "slots", "size": 4}, "allocate": "dsde"},
+            "verifiers": {"allocate": "dsde"},
             "acceptance": {"model": "synthetic-signals", "acceptance": 0.8},
         },
     ],

@@ -138,7 +138,7 @@ def test_an_unwritable_engine_run_is_printed(
     monkeypatch.setattr("engine.launch.serve.serve", lambda *_, **__: EngineRun(simulate(star()), {}))
     kept = {"-o": "--signals", "--signals": "-o"}[option]
     words = [option, "/dev/full", kept, str(tmp_path / "kept")]
-    assert run_cli(monkeypatch, "run", "slots", "--json", *words) == 1
+    assert run_cli(monkeypatch, "run", "serving", "--json", *words) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["metrics"]["throughput"]["value"] > 0
     assert said.err.splitlines()[-1] == "specfleet: /dev/full: cannot be written (No space left on device)"

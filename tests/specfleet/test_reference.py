@@ -83,7 +83,7 @@ def test_every_command_and_metric_is_on_a_page() -> None:
 
 FOUND = {
     "depth": {"drafters.depth: scenario key", 'fixed.depth: key of the policy "fixed"'},
-    "batch.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
+    "verifiers.allocate.budget": {'goodspeed.budget: key of the policy "goodspeed"'},
     "drafters.tiers[].first": {"Tier.first: scenario key"},
     "devices.NAME.sharing": {"devices.NAME.sharing: scenario key"},
     "profile.draft.base_s": {"StepTime.base_s: profile key"},

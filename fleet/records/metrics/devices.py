@@ -60,7 +60,9 @@ def loads(window: Window, findings: Findings) -> dict[str, Metric]:
     """Load of the targets, and the busiest station or shared device with its load."""
     fleet, others = findings.fleet, findings.other_steps
     others = others.where(~others.kind.among("") & ~others.station.among(ROUTER))
-    metrics = {"target_load": window.rate(busy_s(window, others) / fleet.verifiers.count, BUSY)}
+    drafts = findings.draft_steps
+    at_targets_s = busy_s(window, others) + busy_s(window, drafts.where(~at_drafter(drafts)))
+    metrics = {"target_load": window.rate(at_targets_s / fleet.verifiers.count, BUSY)}
     shares = _shares(window, (findings.draft_steps, others), fleet)
     busiest = max(shares.items(), key=lambda each: each[1], default=None)
     if busiest is not None:

@@ -174,7 +174,7 @@ def test_the_page_is_its_own_and_refers_to_nothing(address: str) -> None:
     assert asked(address, "/")[0] == 200
 
 
-@pytest.mark.parametrize("name", ["m-for-n", "inter-node", "slots"])
+@pytest.mark.parametrize("name", ["m-for-n", "inter-node", "serving"])
 def test_what_is_no_star_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="the equations hold for one star"), explore_page(specfleet.scenario_of(name)):
         pass

@@ -1,4 +1,4 @@
-"""Batches are calibrated in service: the fit gives back what made its steps, and a profile predicts its own runs."""
+"""Targets that draft are calibrated in service: the fit gives back what made its steps, and commands fit together."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ TRUTH = StepTime(0.002, 0.0002, 1e-6, 2e-9, 0.0001, 0.00012, 4e-7, 0.0005, 0.000
 
 
 def steps(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Extents as a batch of mixed rows has them: tokens, context, rows, tokens of the other rows."""
+    """Extents as mixed rows have them: tokens, context, rows, tokens of the other rows."""
     tokens, context = rng.integers(2, 10, count), rng.integers(50, 400, count)
     rows = rng.choice([1, 2, 4, 8, 16], count)
     return np.stack([tokens, context, rows, (rows - 1) * rng.integers(1, tokens)], axis=1)
@@ -52,18 +52,18 @@ def test_interrupted_steps_count_only_in_the_mean() -> None:
 
 
 @pytest.mark.slow
-def test_commands_calibrate_run_and_predict_a_batch(tmp_path: Path) -> None:
+def test_commands_calibrate_run_and_predict_a_target(tmp_path: Path) -> None:
     """No figure is checked here, for that would depend on this host: only that the four commands fit together."""
     (tmp_path / "small.toml").write_text(
-        '[batch]\nrule = {policy = "slots", size = 2}\npadded = false\n[drafters]\ndepth = 3\n'
-        "[workload]\nrequests = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
+        '[drafters]\nplace = "target"\ndepth = 3\n[verifiers]\nmax_num_seqs = 2\n'
+        "[workload]\nrequests = 4\nstreams = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
     )
     scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
     for command in (
         ["calibrate", "--scenario", scenario, "--quick", "-o", str(profile)],
         ["run", scenario, "-o", str(tmp_path / "engine.parquet"), "--signals", str(tmp_path / "here.parquet")],
         ["simulate", scenario, "--set", f"profile={profile}", "-o", str(tmp_path / "sim.parquet")],
-        ["simulate", scenario, "--set", f"profile={profile}", "--set", "batch.allocate.policy=dsde",
+        ["simulate", scenario, "--set", f"profile={profile}", "--set", "verifiers.allocate.policy=dsde",
          "--set", "acceptance.model=signals", "--set", f"acceptance.file={tmp_path / 'signals.parquet'}",
          "-o", str(tmp_path / "dsde.parquet")],
     ):  # fmt: skip
@@ -71,8 +71,8 @@ def test_commands_calibrate_run_and_predict_a_batch(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
     calibrated = read_profile(str(profile), tmp_path)
     assert calibrated.verify.base_s > 0
-    of_batch = calibrated.overhead.own.target
-    assert all(delay.mean_s > 0 for delay in (of_batch.queued, of_batch.woken, of_batch.after))
+    of_target = calibrated.overhead.own.target
+    assert all(delay.mean_s > 0 for delay in (of_target.queued, of_target.woken, of_target.after))
     assert len(read_signals(tmp_path / "here.parquet")) == 4
     runs = [read_run(tmp_path / f"{name}.parquet") for name in ("engine", "sim", "dsde")]
     assert [run.header.world for run in runs] == ["engine", "sim", "sim"]
@@ -84,4 +84,4 @@ def test_signals_are_refused_where_nothing_tells_them(tmp_path: Path) -> None:
     (tmp_path / "star.toml").write_text("[workload]\nrequests = 2\n")
     result = CliRunner().invoke(app, ["run", str(tmp_path / "star.toml"), "--signals", str(tmp_path / "x.parquet")])
     assert result.exit_code != 0
-    assert "only chains of a [batch] have signals" in str(result.exception or result.output)
+    assert "only chains on a target's device have signals" in str(result.exception or result.output)

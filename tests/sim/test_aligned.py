@@ -1,24 +1,24 @@
-"""Batches: which rows share a round, and what realignment costs."""
+"""Aligned rows: which of them share a round, and what realignment costs."""
 
 from typing import Any
 
 import numpy as np
 import pytest
-from fleet.policies.ragged import BatchRule, PooledRow, Realign, Rollback, SameLength, Slots
-from fleet.stations.batch import BatchStation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.acceptance.models import Geometric, committed_closed_form, pmf
-from fleet.policies.allocate import Fixed
+from fleet.policies.aligned import AlignedRule, PooledRow, Realign, Rollback, SameLength
+from fleet.policies.continuous import ContinuousBatching
 from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
-from fleet.scenario.resolved import ResolvedBatch, ResolvedVerifiers
+from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
+from fleet.stations.aligned import AlignedStation
 from fleet.stations.messages import Finished, Join, StepDone
-from fleet.stations.station import Start
+from fleet.stations.station import Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
 from sim.run import simulate
@@ -31,36 +31,40 @@ def rows(*lengths: int) -> list[PooledRow]:
 
 
 def test_exspec_takes_the_first_length_that_fills_a_batch() -> None:
-    choice = SameLength(2, window=6).pick(rows(9, 7, 8, 7, 8))
+    choice = SameLength(window=6).pick(rows(9, 7, 8, 7, 8), 2)
     assert (choice.tags, choice.realign) == ((1, 3), False)
 
 
 def test_exspec_realigns_the_oldest_rows_otherwise() -> None:
-    choice = SameLength(2, window=6).pick(rows(9, 7, 8))
+    choice = SameLength(window=6).pick(rows(9, 7, 8), 2)
     assert (choice.tags, choice.realign) == ((0, 1), True)
 
 
 def test_exspec_groups_new_rows_with_new_rows_only() -> None:
     pool = [PooledRow(0, 9), PooledRow(1, 7, fresh=True), PooledRow(2, 7), PooledRow(3, 7, fresh=True)]
-    assert SameLength(2, window=6).pick(pool).tags == (1, 3)
+    assert SameLength(window=6).pick(pool, 2).tags == (1, 3)
 
 
-def test_eqspec_realigns_always_and_slots_never() -> None:
+def test_eqspec_realigns_always_and_rollback_never() -> None:
     pool = rows(5, 5)
-    assert Realign(2).pick(pool).realign
-    assert not Slots(2).pick(pool).realign
+    assert Realign().pick(pool, 2).realign
+    assert not Rollback().pick(pool, 2).realign
 
 
-def test_a_window_smaller_than_the_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="window = 2 must hold at least size = 4"):
-        SameLength(4, window=2)
+def verifying(size: int, aligned: AlignedRule | None) -> ResolvedVerifiers:
+    """A target with drafts of three tokens on its device."""
+    return ResolvedVerifiers(batching=ContinuousBatching(size, 2048), drafts=LocalDrafts(3), aligned=aligned)
+
+
+def station_of(rule: AlignedRule, size: int) -> AlignedStation:
+    return AlignedStation("verifier.1", verifying(size, rule))
 
 
 class Device:
-    """Runs a batch station with fixed acceptance, and records its steps."""
+    """Runs an aligned station with fixed acceptance, and records its steps."""
 
-    def __init__(self, rule: BatchRule, prompts: list[int], new_tokens: int, depth: int = 3) -> None:
-        self.station = BatchStation("batch", ResolvedBatch(rule, Fixed(depth)))
+    def __init__(self, rule: AlignedRule, size: int, prompts: list[int], new_tokens: int) -> None:
+        self.station = station_of(rule, size)
         self.finished: list[int] = []
         self.steps: list[Step] = []
         for tag, prompt in enumerate(prompts):
@@ -84,24 +88,31 @@ class Device:
 
 
 def test_a_round_of_eqspec_is_prefill_realign_draft_verify() -> None:
-    device = Device(Realign(2), [5, 9, 7], 4)
+    device = Device(Realign(), 2, [5, 9, 7], 4)
     both = (0, 1)
     first = [("prefill", both), ("draft_prefill", both), ("realign", both), ("draft", both), ("verify", both)]
     assert device.run(steps=8) == [*first, ("realign", both), ("draft", both), ("verify", both)]
 
 
 def test_prefills_feed_the_prompt() -> None:
-    device = Device(Slots(2), [5, 9], 4)
+    device = Device(Rollback(), 2, [5, 9], 4)
     device.run(steps=4)
     assert [[(member.base, member.tokens) for member in step.members] for step in device.steps] == [
         [(0, 5), (0, 9)], [(0, 5), (0, 9)], [(6, 3), (10, 3)], [(6, 3), (10, 3)],
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", [Slots(3), Realign(3), Rollback(3), SameLength(3, window=3)])
-def test_empty_drafts_commit_one_token(rule: BatchRule) -> None:
+def self_drafting(size: int) -> VerifierStation:
+    return VerifierStation("verifier.1", verifying(size, None))
+
+
+@pytest.mark.parametrize(
+    "station",
+    [self_drafting(3), *(station_of(rule, 3) for rule in (Realign(), Rollback(), SameLength(window=3)))],
+    ids=["continuous", "EqSpec", "rollback", "ExSpec"],
+)
+def test_empty_drafts_commit_one_token(station: Station) -> None:
     """A stop rule or an empty grant may leave a row without draft tokens."""
-    station = BatchStation("batch", ResolvedBatch(rule, Fixed(3)))
     for tag in range(3):
         station.handle(Join(tag, 0, 5, 9), 0.0)
     drafted, passed = (0, 2, -1), {0: 0, 1: 2, 2: 1}  # none, two, all planned tokens
@@ -120,7 +131,8 @@ def test_empty_drafts_commit_one_token(rule: BatchRule) -> None:
 
 def test_outcomes_must_match_the_rows() -> None:
     for station in (
-        BatchStation("batch", ResolvedBatch(Slots(2), Fixed(3))),
+        station_of(Rollback(), 2),
+        self_drafting(2),
         VerifierStation("verifier.1", ResolvedVerifiers()),
         VerifierStation("verifier.1", ResolvedVerifiers(allocate=GoodSpeed(5))),
     ):
@@ -131,15 +143,15 @@ def test_outcomes_must_match_the_rows() -> None:
 
 
 def test_a_fixed_batch_carries_finished_rows() -> None:
-    device = Device(Realign(2), [5, 5, 5], 8)
+    device = Device(Realign(), 2, [5, 5, 5], 8)
     device.run({0: 3})
     ballast = [step.ballast for step in device.steps if step.kind == "verify"]
     assert ballast == [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
     assert device.finished == [0, 1, 2]
 
 
-def test_free_slots_take_the_next_session() -> None:
-    device = Device(Slots(2), [5, 5, 5], 8)
+def test_online_rows_join_at_the_next_realignment() -> None:
+    device = Device(Realign(fixed=False), 2, [5, 5, 5], 8)
     device.run({0: 3})
     together = [step.members for step in device.steps if step.kind == "verify"]
     assert [len(members) for members in together[:7]] == [2] * 7
@@ -147,7 +159,7 @@ def test_free_slots_take_the_next_session() -> None:
 
 
 def test_realigned_rows_with_equal_acceptance_stay_a_group() -> None:
-    device = Device(SameLength(2, window=2), [5, 9], 20)
+    device = Device(SameLength(window=2), 2, [5, 9], 20)
     shown = [kind for kind, _ in device.run({0: 2, 1: 2})]
     assert shown.count("realign") == 1
     assert shown.count("verify") == 7
@@ -155,7 +167,7 @@ def test_realigned_rows_with_equal_acceptance_stay_a_group() -> None:
 
 def test_realigned_rows_get_the_longest_length() -> None:
     """The rows have 11, 12 and 12 tokens; the two oldest are realigned to 12."""
-    device = Device(SameLength(2, window=3), [5, 9, 12], 20)
+    device = Device(SameLength(window=3), 2, [5, 9, 12], 20)
     device.run({1: 1}, steps=5)
     assert device.station.pool == {0: 11, 1: 12, 2: 12}
     assert started(device.station).kind == "realign"
@@ -163,19 +175,18 @@ def test_realigned_rows_get_the_longest_length() -> None:
 
 
 def test_sorting_takes_short_prompts_in_first() -> None:
-    device = Device(SameLength(1, window=1, sort=True), [9, 5, 7], 2)
+    device = Device(SameLength(window=1, sort=True), 1, [9, 5, 7], 2)
     device.run()
     assert device.finished == [1, 2, 0]
 
 
-rules: st.SearchStrategy[BatchRule] = st.sampled_from(
+rules: st.SearchStrategy[tuple[AlignedRule, int]] = st.sampled_from(
     [
-        Slots(3),
-        Realign(3),
-        Realign(3, fixed=False),
-        Rollback(3),
-        SameLength(2, window=4),
-        SameLength(2, window=4, sort=True),
+        (Realign(), 3),
+        (Realign(fixed=False), 3),
+        (Rollback(), 3),
+        (SameLength(window=4), 2),
+        (SameLength(window=4, sort=True), 2),
     ]
 )
 
@@ -183,10 +194,11 @@ rules: st.SearchStrategy[BatchRule] = st.sampled_from(
 @repeatable
 @given(rules, st.lists(st.integers(1, 9), min_size=1, max_size=9), st.integers(1, 9), st.data())
 def test_every_session_is_served_to_its_end(
-    rule: BatchRule, prompts: list[int], new_tokens: int, data: st.DataObject
+    case: tuple[AlignedRule, int], prompts: list[int], new_tokens: int, data: st.DataObject
 ) -> None:
+    rule, size = case
     accepted = {tag: data.draw(st.integers(0, 3)) for tag in range(len(prompts))}
-    device = Device(rule, prompts, new_tokens)
+    device = Device(rule, size, prompts, new_tokens)
     device.run(accepted)
     assert sorted(device.finished) == list(range(len(prompts)))
     station = device.station
@@ -194,12 +206,14 @@ def test_every_session_is_served_to_its_end(
     assert not station.pool
     assert not station.waiting
     assert not station.grants.out
-    assert max(len(step.members) + step.ballast for step in device.steps) <= rule.size
-    if not isinstance(rule, Realign | SameLength):
+    assert max(len(step.members) + step.ballast for step in device.steps) <= size
+    if isinstance(rule, Rollback):
         assert "realign" not in {step.kind for step in device.steps}
 
 
-def run_batch(rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, **workload: Any) -> Run:
+def run_batch(size: int, rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, **workload: Any) -> Run:
+    """Equal requests that all wait from the beginning."""
+    load = {"requests": 40, "prompt_tokens": 10, "new_tokens": 400} | workload
     return simulate(
         make_scenario(
             {
@@ -210,22 +224,22 @@ def run_batch(rule: dict[str, Any], beta: float = 0.6, realign_s: float = 0.0, *
                     "verify": {"base_s": 4.0},
                     "realign": {"base_s": realign_s},
                 },
-                "drafters": {"depth": 4},
-                "batch": {"rule": rule},
+                "drafters": {"depth": 4, "place": "target"},
+                "verifiers": {"max_num_seqs": size, "aligned": rule},
                 "acceptance": {"model": "geometric", "beta": beta},
-                "workload": {"requests": 40, "prompt_tokens": 10, "new_tokens": 400} | workload,
+                "workload": load | {"streams": load["requests"]},
                 "measure": {"warm_up_share": 0.0},
             }
         )
     )
 
 
-@given(st.sampled_from(["realign", "same-length", "rollback", "slots"]), st.integers(1, 6), st.integers(1, 9))
+@given(st.sampled_from(["realign", "same-length", "rollback"]), st.integers(1, 6), st.integers(1, 9))
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_the_first_step_takes_all_initial_requests(policy: str, size: int, requests: int) -> None:
     """As many as fit: all arrive at 0, and the engine takes all of them too."""
     window = {"window": size} if policy == "same-length" else {}
-    run = run_batch({"policy": policy, "size": size} | window, requests=requests, new_tokens=4)
+    run = run_batch(size, {"policy": policy} | window, requests=requests, new_tokens=4)
     log = run.frame()
     first = log[(log.event == "start") & (log.step == 1)]
     assert set(first.tag) == set(range(min(size, requests)))
@@ -234,7 +248,7 @@ def test_the_first_step_takes_all_initial_requests(policy: str, size: int, reque
 def test_a_batch_of_one_follows_equation_1() -> None:
     """S = alpha k / (c_draft + c_verify + c_kv), in decoding steps of 4 s: 1, 1 and 0.5. Batch means at 99.9 %."""
     beta, depth = 0.6, 4
-    metrics = measure(run_batch({"policy": "realign", "size": 1}, realign_s=2.0))
+    metrics = measure(run_batch(1, {"policy": "realign"}, realign_s=2.0))
     committed = committed_closed_form(beta, depth)
     expected = committed / (1.0 + 1.0 + 0.5) / 4.0  # alpha k, and the bonus token
     metric = metrics["throughput"]
@@ -245,15 +259,6 @@ def test_a_batch_of_one_follows_equation_1() -> None:
 def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
     """E[min of B] = sum over j of P(l >= j)^B for independent rows. Batch means at 99.9 %."""
     beta, B = 0.8, 3
-    metric = measure(run_batch({"policy": "rollback", "size": B}, beta))["acceptance_length"]
+    metric = measure(run_batch(B, {"policy": "rollback"}, beta))["acceptance_length"]
     survival = 1 - np.cumsum(pmf(Geometric(beta), 4))[:-1]
     assert abs(metric.value - float((survival**B).sum())) < (metric.high - metric.low) / 2 * 3.88 / 2.09
-
-
-@pytest.mark.slow
-def test_slots_beat_realignment_and_realignment_beats_rollback() -> None:
-    tokens_per_s = {
-        policy: measure(run_batch({"policy": policy, "size": 4}, realign_s=0.5))["throughput"].value
-        for policy in ("slots", "realign", "rollback")
-    }
-    assert tokens_per_s["slots"] > tokens_per_s["realign"] > tokens_per_s["rollback"]
