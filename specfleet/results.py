@@ -4,6 +4,7 @@ pandas and matplotlib are imported for a frame or a figure: a simulation and its
 longer to import than a small one takes to run.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from fleet.scenario.show import describe_fleet
 from fleet.shown import Shown, number
 from sim import analytic
 from sim.alone import alone_tokens_per_s, has_targets_alone
+from sim.baseline import plain_tpot_s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +90,12 @@ class Result(Shown):
 
     @cached_property
     def _assessed(self) -> tuple[dict[str, Metric], Overload | None]:
-        return assess(self.run)
+        metrics, overload = assess(self.run)
+        has_load = "tpot_s" in metrics and self.scenario.drafters.count > 0 and overload is None
+        if has_load and "speedup" not in metrics and self.run.header.world == "sim":
+            factor = plain_tpot_s(self.scenario) / metrics["tpot_s"].value
+            metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, math.nan, math.nan, "factor")}
+        return metrics, overload
 
     @cached_property
     def notes(self) -> tuple[str, ...]:

@@ -35,8 +35,11 @@ def goodput(window: Window, slo: Slo | None, ended_s: Floats, times_s: Mapping[s
 def speedup(fleet: Fleet, requests: Table, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     """Speedup of a user's tokens over plain decoding: the plain step's time over the mean TPOT.
 
-    The plain step is one in the middle of the requests' texts.
+    The plain step is one in the middle of the requests' texts. There is none where requests share steps: the same load
+    without speculation takes another run (`sim/baseline.py`).
     """
+    if fleet.verifiers.batching.max_num_seqs > 1 and not 0 < fleet.streams <= fleet.verifiers.count:
+        return {}
     tpot = metrics.get("tpot_s")
     context = float(np.mean(requests.prompt_tokens + requests.tokens / 2)) if len(requests) else math.nan
     step_s = plain_step_s(fleet, context)
