@@ -104,8 +104,8 @@ METRICS = (
     Meaning("goodput_requests_per_s", "requests/s", "Requests that complete in a second and met all goals of `[slo]`.",
             "", "slo_attainment carried_requests_per_s", "vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`"),
     Meaning("slo_attainment", "share of requests", "Share of completed requests that met all goals of `[slo]`."),
-    Meaning("speedup", "factor", "TPOT without speculation over the mean TPOT at the same load: a plain step where a target "
-            "serves one request; else simulated, for simulated runs only.", "", "decode / tpot_s"),
+    Meaning("speedup", "factor", "TPOT without speculation over the mean TPOT at the same load: a plain step where a "
+            "target serves one request; else simulated, for simulated runs only.", "", "decode / tpot_s"),
     Meaning("refused", "requests", "Completed requests that a drafter refused, so that their target decoded alone."),
     Meaning("ttft_s", "s", "Time from a request's arrival to its first token, the mean over completed ones.",
             "TTFT", percentiles=True),
