@@ -12,6 +12,7 @@ from fleet.errors import OutputError
 from fleet.files import check_writable
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.reading import Given, make_scenario, scenario_of
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 
@@ -43,7 +44,7 @@ def calibrate(
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
             specfleet.simulate("star", profile=profile)
     """
-    from calibrate import batches
+    from calibrate import batches, serving
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
@@ -57,6 +58,8 @@ def calibrate(
         folder = Path(scratch) if file is None else file.parent
         if measured.batch is not None:
             profile = batches.calibrate_batch(measured, folder, report, batches.QUICK if quick else batches.WHOLE)
+        elif resolve(measured).verifiers.drafts is not None:
+            profile = serving.calibrate_serving(measured, folder, report, serving.QUICK if quick else serving.WHOLE)
         else:
             profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
     if file is not None:

@@ -37,7 +37,7 @@ def calibrate(
 
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
-    from calibrate import batches
+    from calibrate import batches, serving
     from calibrate.fitting import fitting_path
     from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
@@ -52,12 +52,16 @@ def calibrate(
         "verifiers": {"model": target},
     }
     overrides = settings(changes) if scenario else options
-    is_batch = fitted_scenario(scenario, overrides, prompts).batch is not None
+    measured = fitted_scenario(scenario, overrides, prompts)
+    is_batch, stages = measured.batch is not None, len(STAGES)
+    if is_batch:
+        stages = len((batches.QUICK if quick else batches.WHOLE).stages)
+    elif measured.drafters.place == "target" and measured.drafters.count:
+        stages = len((serving.QUICK if quick else serving.WHOLE).stages(measured))
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
-        of_batch = (batches.QUICK if quick else batches.WHOLE).stages
-        with progress("calibration", len(of_batch if is_batch else STAGES)) as advance:
+        with progress("calibration", stages) as advance:
             profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:
