@@ -59,7 +59,9 @@ def calibrate(
         if measured.batch is not None:
             profile = batches.calibrate_batch(measured, folder, report, batches.QUICK if quick else batches.WHOLE)
         elif resolve(measured).verifiers.drafts is not None:
-            profile = serving.calibrate_serving(measured, folder, report, serving.QUICK if quick else serving.WHOLE)
+            profile = serving.calibrate_serving(
+                measured, folder, report, serving.QUICK_PASSES if quick else serving.PASSES
+            )
         else:
             profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
     if file is not None:

@@ -1,7 +1,7 @@
 """Calibrate a target that drafts on its own device: its steps as it serves them, by rows and parts of prompts.
 
-Small closed loops on calibration prompts, with drafts and without, show steps of one kind. The law of mixed steps
-(`fleet/times/mixed.py`) adds these; how far it misses the mixed steps of the same loops stands in the profile.
+Small closed loops on calibration prompts, with drafts and without, alternate between numbers of rows. The laws of
+verification, decoding and prefill are fitted together, as `fleet/times/mixed.py` adds them; so are the drafter's.
 """
 
 import datetime
@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.fits import fit_batch_step
+from calibrate.fits import columns_of, fit_relative, law_from, spread_of
 from calibrate.overheads import delays_of, overhead_of
 from engine.decoding.telemetry import host_facts
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
-from fleet.records.delayed import not_delayed
+from fleet.policies.shapes import Shape
 from fleet.records.replay import replay_stations
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
@@ -25,96 +25,67 @@ from fleet.scenario.scenario import Scenario
 from fleet.stations.build import stations
 from fleet.stations.messages import Instruction, StationEvent, StepDone
 from fleet.stations.station import Station
-from fleet.times.durations import extent, nodes_of
-from fleet.times.mixed import extent_of, parts_of_draft, pass_s, together_s
-from fleet.times.overhead import Overhead, Overheads, StationOverheads
-from fleet.times.profile import STEPS, HardwareProfile
-from fleet.times.station_times import VerifierTimes
+from fleet.times.mixed import Part, extent_of, parts_of, parts_of_draft
+from fleet.times.overhead import Overheads, StationOverheads
+from fleet.times.profile import HardwareProfile
 from fleet.times.step import Step
 from fleet.times.step_time import StepTime
 
 Report = Callable[[str], None]
-Served = list[tuple[Step, StepDone]]
 
-ROWS = (1, 4, 16, 64)
-LEAST_REQUESTS = 12  # of a loop
-
-
-class ServingEffort(msgspec.Struct, frozen=True):
-    """How much to measure: passes over all numbers of rows, and requests of each pass's largest loop."""
-
-    passes: int = 3
-    recorded: int = 192
-
-    def rows(self, scenario: Scenario) -> tuple[int, ...]:
-        """Return the numbers of rows that a target of the scenario can run at once, up to the largest of ROWS."""
-        most = min(scenario.verifiers.max_num_seqs, ROWS[-1])
-        return (*(rows for rows in ROWS if rows < most), most)
-
-    def stages(self, scenario: Scenario) -> list[str]:
-        """Return the names of the stages, in order."""
-        every = [f"loops of {rows} requests" for rows in self.rows(scenario)]
-        return [f"{stage}, pass {number} of {self.passes}" for number in range(1, self.passes + 1) for stage in every]
+ROWS = (1, 4, 16, 64)  # up to what a target runs at once
+REQUESTS = 12  # of a loop, at least; three for each row
+QUICK_PASSES, PASSES = 2, 5  # over all numbers of rows, so that a slow minute of the host falls on all of them
+LAWS = {"target": ("verify", "decode", "verify_prefill"), "drafter": ("draft", "draft_prefill")}
+WIDTH = 9  # coefficients of a law
+DRAFTING = ("draft", "draft_prefill")
 
 
-WHOLE, QUICK = ServingEffort(), ServingEffort(passes=1, recorded=96)
+def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
+    """Return the pass and the rows of each loop, in order."""
+    most = min(scenario.verifiers.max_num_seqs, ROWS[-1])
+    return [(number, rows) for number in range(passes) for rows in (*(few for few in ROWS if few < most), most)]
 
 
-def calibrate_serving(
-    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, effort: ServingEffort = WHOLE
-) -> HardwareProfile:
+def calibrate_serving(scenario: Scenario, folder: Path, report: Report, passes: int = PASSES) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without."""
     runs: list[Run] = []
-    stages = iter(effort.stages(scenario))
-    for number in range(effort.passes):
-        for rows in effort.rows(scenario):
-            report(next(stages))
-            largest = rows == effort.rows(scenario)[-1]
-            requests = max(3 * rows, effort.recorded if largest else LEAST_REQUESTS)
-            runs += [serve(loop_of(scenario, rows, requests, count, number), folder).run for count in (1, 0)]
+    for number, rows in stages_of(scenario, passes):
+        report(f"{rows} requests at once, pass {number + 1} of {passes}")
+        runs += [serve(loop_of(scenario, rows, drafters, number), folder).run for drafters in (1, 0)]
     return profile_of_target(scenario, runs)
 
 
-def loop_of(scenario: Scenario, rows: int, requests: int, drafters: int, seed: int) -> Scenario:
+def loop_of(scenario: Scenario, rows: int, drafters: int, seed: int) -> Scenario:
     """Return a closed loop of so many requests at once at one target, with or without drafts."""
-    replace = msgspec.structs.replace
-    place = scenario.drafters.place if drafters else "own"
+    replace, place = msgspec.structs.replace, scenario.drafters.place if drafters else "own"
     return replace(
         scenario,
         seed=seed,
         drafters=replace(scenario.drafters, count=drafters, place=place),
         verifiers=replace(scenario.verifiers, count=1, allocate=scenario.verifiers.allocate if drafters else None),
-        workload=replace(scenario.workload, requests=requests, streams=rows, arrivals=None),
+        workload=replace(scenario.workload, requests=max(REQUESTS, 3 * rows), streams=rows, arrivals=None),
     )
 
 
 def profile_of_target(scenario: Scenario, runs: Sequence[Run]) -> HardwareProfile:
     """Return the profile that the loops give; all of them are of one scenario, with drafts and without."""
-    steps = [pair for run in runs for pair in warm(served_steps(run))]
-    drafts = [(step, *parts_of_draft(step, drafted_in(step, done)), done.duration_s) for step, done in steps
-              if step.kind in ("draft", "draft_prefill")]  # fmt: skip
-    places = {
-        name: [
-            (extent(step, tokens=nodes_in(step, scenario)), done.duration_s)
-            for step, done in steps
-            if step.kind in kinds
-        ]
-        for name, kinds in (("verify", ["verify"]), ("decode", ["decode"]), ("verify_prefill", ["prefill", "chunk"]))
-    }
-    places["draft"] = [(extent_of(rows), time_s) for _, read, rows, time_s in drafts if rows and not read]
-    times, fits = dict[str, Any](draft=StepTime()), dict[str, Any]()  # prompt lookup may find nothing
-    for name in STEPS:
-        if name == "draft_prefill":  # mostly beside drafts
-            alone = [
-                (read, time_s - (together_s(times["draft"], rows) if rows else 0.0))
-                for _, read, rows, time_s in drafts
-                if len(read) == 1
-            ]
-            places[name] = [(extent_of(read), time_s) for read, time_s in alone if time_s > 0]
-        if places[name]:
-            times[name], fits[name] = fitted(places[name])
-    facts = host_facts()
-    profile = HardwareProfile(
+    steps = [pair for run in runs for pair in warm_steps(run)]
+    times, fits, facts = dict[str, Any](draft=StepTime()), dict[str, Any](), host_facts()
+    for side, names in LAWS.items():
+        own = [(*pair, columns) for pair in steps if any(columns := columns_at(side, *pair, scenario.drafters.shape))]
+        times_s = np.array([done.duration_s for _, done, _ in own])
+        coefficients, ratios = fit_relative(np.array([columns for *_, columns in own]), times_s)
+        spread = spread_of(ratios)
+        for place, name in enumerate(names):
+            times[name] = law_from(coefficients[place * WIDTH : (place + 1) * WIDTH], spread)
+        for kind in {step.kind for step, *_ in own}:
+            of_kind = np.array([step.kind == kind for step, *_ in own])
+            fits[kind] = {
+                "steps": int(of_kind.sum()), "quantiles_s": np.quantile(times_s[of_kind], (0.1, 0.5, 0.9)).tolist(),
+                "mean_absolute_error": float(np.abs(1 / ratios[of_kind] - 1).mean()),
+            }  # fmt: skip
+    return HardwareProfile(
         name=f"calibrated-serving-{facts['machine']}",
         **times,
         overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
@@ -123,18 +94,45 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run]) -> HardwareProfil
         provenance=facts
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
+        measured={"steps": fits},
     )
-    mixed = [(step, done.duration_s) for step, done in steps if step.kind == "mixed"]
-    measured = {"steps": fits} | ({"mixed": mixed_error(profile, scenario, mixed)} if mixed else {})
-    return msgspec.structs.replace(profile, measured=measured)
 
 
-def fitted(places: Sequence[tuple[tuple[int, ...], float]]) -> tuple[StepTime, dict[str, Any]]:
-    """Return the law of single steps by their extents, and how well it fits."""
-    extents, times_s = zip(*places, strict=True)
-    time, error = fit_batch_step(extents, times_s)
-    quantiles_s = np.quantile(times_s, (0.1, 0.5, 0.9)).tolist()
-    return time, {"steps": len(times_s), "quantiles_s": quantiles_s, "mean_absolute_error": error}
+def columns_at(side: str, step: Step, done: StepDone, shape: Shape) -> list[float]:
+    """Return the variables of a step in the laws of a side; nothing for the other's, and for steps without any."""
+    if (step.kind in DRAFTING) != (side == "drafter"):
+        return []
+    return drafting_columns(step, done) if side == "drafter" else pass_columns(step, shape)
+
+
+def pass_columns(step: Step, shape: Shape) -> list[float]:
+    """Return the variables of a target's step in the coefficients of its three laws; see `pass_s`."""
+    parts = parts_of(step, shape)
+    prompts, others = [part for part in parts if part.of_prompt], [part for part in parts if not part.of_prompt]
+    law, nothing = columns_of(*extent_of(others)) if others else [0.0] * WIDTH, [0.0] * WIDTH
+    verifies = any(part.logits > 1 for part in others)
+    return [
+        *(law if verifies else nothing),
+        *(nothing if verifies else law),
+        *read_columns(prompts, 0 if others else 1),
+    ]
+
+
+def drafting_columns(step: Step, done: StepDone) -> list[float]:
+    """Return the variables of a drafter's step in the coefficients of its two laws; see `drafting_s`."""
+    pairs = zip(step.members, done.outcomes, strict=True)
+    drafted = [outcome.drafted if outcome.drafted >= 0 else member.tokens for member, outcome in pairs]
+    if step.kind != "draft":
+        drafted = [0] * len(drafted)
+    read, rows = parts_of_draft(step, drafted)
+    return [*(columns_of(*extent_of(rows)) if rows else [0.0] * WIDTH), *read_columns(read, len(read))]
+
+
+def read_columns(parts: Sequence[Part], passes: int) -> list[float]:
+    """Return the variables of parts of prompts with so many fixed times."""
+    fed, context = sum(part.fed for part in parts), sum(part.context for part in parts)
+    pairs = sum(part.fed * part.context for part in parts)
+    return [float(number) for number in (passes, fed, context, pairs, *[0] * (WIDTH - 4))]
 
 
 def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
@@ -144,38 +142,15 @@ def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
         yield from (tuple(own.accepted.tolist()) for _, own in rounds.groupby("request"))
 
 
-def mixed_error(profile: HardwareProfile, scenario: Scenario, steps: Sequence[tuple[Step, float]]) -> dict[str, float]:
-    """Return how far the law of mixed steps, which none of them shaped, misses their measured times."""
-    times = VerifierTimes(0, profile.verify, profile.verify_prefill, profile.decode, Overhead())
-    ratios = not_delayed([time_s / pass_s(times, step, scenario.drafters.shape) for step, time_s in steps])
-    return {"steps": len(steps), "bias": float(ratios.mean() - 1), "mean_absolute_error": float(abs(ratios - 1).mean())}
-
-
-def nodes_in(step: Step, scenario: Scenario) -> list[int] | None:
-    """Return the nodes of each verified draft, if they are more than its levels."""
-    return nodes_of(step, scenario.drafters.shape) if step.kind == "verify" else None
-
-
-def drafted_in(step: Step, done: StepDone) -> list[int]:
-    """Return the draft tokens of each row of a draft: prompt lookup finds fewer than planned."""
-    pairs = zip(step.members, done.outcomes, strict=True)
-    return [outcome.drafted if outcome.drafted >= 0 else member.tokens for member, outcome in pairs]
-
-
-def warm(steps: Served) -> Iterator[tuple[Step, StepDone]]:
-    """Yield the steps without the first one of each kind, which is cold."""
+def warm_steps(run: Run) -> Iterator[tuple[Step, StepDone]]:
+    """Yield the finished steps of a run without the first one of each kind, which is cold."""
+    noted = {name: _Noted(station) for name, station in stations(run.header.fleet).items()}
+    replay_stations(run, noted)  # type: ignore[arg-type]  # it behaves as the station within
     begun: set[str] = set()
-    for step, done in steps:
+    for step, done in [pair for station in noted.values() for pair in station.finished]:
         if step.kind in begun:
             yield step, done
         begun.add(step.kind)
-
-
-def served_steps(run: Run) -> Served:
-    """Return the finished steps of a run's one station, from its log."""
-    noted = {name: _Noted(station) for name, station in stations(run.header.fleet).items()}
-    replay_stations(run, noted)  # type: ignore[arg-type]  # it behaves as the station within
-    return [pair for station in noted.values() for pair in station.served]
 
 
 class _Noted:
@@ -183,7 +158,7 @@ class _Noted:
 
     def __init__(self, station: Station) -> None:
         self.station = station
-        self.served: Served = []
+        self.finished: list[tuple[Step, StepDone]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.station, name)
@@ -191,5 +166,5 @@ class _Noted:
     def handle(self, event: StationEvent, now_s: float) -> list[Instruction]:
         """Note the step that ends."""
         if isinstance(event, StepDone) and self.station.running is not None:
-            self.served.append((self.station.running, event))
+            self.finished.append((self.station.running, event))
         return self.station.handle(event, now_s)

@@ -57,7 +57,7 @@ def calibrate(
     if is_batch:
         stages = len((batches.QUICK if quick else batches.WHOLE).stages)
     elif measured.drafters.place == "target" and measured.drafters.count:
-        stages = len((serving.QUICK if quick else serving.WHOLE).stages(measured))
+        stages = len(serving.stages_of(measured, serving.QUICK_PASSES if quick else serving.PASSES))
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
