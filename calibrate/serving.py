@@ -1,7 +1,8 @@
 """Calibrate a target that drafts on its own device: its steps as it serves them, by rows and parts of prompts.
 
 Small closed loops on calibration prompts, with drafts and without, alternate between numbers of rows. The laws of
-verification, decoding and prefill are fitted together, as `fleet/times/mixed.py` adds them; so are the drafter's.
+verification, decoding and prefill are fitted together, as `fleet/times/mixed.py` adds them, with one fixed time for a
+pass; so are the drafter's, which reads prompts one by one.
 """
 
 import datetime
@@ -38,7 +39,7 @@ REQUESTS = 12  # of a loop, at least; three for each row
 QUICK_PASSES, PASSES = 2, 5  # over all numbers of rows, so that a slow minute of the host falls on all of them
 LAWS = {"target": ("verify", "decode", "verify_prefill"), "drafter": ("draft", "draft_prefill")}
 WIDTH = 9  # coefficients of a law
-DRAFTING = ("draft", "draft_prefill")
+DRAFTING, PREFILLS = ("draft", "draft_prefill"), ("verify_prefill", "draft_prefill")
 
 
 def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
@@ -52,18 +53,23 @@ def calibrate_serving(scenario: Scenario, folder: Path, report: Report, passes: 
     runs: list[Run] = []
     for number, rows in stages_of(scenario, passes):
         report(f"{rows} requests at once, pass {number + 1} of {passes}")
-        runs += [serve(loop_of(scenario, rows, drafters, number), folder).run for drafters in (1, 0)]
+        runs += [serve(loop_of(scenario, rows, depth, number), folder).run for depth in (depth_of(scenario, number), 0)]
     return profile_of_target(scenario, runs)
 
 
-def loop_of(scenario: Scenario, rows: int, drafters: int, seed: int) -> Scenario:
-    """Return a closed loop of so many requests at once at one target, with or without drafts."""
-    replace, place = msgspec.structs.replace, scenario.drafters.place if drafters else "own"
+def depth_of(scenario: Scenario, number: int) -> int:
+    """Return the depth of a pass's drafts, the scenario's or half of it: one depth tells no tokens from fixed times."""
+    return scenario.drafters.depth // (1 + number % 2) or 1
+
+
+def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
+    """Return a closed loop of so many requests at once at one target; `depth`: of drafts, 0 for none."""
+    replace, place = msgspec.structs.replace, scenario.drafters.place if depth else "own"
     return replace(
         scenario,
         seed=seed,
-        drafters=replace(scenario.drafters, count=drafters, place=place),
-        verifiers=replace(scenario.verifiers, count=1, allocate=scenario.verifiers.allocate if drafters else None),
+        drafters=replace(scenario.drafters, count=int(depth > 0), place=place, depth=depth or scenario.drafters.depth),
+        verifiers=replace(scenario.verifiers, count=1, allocate=scenario.verifiers.allocate if depth else None),
         workload=replace(scenario.workload, requests=max(REQUESTS, 3 * rows), streams=rows, arrivals=None),
     )
 
@@ -75,10 +81,19 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run]) -> HardwareProfil
     for side, names in LAWS.items():
         own = [(*pair, columns) for pair in steps if any(columns := columns_at(side, *pair, scenario.drafters.shape))]
         times_s = np.array([done.duration_s for _, done, _ in own])
-        coefficients, ratios = fit_relative(np.array([columns for *_, columns in own]), times_s)
+        design = np.array([columns for *_, columns in own])
+        if side == "target":  # one fixed time for its three laws
+            design[:, 0] = design[:, ::WIDTH].sum(axis=1)
+            design[:, WIDTH::WIDTH] = 0
+        coefficients, ratios = fit_relative(design, times_s)
+        if side == "target":
+            coefficients[::WIDTH] = coefficients[0]
         spread = spread_of(ratios)
         for place, name in enumerate(names):
-            times[name] = law_from(coefficients[place * WIDTH : (place + 1) * WIDTH], spread)
+            law = law_from(coefficients[place * WIDTH : (place + 1) * WIDTH], spread)
+            if name in PREFILLS:  # of several prompts in one step, each takes its own time
+                law = msgspec.structs.replace(law, per_row_token_s=law.per_token_s)
+            times[name] = law
         for kind in {step.kind for step, *_ in own}:
             of_kind = np.array([step.kind == kind for step, *_ in own])
             fits[kind] = {
@@ -136,8 +151,11 @@ def read_columns(parts: Sequence[Part], passes: int) -> list[float]:
 
 
 def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
-    """Yield the accepted tokens of each request's rounds."""
+    """Yield the accepted tokens of each request's rounds, of the deepest drafts."""
+    deepest = max(run.header.fleet.drafters.depth for run in runs)
     for run in runs:
+        if run.header.fleet.drafters.depth < deepest:
+            continue
         rounds = run.frame().query("event == 'done' and kind == 'verify'")
         yield from (tuple(own.accepted.tolist()) for _, own in rounds.groupby("request"))
 
