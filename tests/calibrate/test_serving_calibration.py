@@ -1,9 +1,11 @@
 """Laws of a serving target's steps: fitted to its own steps, they give back what made these."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
@@ -11,8 +13,9 @@ from calibrate.serving import depth_of, loop_of, profile_of_target, stages_of
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
-from fleet.times.profile import HardwareProfile
+from fleet.times.profile import HardwareProfile, read_profile
 from sim.run import simulate
+from specfleet.cli.entry import app
 
 ROW = {"per_row_s": 0.0004, "per_row_context_s": 1e-6, "several_s": 0.0007}
 PROFILE: dict[str, Any] = {
@@ -66,3 +69,24 @@ def test_acceptance_is_that_of_the_loops() -> None:
     profile = refitted(scenario_of())
     rounds = [accepted for text in profile.acceptance.sessions for accepted in text]  # type: ignore[union-attr]
     assert np.mean(rounds) == pytest.approx(sum(0.7**place for place in range(1, 5)), rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["model", "lookup"])
+def test_commands_calibrate_and_simulate_a_serving_target(tmp_path: Path, kind: str) -> None:
+    """No figure is checked here, for that would depend on this host: only that the commands fit together."""
+    (tmp_path / "small.toml").write_text(
+        f'[drafters]\nplace = "target"\nkind = "{kind}"\ndepth = 3\n[verifiers]\nmax_num_seqs = 2\n'
+        "[workload]\nrequests = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
+    )
+    scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
+    for command in (
+        ["calibrate", "--scenario", scenario, "--quick", "-o", str(profile)],
+        ["simulate", str(tmp_path / "profile.toml"), "-o", str(tmp_path / "sim.parquet")],
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+    calibrated = read_profile(str(profile), tmp_path)
+    assert min(calibrated.verify.mean_s(4, 20), calibrated.decode.mean_s(1, 20)) > 0
+    assert calibrated.overhead.own.target.after.mean_s > 0
+    assert {"verify", "decode", "prefill"} <= set(calibrated.measured["steps"])
