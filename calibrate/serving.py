@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrate.fits import columns_of, fit_relative, law_from, spread_of
 from calibrate.overheads import delays_of, overhead_of
+from calibrate.steadiness import passes_differ
 from engine.decoding.telemetry import host_facts
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
@@ -38,6 +40,7 @@ ROWS = (1, 4, 16, 64)  # up to what a target runs at once
 REQUESTS = 12  # of a loop, at least; three for each row
 QUICK_PASSES, PASSES = 2, 5  # over all numbers of rows, so that a slow minute of the host falls on all of them
 LAWS = {"target": ("verify", "decode", "verify_prefill"), "drafter": ("draft", "draft_prefill")}
+SURE = 20  # steps of a kind in a pass whose mean counts
 WIDTH = 9  # coefficients of a law
 DRAFTING, PREFILLS = ("draft", "draft_prefill"), ("verify_prefill", "draft_prefill")
 
@@ -76,11 +79,16 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
 
 def profile_of_target(scenario: Scenario, runs: Sequence[Run]) -> HardwareProfile:
     """Return the profile that the loops give; all of them are of one scenario, with drafts and without."""
-    steps = [pair for run in runs for pair in warm_steps(run)]
+    steps = [(*pair, run.header.scenario.seed) for run in runs for pair in warm_steps(run)]  # a seed for each pass
+    paces: list[list[NDArray[np.float64]]] = []
     times, fits, facts = dict[str, Any](draft=StepTime()), dict[str, Any](), host_facts()
     for side, names in LAWS.items():
-        own = [(*pair, columns) for pair in steps if any(columns := columns_at(side, *pair, scenario.drafters.shape))]
-        times_s = np.array([done.duration_s for _, done, _ in own])
+        own = [
+            (step, done, number, columns)
+            for step, done, number in steps
+            if any(columns := columns_at(side, step, done, scenario.drafters.shape))
+        ]
+        times_s, passes = np.array([done.duration_s for _, done, *_ in own]), np.array([each[2] for each in own])
         design = np.array([columns for *_, columns in own])
         if side == "target":  # one fixed time for its three laws
             design[:, 0] = design[:, ::WIDTH].sum(axis=1)
@@ -96,6 +104,7 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run]) -> HardwareProfil
             times[name] = law
         for kind in {step.kind for step, *_ in own}:
             of_kind = np.array([step.kind == kind for step, *_ in own])
+            paces.append([ratios[of_kind & (passes == number)] for number in sorted(set(passes.tolist()))])
             fits[kind] = {
                 "steps": int(of_kind.sum()), "quantiles_s": np.quantile(times_s[of_kind], (0.1, 0.5, 0.9)).tolist(),
                 "mean_absolute_error": float(np.abs(1 / ratios[of_kind] - 1).mean()),
@@ -109,7 +118,10 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run]) -> HardwareProfil
         provenance=facts
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
-        measured={"steps": fits},
+        measured={
+            "steps": fits,
+            "passes_differ": passes_differ([each for each in paces if min(map(len, each)) >= SURE]),
+        },
     )
 
 

@@ -61,9 +61,9 @@ class Playback(msgspec.Struct, frozen=True):
     - Steps. `steps`: by station and kind, each with its idle gap.
     - Acceptance. `outcomes`: by tag, request and kind, one tuple for each step.
     - Overhead. `starts_s`: by station, from when a step could begin to its start. `queued`: whether work had waited
-      until then. `withdrawn_s`: by station, waits for a start that ended with nothing left to do, each with the number of
-      steps before. `ends_s`: by station, from a step's end on its device until the station processed it. `joins_s`: by
-      tag and request, from when a user could send a request until it came. `turns`: by device, the order of its
+      until then. `withdrawn_s`: by station, waits for a start that ended with nothing left to do, each with the number
+      of steps before. `ends_s`: by station, from a step's end on its device until the station processed it. `joins_s`:
+      by tag and request, from when a user could send a request until it came. `turns`: by device, the order of its
       stations, only played with all parts.
     - Links. `ways_s`: by message, from the end of the step that sent it until it arrived; a router's views, too.
     """

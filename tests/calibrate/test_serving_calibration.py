@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from calibrate.serving import depth_of, loop_of, profile_of_target, stages_of
+from calibrate.steadiness import unsteady
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
@@ -55,6 +56,7 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
     scenario = scenario_of(**drafters)
     profile = refitted(scenario)
     assert profile.measured["steps"]["mixed"]["mean_absolute_error"] < 0.01
+    assert profile.measured["passes_differ"] < 0.01
     assert profile.overhead.own.target.queued.mean_s == pytest.approx(1e-4, rel=1e-6)
     for rows in (2, 8):
         for depth in (3, 0):
@@ -63,6 +65,14 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
             ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
             for name in ("throughput", "tpot_s", "ttft_s"):
                 assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
+
+
+def test_a_pass_on_a_slower_host_is_noticed() -> None:
+    slower = change_scenario(
+        scenario_of(), {"profile": {name: PROFILE[name] | {"base_s": 0.008} for name in ("verify", "decode")}}
+    )
+    loops = [loop_of(one, 4, 4, seed) for seed, one in enumerate((scenario_of(), slower))]
+    assert unsteady(profile_of_target(scenario_of(), [simulate(loop) for loop in loops])) is not None
 
 
 def test_acceptance_is_that_of_the_loops() -> None:
