@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 from fleet.records.delayed import not_delayed
@@ -69,15 +69,35 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     """Fit a step's time over rows to single steps as they were served; return it with its mean absolute error.
 
     `extents` (steps, 4): tokens and context of the longest row, rows, tokens of all other rows (see
-    `durations.extent`). Coefficients are at least 0, by least squares of errors relative to the fit of the round
-    before: relative to the measured times, slow steps would count less than quick ones, and the more so the more times
-    spread. Steps that took more than twice the fit, or less than half, do not shape it, but count in the mean.
+    `durations.extent`). Steps that took more than twice the fit, or less than half, do not count in the error.
     """
-    tokens, context, rows, row_tokens = np.asarray(extents, dtype=float).T
-    times = np.asarray(times_s, dtype=float)
-    ones, others, several = np.ones_like(tokens), rows - 1, (rows > 1).astype(float)
-    alone = [ones, tokens, context, tokens * context]
-    design = np.stack([*alone, others, row_tokens, others * context, several, several * tokens], axis=1)
+    design = np.array([columns_of(*extent) for extent in np.asarray(extents, dtype=float)])
+    coefficients, ratios = fit_relative(design, np.asarray(times_s, dtype=float))
+    kept = (ratios > 1 / 2) & (ratios < 2)
+    return law_from(coefficients, spread_of(ratios)), float(np.abs(1 / ratios - 1)[kept].mean())
+
+
+def columns_of(tokens: float, context: float, rows: float, row_tokens: float) -> list[float]:
+    """Return the variables of a step over rows, in the order of the coefficients of `StepTime`."""
+    others, several = rows - 1, float(rows > 1)
+    alone = [1.0, tokens, context, tokens * context]
+    return [*alone, others, row_tokens, others * context, several, several * tokens]
+
+
+def law_from(coefficients: NDArray[np.float64], spread: Quantiles) -> StepTime:
+    """Return the law with the coefficients of `columns_of`."""
+    return msgspec.structs.replace(StepTime(*coefficients.tolist()), spread=spread)
+
+
+def fit_relative(
+    design: NDArray[np.float64], times: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit times as sums of the columns; return the coefficients, and measured over fitted times.
+
+    Coefficients are at least 0, by least squares of errors relative to the fit of the round before: relative to the
+    measured times, slow steps would count less than quick ones, and the more so the more times spread. Steps that took
+    more than twice the fit, or less than half, do not shape it, but count in the mean.
+    """
     scale = np.abs(design).max(axis=0)
     scale[scale == 0] = 1.0
     fitted, kept = times, np.ones(len(times), dtype=bool)
@@ -86,11 +106,7 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
         coefficients = nnls(relative, times[kept] / fitted[kept])[0] / scale
         fitted = design @ coefficients
         kept = (times > fitted / 2) & (times < 2 * fitted)
-    error = float(np.abs(fitted / times - 1)[kept].mean())
-    coefficients *= times.sum() / fitted.sum()
-    a, b, c, e, row, row_token, row_context, several, several_token = coefficients.tolist()
-    spread = spread_of(times / fitted)
-    return StepTime(a, b, c, e, row, row_token, row_context, several, several_token, spread), error
+    return coefficients * (times.sum() / fitted.sum()), times / fitted
 
 
 def fit_bandwidth(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> float | None:

@@ -43,7 +43,7 @@ def calibrate(
             profile = specfleet.calibrate(drafters={"model": "models/small"}, verifiers={"model": "models/large"})
             specfleet.simulate("star", profile=profile)
     """
-    from calibrate import targets
+    from calibrate import serving
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
 
@@ -55,8 +55,8 @@ def calibrate(
         check_writable(file)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if file is None else file.parent
-        if measured.drafters.place == "target":
-            profile = targets.calibrate_target(measured, folder, report, targets.QUICK if quick else targets.WHOLE)
+        if measured.drafters.place == "target" and measured.drafters.count:
+            profile = serving.calibrate_serving(measured, folder, report, serving.QUICK if quick else serving.WHOLE)
         else:
             profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
     if file is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 from fleet.policies.aligned import AlignedRule
 from fleet.policies.outcome import Outcome
-from fleet.records.playback import Playback, Sent
+from fleet.records.playback import AFTER_S, Playback, Sent
 from fleet.stations.station import Station
 from fleet.times.durations import Duration
 from fleet.times.effects import NEVER_IDLE, IdleEffect
@@ -40,8 +40,13 @@ def played_durations(playback: Playback, station: str, drawn_s: Duration, idle: 
 
 
 def played_delays(playback: Playback, station: str) -> Delays:
-    """Return the measured overhead of a station, step by step, and 0 after the last step."""
-    starts_s, ends_s = (late_s.get(station, []) for late_s in (playback.starts_s, playback.ends_s))
+    """Return the measured overhead of a station, step by step, and 0 after the last step.
+
+    A start that was withdrawn waits a little longer than it did, so that it is withdrawn again.
+    """
+    starts_s, ends_s = list(playback.starts_s.get(station, [])), playback.ends_s.get(station, [])
+    for steps, waited_s in reversed(playback.withdrawn_s.get(station, [])):
+        starts_s.insert(steps, waited_s + AFTER_S)
     start_s = chain((max(late_s, 0.0) for late_s in starts_s), repeat(0.0))
     return Delays(start_s, start_s, chain((max(late_s, 0.0) for late_s in ends_s), repeat(0.0)))
 

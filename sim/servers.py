@@ -83,6 +83,7 @@ class Server:
         self.queued = False  # whether work was waiting when the last step ended
         self.delayed = False  # whether the delay before the next step is over
         self.pausing = False  # whether that delay runs
+        self.pause_end: Event | None = None
 
     def deliver(self, event: StationEvent, payload_bytes: int = 0) -> None:
         """Hand an event to the station, carry out its instructions, and request its next step."""
@@ -90,6 +91,8 @@ class Server:
             self.post(instruction)
         if not self.station.ready:
             self.queued = self.delayed = False
+            if self.pause_end is not None:  # the start is withdrawn, and the next one has its own delay
+                self.pausing, self.pause_end = False, None
         elif not self.pausing:
             self.queued |= type(event) is StepDone
             self.device.offer(self)
@@ -118,11 +121,13 @@ class Server:
 
     def pause(self, pause_s: float, start: Callable[["Server"], None]) -> None:
         """Wait `pause_s` seconds, then `start` the next step if the station is ready."""
-        self.pausing = True
-        self.env.timeout(pause_s).callbacks.append(partial(self._resume, start))
+        self.pausing, self.pause_end = True, self.env.timeout(pause_s)
+        self.pause_end.callbacks.append(partial(self._resume, start))
 
-    def _resume(self, start: Callable[["Server"], None], _pause: Event) -> None:
-        self.pausing = False
+    def _resume(self, start: Callable[["Server"], None], pause_end: Event) -> None:
+        if pause_end is not self.pause_end:
+            return
+        self.pausing, self.pause_end = False, None
         if self.station.ready:
             start(self)
 

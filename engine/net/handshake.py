@@ -124,8 +124,9 @@ def terms_of(fleet: Fleet) -> dict[str, str]:
 
     Models, their positions, devices and times may differ.
     """
-    terms = {key: attrgetter(key)(fleet) for key in TERMS}
+    terms, batching = {key: attrgetter(key)(fleet) for key in TERMS}, fleet.verifiers.batching
     terms |= {"workload.streams": fleet.streams, "tokens of the longest text": longest_of(fleet.workload)[0]}
+    terms["verifiers.kv_tokens"] = batching.kv_blocks * batching.block_size  # whether a drafter may be overtaken
     return {key: _shown(value) for key, value in terms.items()}
 
 

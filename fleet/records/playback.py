@@ -61,8 +61,9 @@ class Playback(msgspec.Struct, frozen=True):
     - Steps. `steps`: by station and kind, each with its idle gap.
     - Acceptance. `outcomes`: by tag, request and kind, one tuple for each step.
     - Overhead. `starts_s`: by station, from when a step could begin to its start. `queued`: whether work had waited
-      until then. `ends_s`: by station, from a step's end on its device until the station processed it. `joins_s`: by
-      tag and request, from when a user could send a request until it came. `turns`: by device, the order of its
+      until then. `withdrawn_s`: by station, waits for a start that ended with nothing left to do, each with the number
+      of steps before. `ends_s`: by station, from a step's end on its device until the station processed it. `joins_s`:
+      by tag and request, from when a user could send a request until it came. `turns`: by device, the order of its
       stations, only played with all parts.
     - Links. `ways_s`: by message, from the end of the step that sent it until it arrived; a router's views, too.
     """
@@ -77,6 +78,7 @@ class Playback(msgspec.Struct, frozen=True):
     ends_s: dict[str, list[float]]
     joins_s: dict[tuple[int, int], float]
     turns: dict[str, list[str]]
+    withdrawn_s: dict[str, list[tuple[int, float]]] = {}
 
     @property
     def whole(self) -> bool:
@@ -130,6 +132,7 @@ class _Log:
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
+        self.withdrawn_s: dict[str, list[tuple[int, float]]] = defaultdict(list)
         # Ends (0) and starts (1) of steps: time, which, since when it could, station, whether it followed an own step.
         self.moments: list[tuple[float, int, float, str, bool]] = []
 
@@ -138,7 +141,7 @@ class _Log:
         starts_s, queued, turns = self._starts()
         return Playback(
             parts, run_digest, dict(self.steps), dict(self.outcomes), self._ways_s(), starts_s, queued,
-            dict(self.ends_s), self._joins_s(), turns,
+            dict(self.ends_s), self._joins_s(), turns, self._withdrawn_s(),
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
@@ -167,6 +170,10 @@ class _Log:
             else:
                 freed_s[device] = time_s
         return dict(starts_s), dict(queued), dict(turns)
+
+    def _withdrawn_s(self) -> dict[str, list[tuple[int, float]]]:
+        """Return the withdrawn starts of stations that wait for no device of others."""
+        return {name: waits for name, waits in self.withdrawn_s.items() if self._device_of(name) == name}
 
     def _device_of(self, station: str) -> str:
         """Return the time-sliced device of a station; its own name if it has none."""
@@ -220,6 +227,8 @@ class _Watched:
         for instruction in followed:
             self._answered(instruction, known_s)
         if not self.station.ready:
+            if self.could_s is not None:
+                self.log.withdrawn_s[self.name].append((self.station.steps_started, known_s - self.could_s))
             self.could_s = None
         elif self.could_s is None:
             self.could_s, self.after_own = known_s, isinstance(event, StepDone)

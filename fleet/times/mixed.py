@@ -66,11 +66,7 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
     """
     draft, prefill, members = times.draft, times.prefill, step.members
     if draft.roofline is None or prefill.roofline is None:
-        rows = [Part(tokens, member.base, 1, False) for member, tokens in zip(members, drafted, strict=True) if tokens]
-        extra = [member.behind - tokens - 1 for member, tokens in zip(members, drafted, strict=True)]
-        read = [
-            Part(more, member.base - more, 0, True) for member, more in zip(members, extra, strict=True) if more > 0
-        ]
+        read, rows = parts_of_draft(step, drafted)
         return one_by_one_s(prefill, read) + (together_s(draft, rows) if rows else 0.0)
     first = [Part(member.behind, max(member.base - member.behind, 0), 1, True) for member in members]
     time_s = draft.base_s + one_pass_s(draft.roofline, prefill.roofline, first)
@@ -80,6 +76,17 @@ def drafting_s(times: DrafterTimes, step: Step, drafted: Sequence[int]) -> float
         rows = [Part(1, base + number, 1, False) for base, left in later if left > number]
         time_s += one_pass_s(draft.roofline, prefill.roofline, rows)
     return time_s
+
+
+def parts_of_draft(step: Step, drafted: Sequence[int]) -> tuple[list[Part], list[Part]]:
+    """Return what a drafter on a target's device reads beyond its last draft, row by row, and what it drafts."""
+    read, rows = [], []
+    for member, tokens in zip(step.members, drafted, strict=True):
+        if tokens:
+            rows.append(Part(tokens, member.base, 1, False))
+        if (more := member.behind - tokens - 1) > 0:
+            read.append(Part(more, member.base - more, 0, True))
+    return read, rows
 
 
 def one_by_one_s(time: StepTime, parts: Sequence[Part]) -> float:
@@ -92,8 +99,13 @@ def one_by_one_s(time: StepTime, parts: Sequence[Part]) -> float:
 
 def together_s(time: StepTime, parts: Sequence[Part]) -> float:
     """Return the mean time of rows of one kind: tokens and context are those of the longest row."""
+    return time.mean_s(*extent_of(parts))
+
+
+def extent_of(parts: Sequence[Part]) -> tuple[int, int, int, int]:
+    """Return the inputs of the time of rows of one kind: tokens and context of the longest, rows, others' tokens."""
     fed, context = max(part.fed for part in parts), max(part.context for part in parts)
-    return time.mean_s(fed, context, len(parts), sum(part.fed for part in parts) - fed)
+    return fed, context, len(parts), sum(part.fed for part in parts) - fed
 
 
 def one_pass_s(every_logit: Roofline, last_logit: Roofline, parts: Sequence[Part]) -> float:

@@ -37,7 +37,7 @@ def calibrate(
 
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
-    from calibrate import targets
+    from calibrate import serving
     from calibrate.fitting import fitting_path
     from calibrate.host import calibrate, fitted_scenario
     from calibrate.run import STAGES
@@ -52,12 +52,14 @@ def calibrate(
         "verifiers": {"model": target},
     }
     overrides = settings(changes) if scenario else options
-    beside = fitted_scenario(scenario, overrides, prompts).drafters.place == "target"
+    measured = fitted_scenario(scenario, overrides, prompts)
+    beside, stages = measured.drafters.place == "target" and measured.drafters.count > 0, len(STAGES)
+    if beside:
+        stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + 1
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
-        of_target = (targets.QUICK if quick else targets.WHOLE).stages
-        with progress("calibration", len(of_target if beside else STAGES)) as advance:
+        with progress("calibration", stages) as advance:
             profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:

@@ -10,19 +10,23 @@ import pytest
 pytest.importorskip("torch")
 
 import specfleet
-from bench import replayed, shipped, speed
+from bench import replayed, serving, shipped, speed
 from bench.decoding import contest, ours, theirs, timed
 from bench.replayed import RATIOS, SMALL_FLEETS, WORST_AIM, Host, aims, compared, fleet, hosts_of, small_fleets
 from bench.shipped import MECHANISM_AIM, REPLAYED, lasting
+from calibrate.overheads import delays_of, overhead_of
 from engine.decoding.models import load_model
 from engine.decoding.sampling import Sampling
 from engine.demo_pair.corpus import read_prompts
+from engine.node.real import verifier_node
 from fleet.data.shipped import shipped_scenarios
+from fleet.records.replay import replay
 from fleet.scenario.resolve import resolve
-from fleet.times.overhead import StationOverheads
+from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
-from fleet.times.step_time import LinkTime
+from fleet.times.step_time import LinkTime, StepTime
 from tests.helpers.marks import slow
+from tests.helpers.plain import served_here
 
 NOTHING = Host(StationOverheads(), LinkTime(), 0.0)
 SCENARIOS = {name: specfleet.scenario_of(name) for name in shipped_scenarios()}
@@ -115,6 +119,27 @@ def test_replayed_fleets_run_and_are_judged(monkeypatch: pytest.MonkeyPatch) -> 
         (row,) = report.tables[f"{quantity}: simulated, and as processes"]
         assert row["measured"] > 0
     assert len(report.aims) == 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "load"),
+    [("prompt lookup", {"streams": 4}), slow("small model", {"arrivals": {"process": "poisson", "per_s": 8.0}})],
+)
+def test_a_serving_target_runs_as_it_is_simulated(kind: str, load: dict[str, Any]) -> None:
+    """With all of a run played back the steps are equal, on any host; with its steps and acceptance alone, the means.
+
+    The delays around its steps are then drawn from the run's own.
+    """
+    unmeasured = HardwareProfile("p", draft=StepTime(), verify=StepTime())
+    scenario = serving.scenario_with(kind, load | {"requests": 12}, unmeasured)
+    run, _ = served_here(lambda fleet, prompts: verifier_node(fleet, 0, prompts, {}), scenario)
+    assert replay(run) == []
+    assert serving.repeats(run)
+    own = Overheads(StationOverheads(target=overhead_of(delays_of([run], drafters=False))))
+    result = specfleet.Result(run)
+    played = specfleet.play_back(result, changes={"profile": msgspec.structs.replace(unmeasured, overhead=own)})
+    for quantity in serving.JUDGED:
+        assert played.metrics[quantity].value == pytest.approx(result.metrics[quantity].value, rel=0.05), quantity
 
 
 def test_all_ways_to_decode_take_their_turn() -> None:

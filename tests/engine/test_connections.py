@@ -46,6 +46,7 @@ def test_messages_pass_under_tags_of_the_fleet() -> None:
     [
         ({"drafters": {"depth": 3}}, "drafters.depth is 4 at the drafter and 3 at the verifier; start both"),
         ({"verifiers": {"count": 3}}, "verifiers.count is 2 at the drafter and 3 at the verifier; start both"),
+        ({"verifiers": {"kv_tokens": 96}}, "verifiers.kv_tokens is 0 at the drafter and 96 at the verifier"),
         ({"workload": {"temperature": 0.5}}, "workload.temperature is 0.0 at the drafter and 0.5 at the verifier"),
     ],
 )

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from engine.decoding.grow import Drafts
@@ -29,6 +31,7 @@ from tests.helpers.marks import slow
 from tests.helpers.pairs import drafters_of, pair_scenario
 from tests.helpers.plain import model_of, plain_outputs, served_here
 from tests.helpers.real_fleets import RealFleet
+from tests.helpers.stars import repeatable
 
 NARROW: dict[str, Any] = {"count": 1, "max_num_seqs": 3, "max_num_batched_tokens": 12, "kv_tokens": 80}
 LOAD: dict[str, Any] = {"streams": 4, "requests": 7, "prompt_tokens": {"low": 3, "high": 18}, "new_tokens": 18}
@@ -114,6 +117,33 @@ def test_drafts_on_the_targets_own_device(tiny: Path, kind: str, workload: dict[
     check_pressed(run)
     if not scenario.workload.temperature:
         check_drafts(scenario, drafted)
+
+
+@settings(repeatable, max_examples=10, suppress_health_check=list(HealthCheck))
+@given(
+    kind=st.sampled_from([KIN, "EAGLE", "prompt lookup", "none"]),
+    limits=st.fixed_dictionaries(
+        {
+            "max_num_seqs": st.integers(1, 5), "max_num_batched_tokens": st.integers(6, 40),
+            "kv_tokens": st.sampled_from([0, 64, 80, 112]),
+        }
+    ),
+    load=st.fixed_dictionaries({"streams": st.integers(1, 7)})
+    | st.just({"arrivals": {"process": "poisson", "per_s": 300.0}}),
+    longest=st.integers(1, 18),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_no_limit_changes_a_text(
+    tiny: Path, kind: str, limits: dict[str, Any], load: dict[str, Any], longest: int, seed: int
+) -> None:
+    """Random joins, leaves, chunks and preemptions."""
+    drafters: dict[str, Any] = {"count": 0} if kind == "none" else {"place": "target"}
+    lengths = {"prompt_tokens": {"low": 1, "high": longest}, "new_tokens": {"low": 1, "high": 18}}
+    workload = {"streams": 0, "requests": 9, "seed": seed} | lengths | load
+    scenario = narrow(tiny, "prompt lookup" if kind == "none" else kind, drafters, workload, **limits)
+    run, outputs = served_here(lambda fleet, prompts: verifier_node(fleet, 0, prompts, {}), scenario)
+    assert outputs == plain_outputs(scenario)
+    assert replay(run) == []
 
 
 def note_drafts(drafter: Any, drafted: list[tuple[list[int], list[int]]]) -> None:

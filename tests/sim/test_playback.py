@@ -43,6 +43,11 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "drafts together": {"drafters": {"group": {"policy": "batch", "most": 2}}},
     "verified together": {"verifiers": {"count": 1}, "workload": {"streams": 3}},
     "chunks": {"verifiers": {"count": 1, "max_num_batched_tokens": 16, "kv_tokens": 192}, "workload": {"streams": 4}},
+    "late drafts": {"verifiers": {"count": 2, "late": "decode"}},
+    "late drafts in chunks": {
+        "verifiers": {"count": 1, "late": "decode", "max_num_batched_tokens": 16, "kv_tokens": 192},
+        "workload": {"streams": 4},
+    },
     "own drafts": {"drafters": {"place": "target"}, "verifiers": {"count": 2}, "workload": {"streams": 6}},
     "barrier": {"drafters": {"count": 3}, "verifiers": {"count": 1, "late": "wait"} | ALLOCATED},
     "work-conserving": {"drafters": {"count": 3}, "verifiers": {"count": 1} | ALLOCATED},
@@ -73,7 +78,19 @@ def by_station(run: Run) -> pd.DataFrame:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_run_played_back_whole_is_equal(name: str) -> None:
     """The scenario has another seed. Times are sums of differences, so they are equal up to rounding."""
-    run = simulate(scenario_of(name))
+    check_played_back(simulate(scenario_of(name)))
+
+
+def test_starts_that_a_message_withdrew_are_withdrawn_again() -> None:
+    """Requests that end while their draft is late leave a drafter that was about to start with nothing to do."""
+    runs = [simulate(msgspec.structs.replace(scenario_of("late drafts"), seed=seed)) for seed in range(8)]
+    assert any(playback_of(run).withdrawn_s.get("drafter") for run in runs)
+    for run in runs:
+        check_played_back(run)
+
+
+def check_played_back(run: Run) -> None:
+    """Play a run back whole, with another seed."""
     assert replay(run) == []
     other = msgspec.structs.replace(run.header.scenario, seed=run.header.scenario.seed + 1)
     assert simulate(other).digest() != run.digest()

@@ -1,5 +1,6 @@
 """A target as a serving engine: traces by hand, laws of queues, and what holds for all."""
 
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from fleet.policies.continuous import ContinuousBatching
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.measure import measure
-from fleet.records.replay import replay
+from fleet.records.replay import replay_stations
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
+from fleet.stations.build import stations
 from fleet.stations.messages import Join, StepDone
-from fleet.stations.station import Start
+from fleet.stations.station import Plan, Start, Station
 from fleet.stations.verifier import VerifierStation
 from fleet.times.step import Step
 from sim.run import simulate
@@ -168,12 +170,23 @@ LAWS = {"name": "p", "link": {"latency_s": 0.05}, "verify": STEP | {"per_row_s":
 )
 
 
-@settings(repeatable, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(verifiers=TARGETS, drafters=DRAFTERS, seed=st.integers(0, 99), open_loop=st.booleans(), kills=st.booleans())
+FAULTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "what": st.sampled_from(["kill", "stall"]), "node": st.sampled_from(["verifier.1", "drafter"]),
+            "at_s": st.floats(0.1, 6.0), "for_s": st.floats(0.1, 4.0),
+        }
+    ),
+    max_size=3,
+)  # fmt: skip
+
+
+@settings(repeatable, max_examples=80, suppress_health_check=list(HealthCheck))
+@given(verifiers=TARGETS, drafters=DRAFTERS, seed=st.integers(0, 99), open_loop=st.booleans(), faults=FAULTS)
 def test_work_is_conserved_and_every_log_replays(
-    verifiers: dict[str, Any], drafters: dict[str, Any], seed: int, open_loop: bool, kills: bool
+    verifiers: dict[str, Any], drafters: dict[str, Any], seed: int, open_loop: bool, faults: list[dict[str, Any]]
 ) -> None:
-    """Through chunks, preemptions, late drafts and deaths: every request ends with its tokens, and nothing is lost."""
+    """Through chunks, preemptions, late drafts, deaths and stalls: every request gets its tokens, and no more."""
     verifiers, drafters = dict(verifiers), dict(drafters)
     speculates = drafters.get("count", 1) > 0
     if not speculates:
@@ -187,16 +200,73 @@ def test_work_is_conserved_and_every_log_replays(
         "workload": {"requests": 14, "prompt_tokens": {"low": 1, "high": 40}, "new_tokens": {"low": 1, "high": 30}}
         | load,
     }  # fmt: skip
-    if kills and speculates and "place" not in drafters and verifiers.get("late") != "wait":
+    if faults and speculates and "place" not in drafters and verifiers.get("late") != "wait":
         tables["verifiers"], tables["drafters"] = verifiers | {"patience_s": 2.0}, drafters | {"lease_s": 5.0}
-        tables["faults"] = [{"what": "kill", "node": "verifier.1", "at_s": 1.5, "for_s": 1.0}]
+        tables["faults"] = faults
     run = simulate(make_scenario(tables))
-    assert replay(run) == []
     requests = findings_of(run).requests
     assert len(requests) == 14
     assert requests.finished.all()
+    batching = resolve(run.header.scenario).verifiers.batching
+    fleet = run.header.fleet
+    watched = {name: Watched(station, batching) for name, station in stations(fleet).items()}
+    again = lambda name: Watched(stations(fleet)[name], batching)  # noqa: E731
+    assert replay_stations(run, watched, again) == []  # type: ignore[arg-type]
+    for name, rows in run.frame().sort_values("seq").groupby("station"):
+        if str(name).startswith("verifier"):
+            check_texts(rows)
+            check_order(rows)
     if "faults" not in tables:  # a station that starts again counts its steps anew
-        check_work(run.frame(), resolve(run.header.scenario).verifiers.batching)
+        check_work(run.frame(), batching)
+
+
+class Watched:
+    """Wraps a station: before each step its rows have blocks for what they compute, within the cache."""
+
+    def __init__(self, station: Station, batching: ContinuousBatching) -> None:
+        self.station = station
+        self.batching = batching
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.station, name)
+
+    def plan(self, now_s: float) -> Plan:
+        plan = self.station.plan(now_s)
+        if isinstance(self.station, VerifierStation):
+            rows, size = self.station.rows, self.batching.block_size
+            blocks = {tag: row.blocks for tag, row in rows.running.items()}
+            assert not self.batching.kv_blocks or sum(blocks.values()) <= self.batching.kv_blocks
+            assert all(blocks[tag] * size >= share.computed + share.tokens for tag, share in rows.shares.items())
+        return plan
+
+
+def check_texts(rows: Any) -> None:
+    """Each text grows from its prompt to its goal without a gap, a repetition or a token too many."""
+    known: dict[tuple[int, int], int] = {}
+    goals: dict[tuple[int, int], int] = {}
+    for row in rows.itertuples():
+        place = row.tag, row.request
+        if row.event == "join":
+            known[place], goals[place] = row.tokens, row.goal
+        elif row.event == "done" and row.kind in ("prefill", "verify", "decode"):
+            assert known[place] == row.base + (row.tokens if row.kind == "prefill" else 0)
+            known[place] = min(known[place] + row.accepted + 1, goals[place])
+    assert known == goals
+
+
+def check_order(rows: Any) -> None:
+    """Requests begin in the order of their arrival."""
+    waiting: list[tuple[int, int]] = []
+    for (event, _), own in groupby(rows.itertuples(), lambda row: (row.event, row.step)):
+        places = [(row.tag, row.request) for row in own]
+        if event == "killed":
+            waiting = []
+        elif event == "join":
+            waiting += places
+        elif event == "start":
+            begun = set(places) & set(waiting)
+            assert begun == set(waiting[: len(begun)])
+            waiting = waiting[len(begun) :]
 
 
 def check_work(rows: Any, batching: ContinuousBatching) -> None:

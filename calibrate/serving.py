@@ -1,0 +1,140 @@
+"""Calibrate a target that drafts on its own device: its steps as it serves them, by rows and parts of prompts.
+
+Small closed loops on calibration prompts, with drafts and without, alternate between numbers of rows.
+"""
+
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from calibrate.overheads import delays_of, overhead_of
+from calibrate.pass_laws import fit_aligned, fit_passes
+from engine.decoding.telemetry import host_facts
+from engine.launch.serve import serve
+from fleet.acceptance.models import Recorded
+from fleet.acceptance.signals import SIGNALS_FILE, write_signals
+from fleet.policies.aligned import SameLength
+from fleet.records.run import Run
+from fleet.scenario.provenance import provenance_of
+from fleet.scenario.scenario import Scenario, needs_of
+from fleet.times.overhead import Overheads, StationOverheads
+from fleet.times.profile import HardwareProfile
+
+Report = Callable[[str], None]
+
+ROWS = (1, 4, 16, 64)  # up to what a target runs at once
+REQUESTS = 12  # of a loop, at least; three for each row
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How much to measure: passes over all numbers of rows, and requests whose acceptance is recorded.
+
+    Several passes let a slow minute of the host fall on all of them. Means of acceptance over 192 requests still differ
+    by 5 % between sets of prompts.
+    """
+
+    passes: int = 5
+    recorded: int = 384
+
+
+WHOLE, QUICK = Effort(), Effort(2, 96)
+
+
+def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
+    """Return the pass and the rows of each loop, in order."""
+    most = min(scenario.verifiers.max_num_seqs, ROWS[-1])
+    return [(number, rows) for number in range(passes) for rows in (*(few for few in ROWS if few < most), most)]
+
+
+def calibrate_serving(
+    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, effort: Effort = WHOLE
+) -> HardwareProfile:
+    """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
+
+    `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
+    """
+    signals, runs = needs_of(scenario) == "signals", list[Run]()
+    for number, rows in stages_of(scenario, effort.passes):
+        report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
+        for depth in (depth_of(scenario, number), *(() if scenario.verifiers.aligned else (0,))):
+            runs.append(serve(loop_of(scenario, rows, depth, number), signals=signals and depth > 0).run)
+    report("acceptance")
+    return profile_of_target(scenario, runs, record_acceptance(scenario, folder, effort.recorded))
+
+
+def depth_of(scenario: Scenario, number: int) -> int:
+    """Return the depth of a pass's drafts, the scenario's or half of it: one depth tells no tokens from fixed times."""
+    return scenario.drafters.depth // (1 + number % 2) or 1
+
+
+def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
+    """Return a closed loop of so many requests at once at one target; `depth`: of drafts, 0 for none.
+
+    Of aligned rows, all requests wait from the beginning.
+    """
+    replace, place = msgspec.structs.replace, scenario.drafters.place if depth else "own"
+    allocate, aligned = scenario.verifiers.allocate, scenario.verifiers.aligned
+    if isinstance(aligned, SameLength):
+        aligned = replace(aligned, window=3 * rows)
+    requests, size = max(REQUESTS, 3 * rows), rows if aligned else scenario.verifiers.max_num_seqs
+    return replace(
+        scenario,
+        seed=seed,
+        drafters=replace(scenario.drafters, count=int(depth > 0), place=place, depth=depth or scenario.drafters.depth),
+        verifiers=replace(
+            scenario.verifiers, count=1, allocate=allocate if depth else None, aligned=aligned, max_num_seqs=size
+        ),
+        workload=replace(scenario.workload, requests=requests, streams=requests if aligned else rows, arrivals=None),
+    )
+
+
+def record_acceptance(scenario: Scenario, folder: Path, requests: int) -> Run:
+    """Decode so many calibration prompts with drafts of the scenario's depth; return the run."""
+    rows = min(scenario.verifiers.max_num_seqs, ROWS[-1])
+    recorded = loop_of(scenario, rows, scenario.drafters.depth, scenario.seed)
+    replace, drafters = msgspec.structs.replace, scenario.drafters
+    recorded = replace(
+        recorded,
+        # What a draft is worth is no matter of the rows' alignment; one rule throws accepted tokens away.
+        verifiers=replace(recorded.verifiers, aligned=None, allocate=None),
+        workload=replace(recorded.workload, requests=requests, streams=min(rows, requests - 1)),
+    )
+    signals = drafters.shape.kind == "chain" and drafters.kind != "lookup"
+    served = serve(recorded, signals=signals)
+    if signals:
+        write_signals(list(served.signals.values()), folder / SIGNALS_FILE)
+    return served.run
+
+
+def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | None = None) -> HardwareProfile:
+    """Return the profile that the loops give; all of them are of one scenario, with drafts and without.
+
+    - `recorded`: the run that has the acceptance; left out, the loops with the deepest drafts.
+    """
+    fit = fit_aligned if scenario.verifiers.aligned else fit_passes
+    fitted, facts = fit(runs, scenario.drafters.shape), host_facts()
+    laws: dict[str, Any] = fitted.laws
+    return HardwareProfile(
+        name=f"calibrated-serving-{facts['machine']}",
+        overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
+        acceptance=Recorded(scenario.drafters.depth, tuple(accepted_in([recorded] if recorded else runs))),
+        positions=runs[0].header.fleet.drafters.positions,
+        provenance=facts
+        | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+        | provenance_of(scenario),
+        measured={"steps": fitted.fits, "passes_differ": fitted.apart},
+        **laws,
+    )
+
+
+def accepted_in(runs: Sequence[Run]) -> Iterator[tuple[int, ...]]:
+    """Yield the accepted tokens of each request's rounds, of the deepest drafts."""
+    deepest = max(run.header.fleet.drafters.depth for run in runs)
+    for run in runs:
+        if run.header.fleet.drafters.depth < deepest:
+            continue
+        rounds = run.frame().query("event == 'done' and kind == 'verify'")
+        yield from (tuple(own.accepted.tolist()) for _, own in rounds.groupby("request"))

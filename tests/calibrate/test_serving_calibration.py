@@ -1,0 +1,102 @@
+"""Laws of a serving target's steps: fitted to its own steps, they give back what made these."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from calibrate.serving import depth_of, loop_of, profile_of_target, stages_of
+from calibrate.steadiness import unsteady
+from fleet.records.metrics.measure import measure
+from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile, read_profile
+from sim.run import simulate
+from specfleet.cli.entry import app
+
+ROW = {"per_row_s": 0.0004, "per_row_context_s": 1e-6, "several_s": 0.0007}
+PROFILE: dict[str, Any] = {
+    "name": "truth",
+    "draft": {"base_s": 0.001, "per_token_s": 0.0008, "per_context_token_s": 1e-6} | ROW,
+    "draft_prefill": {"base_s": 0.0008, "per_token_s": 2e-5},
+    "verify": {"base_s": 0.004, "per_token_s": 0.0002, "per_row_token_s": 0.0001} | ROW,
+    "decode": {"base_s": 0.004, "per_context_token_s": 2e-6} | ROW,
+    "verify_prefill": {"base_s": 0.004, "per_token_s": 1e-4, "per_row_token_s": 1e-4, "per_token_context_s": 2e-7},
+    "overhead": {"own": {"target": {"queued": {"mean_s": 1e-4}, "after": {"mean_s": 5e-5}}}},
+    "acceptance": {"model": "geometric", "beta": 0.7},
+}
+
+
+def scenario_of(**drafters: Any) -> Scenario:
+    return make_scenario(
+        {
+            "name": "served", "profile": PROFILE, "drafters": {"place": "target", "depth": 4} | drafters,
+            "verifiers": {"max_num_seqs": 16, "max_num_batched_tokens": 128, "kv_tokens": 2560},
+            "workload": {"prompt_tokens": {"low": 32, "high": 192}, "new_tokens": {"low": 16, "high": 128}},
+        }
+    )  # fmt: skip
+
+
+def refitted(scenario: Scenario) -> HardwareProfile:
+    loops = [
+        loop_of(scenario, rows, depth, seed)
+        for seed, rows in stages_of(scenario, 2)
+        for depth in (depth_of(scenario, seed), 0)
+    ]
+    return profile_of_target(scenario, [simulate(loop) for loop in loops])
+
+
+@pytest.mark.parametrize("drafters", [{}, {"kind": "eagle"}, {"kind": "lookup"}])
+def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> None:
+    """Numbers of rows that no loop had are predicted, with drafts and without."""
+    scenario = scenario_of(**drafters)
+    profile = refitted(scenario)
+    assert profile.measured["steps"]["mixed"]["mean_absolute_error"] < 0.01
+    assert profile.measured["passes_differ"] < 0.01
+    assert profile.overhead.own.target.queued.mean_s == pytest.approx(1e-4, rel=1e-6)
+    for rows in (2, 8):
+        for depth in (3, 0):
+            cell = loop_of(scenario, rows, depth, 7)
+            cell = change_scenario(cell, {"acceptance": {"model": "geometric", "beta": 0.7}})
+            ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
+            for name in ("throughput", "tpot_s", "ttft_s"):
+                assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
+
+
+def test_a_pass_on_a_slower_host_is_noticed() -> None:
+    slower = change_scenario(
+        scenario_of(), {"profile": {name: PROFILE[name] | {"base_s": 0.008} for name in ("verify", "decode")}}
+    )
+    loops = [loop_of(one, 4, 4, seed) for seed, one in enumerate((scenario_of(), slower))]
+    assert unsteady(profile_of_target(scenario_of(), [simulate(loop) for loop in loops])) is not None
+
+
+def test_acceptance_is_that_of_the_loops() -> None:
+    profile = refitted(scenario_of())
+    rounds = [accepted for text in profile.acceptance.sessions for accepted in text]  # type: ignore[union-attr]
+    assert np.mean(rounds) == pytest.approx(sum(0.7**place for place in range(1, 5)), rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["model", "lookup"])
+def test_commands_calibrate_and_simulate_a_serving_target(tmp_path: Path, kind: str) -> None:
+    """No figure is checked here, for that would depend on this host: only that the commands fit together."""
+    (tmp_path / "small.toml").write_text(
+        f'[drafters]\nplace = "target"\nkind = "{kind}"\ndepth = 3\n[verifiers]\nmax_num_seqs = 2\n'
+        "[workload]\nrequests = 4\nprompt_tokens = {low = 16, high = 32}\nnew_tokens = 12\n"
+    )
+    scenario, profile = str(tmp_path / "small.toml"), tmp_path / "profile.json"
+    for command in (
+        ["calibrate", "--scenario", scenario, "--quick", "-o", str(profile)],
+        ["simulate", str(tmp_path / "profile.toml"), "-o", str(tmp_path / "sim.parquet")],
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+    calibrated = read_profile(str(profile), tmp_path)
+    assert min(calibrated.verify.mean_s(4, 20), calibrated.decode.mean_s(1, 20)) > 0
+    assert calibrated.overhead.own.target.after.mean_s > 0
+    assert {"verify", "decode", "prefill"} <= set(calibrated.measured["steps"])
