@@ -38,7 +38,7 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
     assert max(row["tokens"] for row in profile.measured["verify"]) == nodes + 1
     assert profile.hidden == (32 if kind == "EAGLE tree" else 0)
     assert isinstance(profile.acceptance, Recorded)
-    for stations in (profile.overhead.own, profile.overhead.time_sliced, profile.overhead.in_process):
+    for stations in (profile.overhead.own, profile.overhead.time_sliced):
         assert stations is not None
         for overhead in (stations.drafter, stations.target):
             assert all(0 < delay.mean_s < 1 for delay in (overhead.queued, overhead.woken, overhead.after))

@@ -13,7 +13,6 @@ from calibrate.fleets import sharing_fleet
 from calibrate.overheads import MIN_DELAYS, delay_of, delays_of, link_of, overhead_of
 from fleet.records.overheads import StationDelays
 from fleet.records.run import Run
-from fleet.scenario.scenario import Sharing
 from fleet.times.overhead import Delay
 from fleet.times.step_time import LinkTime, Quantiles
 from sim.run import simulate
@@ -75,11 +74,10 @@ def test_overheads_of_own_devices_are_found(station: str) -> None:
     assert_all_found(own_fleets(), station)
 
 
-@pytest.mark.parametrize(("sharing", "key"), [("turns", "time_sliced"), ("one-process", "in_process")])
-def test_overheads_of_shared_devices_are_found(sharing: Sharing, key: str) -> None:
+def test_overheads_of_shared_devices_are_found() -> None:
     """One target finds the device free, two wait for it."""
-    known = {"profile": profile(**{key: planted(MEANS_S)}), "acceptance": {"model": "geometric", "beta": 0.7}}
-    runs = [simulate(sharing_fleet(star(**known, seed=3 + targets), targets, 20, sharing)) for targets in (1, 2)]
+    known = {"profile": profile(time_sliced=planted(MEANS_S)), "acceptance": {"model": "geometric", "beta": 0.7}}
+    runs = [simulate(sharing_fleet(star(**known, seed=3 + targets), targets, 20, "turns")) for targets in (1, 2)]
     for station in ("drafter", "target"):
         assert_all_found(runs, station)
 

@@ -79,11 +79,6 @@ def test_stations_that_take_turns_never_run_two_steps_at_once(tiny: Path) -> Non
     assert (begin.to_numpy()[order][1:] >= ends - 1e-3).all()
 
 
-def test_one_process_serves_the_same_scenario(tiny: Path) -> None:
-    shared = {"device": "host"}
-    check_lossless(pair_scenario(tiny, devices={"host": {"sharing": "one-process"}}, drafters=shared, verifiers=shared))
-
-
 def test_without_a_drafter_targets_decode_plainly(tiny: Path) -> None:
     served = check_lossless(pair_scenario(tiny, drafters={"count": 0}))
     assert DRAFTER not in set(served.run.frame().station)

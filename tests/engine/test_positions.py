@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine.node.colocated import Colocated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,11 +92,11 @@ def learned_scenario(tiny: Path, learned: Path, **tables: dict[str, Any]) -> Sce
 
 
 @pytest.mark.parametrize("kind", ["chain", slow("dynamic")])
-def test_a_star_shortens_its_last_drafts_and_replays(tiny: Path, learned: Path, kind: str) -> None:
-    shared = {"drafters.device": "host", "verifiers.device": "host", "devices.host.sharing": "one-process"}
-    scenario = change_scenario(learned_scenario(tiny, learned, drafters={"shape": kind}), shared)
+def test_last_drafts_are_shorter_and_replay(tiny: Path, learned: Path, kind: str) -> None:
+    changes = {"drafters.place": "target", "verifiers.count": 1, "verifiers.max_num_seqs": 1}
+    scenario = change_scenario(learned_scenario(tiny, learned, drafters={"shape": kind}), changes)
     prompts = prompts_of(resolve(scenario))
-    run, outputs = served_here(Colocated, scenario)
+    run, outputs = served_here(target_node, scenario)
     target = Target(pair(learned)[0])
     assert outputs == {number: decode_plain(target, prompt, ASKED) for number, prompt in enumerate(prompts)}
     assert run.header.fleet.drafters.positions == POSITIONS

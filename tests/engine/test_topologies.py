@@ -64,12 +64,6 @@ def test_every_topology_decodes_as_plain_decoding(
         assert rows.query("event == 'draft-request' and flag and epoch > 1").station.nunique() == 2
 
 
-def one_process(**tables: Any) -> dict[str, Any]:
-    """The keys of stations in one process."""
-    shared = {name: {"device": "host"} | tables.get(name, {}) for name in ("drafters", "verifiers")}
-    return {"devices": {"host": {"sharing": "one-process"}}} | tables | shared
-
-
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
@@ -79,17 +73,6 @@ def one_process(**tables: Any) -> dict[str, Any]:
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
         ("drafters.place", {"drafters": {"place": "target"}, "verifiers": {"kind": "replayed"}}),
         ("workload.new_tokens", {"verifiers": {"kind": "replayed"}, "workload": {"new_tokens": {"low": 3, "high": 9}}}),
-        ("workload.arrivals", one_process(workload={"arrivals": {"process": "poisson", "per_s": 1.0}})),
-        ("verifiers.patience_s", one_process(verifiers={"patience_s": 1.0})),
-        ("drafters.lease_s", one_process(verifiers={"patience_s": 1.0}, drafters={"lease_s": 1.0})),
-        (
-            "faults",
-            one_process(
-                verifiers={"patience_s": 1.0},
-                drafters={"lease_s": 1.0},
-                faults=[{"what": "kill", "node": "drafter"}],
-            ),
-        ),
     ],
 )
 def test_scenarios_that_cannot_run_are_refused_by_key(key: str, tables: dict[str, Any]) -> None:

@@ -33,7 +33,6 @@ DOORS = {  # where a scenario is read, changed, resolved, kept or written
         "engine/launch/by_hand.py",
         "engine/launch/serve.py",
         "engine/launch/up.py",
-        "engine/node/colocated.py",
     ),
 }
 
@@ -103,7 +102,7 @@ def test_the_last_tier_that_names_a_station_wins(
 
 OVERHEADS = {
     way: {"drafter": {"woken": {"mean_s": 1.0 + number}}, "target": {"woken": {"mean_s": 0.1 + number}}}
-    for number, way in enumerate(("own", "time_sliced", "in_process"))
+    for number, way in enumerate(("own", "time_sliced"))
 }
 DRAFTERS, TARGETS = "drafters", "verifiers"
 
@@ -122,7 +121,7 @@ def on_host(sharing: str, M: int, N: int, sides: tuple[str, ...], **tables: Any)
     return resolve(star(**{"profile": profile, "devices": devices} | here | tables))
 
 
-@pytest.mark.parametrize(("sharing", "number"), [("contended", 0), ("turns", 1), ("one-process", 2)])
+@pytest.mark.parametrize(("sharing", "number"), [("contended", 0), ("turns", 1)])
 def test_a_way_of_sharing_has_its_own_overhead(sharing: str, number: int) -> None:
     fleet = on_host(sharing, 1, 2, (DRAFTERS, TARGETS))
     assert fleet.drafter_times(0).overhead.woken.mean_s == 1.0 + number
@@ -135,15 +134,8 @@ def test_a_way_of_sharing_has_its_own_overhead(sharing: str, number: int) -> Non
 
 def test_missing_overheads_are_those_of_own_devices() -> None:
     profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 4.0}, "overhead": {"own": OVERHEADS["own"]}}
-    sliced, inside = (on_host(way, 1, 1, (DRAFTERS, TARGETS), profile=profile) for way in ("turns", "one-process"))
+    sliced = on_host("turns", 1, 1, (DRAFTERS, TARGETS), profile=profile)
     assert sliced.drafter_times(0).overhead.woken.mean_s == 1.0
-    assert inside.drafter_times(0).overhead == Overhead()
-
-
-def test_within_one_process_messages_take_no_time() -> None:
-    link = {"latency_s": 0.3}
-    assert on_host("one-process", 1, 2, (DRAFTERS, TARGETS), link=link).link(0).time == LinkTime()
-    assert on_host("one-process", 1, 2, (TARGETS,), link=link).link(0).time.latency_s == 0.3
 
 
 def test_a_replayed_target_has_no_overhead() -> None:
@@ -179,7 +171,7 @@ def test_only_the_entry_points_take_a_scenario() -> None:
     assert takers <= DOORS
 
 
-sharings = st.sampled_from(["turns", "contended", "one-process"])
+sharings = st.sampled_from(["turns", "contended"])
 
 
 @repeatable

@@ -19,9 +19,9 @@ RUN = ("run", "scenario.toml", "--json", "-o", "out.parquet")
 
 
 def run_here(_launch: Launch, waves: Iterable[list[Place]]) -> Served:
-    """Serve the one target, or a co-located fleet, in this process in place of another; errors are raised here."""
+    """Serve the one target in this process in place of another; errors are raised here."""
     place = next(iter(waves))[0]
-    if place.name not in {"target 1", "co-located"}:
+    if place.name != "target 1":
         refuse_process(place.name)
     node = place.make(site=Site(life=place.life))
     node.open()

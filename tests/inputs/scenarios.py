@@ -16,7 +16,7 @@ PROFILE: dict[str, Any] = {
     "catch_up_s": 0.001,
     "overhead": {
         "own": {"drafter": {"queued": {"mean_s": 0.0001}, "woken": {"mean_s": 0.0001, "spread": "exponential"}}},
-        "time_sliced": {"target": {"after": {"mean_s": 0.0001}}}, "in_process": {},
+        "time_sliced": {"target": {"after": {"mean_s": 0.0001}}},
     },
     "link": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9},
     "idle": {"gaps_s": [0.001, 0.03], "slowdowns": [1.0, 1.5], "recoveries": [1.0, 0.4]},

@@ -29,9 +29,6 @@ COLUMNS = (
 )  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {  # of the star, beyond the shipped scenarios
     "star, time-sliced": {"devices.host": {}, "drafters.device": "host", "verifiers.device": "host"},
-    "star, in one process": {
-        "devices.host": {"sharing": "one-process"}, "drafters.device": "host", "verifiers.device": "host"
-    },
     "star, concurrent": {
         "devices.host": {"sharing": "contended"}, "drafters.device": "host", "verifiers.device": "host"
     },
