@@ -122,6 +122,9 @@ def work_s(kind: Record, each: float, fed: float, rows: float, context: float) -
     own, attended = (each + 1) / 2, context
     if kind.window > 0:
         own, attended = min(own, kind.window), min(context, kind.window)
+    if 0 < kind.long_from <= each:
+        long_s = kind.long_pair * kind.pair_s * fed * (attended + own)
+        return kind.read_s * (rows * attended + kind.long_write * fed), long_s
     return kind.read_s * (rows * attended + fed), kind.pair_s * fed * (attended + own)
 
 

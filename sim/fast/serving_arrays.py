@@ -92,7 +92,7 @@ class LawTables:
             len(roofline.attention),
         ))  # fmt: skip
         self.points += points
-        self.attention += [(kind.read_s, kind.pair_s, float(kind.window)) for kind in roofline.attention]
+        self.attention += [tuple(map(float, msgspec.structs.astuple(kind))) for kind in roofline.attention]
         return len(self.rooflines) - 1
 
     def arrays(self) -> Laws:
