@@ -8,13 +8,14 @@ import msgspec
 from fleet.errors import InputError
 from fleet.hardware.shape import ModelShape
 
-NESTED = {name: "text_config" for name in ("gemma3", "kimi_k25", "qwen3_5_moe")}  # text part of a multimodal model
+NESTED = dict.fromkeys(("gemma3", "kimi_k25", "qwen3_5_moe"), "text_config")  # text part of a multimodal model
 MODEL_TYPES = (
     "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma3", "gemma3_text", "glm4_moe", "deepseek_v3",
     "kimi_k2", "kimi_k25", "gpt_oss", "minimax_m2", "qwen3_5_moe", "qwen3_5_moe_text",
-    "eagle", "eagle3", "deepseek_mtp", "glm4_moe_mtp",
+    "eagle", "eagle3", "deepseek_mtp",
 )  # fmt: skip
-HEADS = {"eagle": ("eagle", 1), "eagle3": ("eagle3", 3), "deepseek_mtp": ("mtp", 5), "glm4_moe_mtp": ("mtp", 5)}
+ALIKE = dict.fromkeys(("deepseek_mtp", "kimi_k2", "kimi_k25"), "deepseek_v3")  # types of the same form
+HEADS = {"eagle": ("eagle", 1), "eagle3": ("eagle3", 3), "deepseek_mtp": ("mtp", 5)}
 """What only drafts: our name, and the norms of its layer, as in published heads."""
 GEMMA_DEFAULTS = {
     "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208,
@@ -36,7 +37,7 @@ EXPERTS = {  # keys of a mixture of experts, by ours
         "experts": "num_experts", "experts_used": "num_experts_per_tok", "intermediate": "moe_intermediate_size",
         "shared_intermediate": "shared_expert_intermediate_size",
     },
-    "glm4_moe": ROUTED, "deepseek_v3": ROUTED, "kimi_k2": ROUTED,
+    "glm4_moe": ROUTED, "deepseek_v3": ROUTED,
 }  # fmt: skip
 LATENT = {"latent": "kv_lora_rank", "rotary": "qk_rope_head_dim", "query_latent": "q_lora_rank",
           "value_dim": "v_head_dim"}  # fmt: skip
@@ -49,16 +50,16 @@ def shape_of_config(name: str, content: Any, origin: str) -> ModelShape:
     """
     if not isinstance(content, Mapping):
         raise InputError(f"{origin}: needs the table of a config.json; holds {type(content).__name__}")
-    kind = content.get("model_type")
+    kind = str(content.get("model_type"))
     if kind not in MODEL_TYPES:
         raise InputError(f"{origin}: model_type = {kind!r} is not known; allowed: {', '.join(MODEL_TYPES)}")
     if kind in NESTED:
         content = content.get(NESTED[kind], content)
         if not isinstance(content, Mapping):
             raise InputError(f"{origin}: {NESTED[kind]} needs a table")
-        kind = content.get("model_type", kind)
+        kind = str(content.get("model_type", kind))
     head, norms = HEADS.get(kind, ("", 2))
-    kind = {"deepseek_mtp": "deepseek_v3", "glm4_moe_mtp": "glm4_moe"}.get(kind, kind)
+    kind = ALIKE.get(kind, kind)
     gemma = kind.startswith("gemma3")
     renamed = {"num_experts": content.get("num_local_experts")}  # by transformers 5
     config = _Config(renamed | (GEMMA_DEFAULTS if gemma else {}) | dict(content), origin)
@@ -109,7 +110,7 @@ def _experts(kind: str, config: "_Config") -> dict[str, Any]:
 
 def _attention(kind: str, config: "_Config") -> dict[str, int]:
     """Return the sizes of attention with a latent, or with a state in some layers; nothing for others."""
-    if kind in ("deepseek_v3", "kimi_k2"):
+    if kind == "deepseek_v3":
         sizes = {ours: config.size(theirs) for ours, theirs in LATENT.items()}
         return sizes | {"head_dim": config.size("qk_nope_head_dim") + sizes["rotary"]}
     if kind != "qwen3_5_moe_text":

@@ -77,7 +77,7 @@ class LawTables:
         self.laws: list[tuple[float, ...]] = []
         self.rooflines: list[tuple[float, ...]] = []
         self.points: list[tuple[float, float]] = []
-        self.attention: list[tuple[float, float, float]] = []
+        self.attention: list[tuple[float, ...]] = []
 
     def add(self, time: StepTime) -> int:
         """Add a step time; return its number."""
