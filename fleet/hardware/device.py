@@ -71,12 +71,14 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `step_s`: of each step.
     - `layer_s`: to launch each layer; no pass is shorter.
     - `row_s`: of each row of a target's step: scheduling, sampling, detokenisation.
+    - `prefill_first`: whether its scheduler reads waiting prompts before requests decode.
     """
 
     title: str
     step_s: Figure
     layer_s: Figure
     row_s: Figure = Figure(0.0, "assumed: part of step_s")
+    prefill_first: bool = False
 
     def figures(self) -> dict[str, Figure]:
         """All figures by name."""

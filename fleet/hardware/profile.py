@@ -24,7 +24,8 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
       its precision, bf16 by default, and MODEL@DEVICE:fp8:kv-fp8 for that of its KV cache, too; mlp-nvfp4 is that of
       its MLPs, experts-int4 that of its experts alone. A model is a shipped name, or a config.json of transformers
-      (or its folder). A device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has the target's model in both roles.
+      (or its folder). A device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has
+      the target's model in both roles.
     - `engine`: graphs, eager, vllm, sglang or trtllm, or a file.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.

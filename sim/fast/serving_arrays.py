@@ -162,7 +162,7 @@ def _slots(fleet: Fleet, targets: Array, rows: Array) -> Slots:
 
 def _limits(fleet: Fleet) -> Limits:
     rule, drafts = fleet.verifiers.batching, fleet.verifiers.drafts
-    named = {name: value for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
+    named = {name: int(value) for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
     return Limits(
         **named,
         drafts=int(drafts is not None),
