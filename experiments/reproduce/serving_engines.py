@@ -31,7 +31,8 @@ MEMORY_SHARE = 0.9  # of a device, which these engines used: vLLM's default of 2
 RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the stated ones
 OUTPUTS = (0.97, 1.03)  # of the stated length, if it is fixed
 IN_STEP = ("sglang", "h100")  # whose outputs have one length: all requests begin and end together
-WAVES, LONG_WAVES, LONG = 10, 4, 4096  # requests of a run over its concurrency, fewer of long outputs
+WAVES, FEW_WAVES, MANY_TOKENS = 10, 4, 1 << 20  # requests of a run over its concurrency; few if a wave is so large
+TIGHT = 0.8  # share of the memory beyond which what weights leave for the cache hangs on settings
 
 ASSUMED = [
     (
@@ -61,7 +62,7 @@ ASSUMED = [
         "neighbouring rows of vLLM and SGLang. Nothing was fitted on mixtures of experts or on Blackwell"
     ),
     (
-        "a run has 10 requests for each of its concurrency, as InferenceX's, 4 where outputs have 8192 tokens, and "
+        "a run has 10 requests for each of its concurrency, as InferenceX's, 4 beyond a million tokens at once, and "
         "begins with a burst"
     ),
     "experts spread over devices take as long as split ones",
@@ -98,7 +99,7 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
 @cache
 def _predicted(run: MeasuredRun, row_s: float | None) -> Predicted:
     concurrency = run.concurrency
-    requests = (LONG_WAVES if run.new_tokens > LONG else WAVES) * concurrency
+    requests = (FEW_WAVES if concurrency * run.new_tokens > MANY_TOKENS else WAVES) * concurrency
     profile = _profile(run, row_s)
     low, high = RANGE if run.inferencex else (1.0, 1.0) if (run.backend, run.device) == IN_STEP else OUTPUTS
     prompt: int | dict[str, int] = run.prompt_tokens
@@ -140,8 +141,18 @@ def batched_tokens(run: MeasuredRun) -> int:
 def _profile(run: MeasuredRun, row_s: float | None) -> HardwareProfile:
     engine = "graphs" if run.inferencex and run.backend == "vllm" else run.backend  # asynchronous scheduling
     eight_bits = run.inferencex and run.precision != "bf16"
-    place = f"{run.model}@{run.devices}x{run.device}:{weights_of(run.model, run.precision)}"
-    return _estimated(place, engine, row_s, eight_bits, run.backend != "vllm")
+    return _estimated(_place(run), engine, row_s, eight_bits, run.backend != "vllm")
+
+
+def _place(run: MeasuredRun) -> str:
+    return f"{run.model}@{run.devices}x{run.device}:{weights_of(run.model, run.precision)}"
+
+
+@cache
+def _weights_share(place: str) -> float:
+    """Return the share of its devices' memory that a model's weights take."""
+    placed = placed_of(place)
+    return placed.weights_bytes / placed.parallel / placed.device.memory_bytes.value
 
 
 def weights_of(model: str, precision: str) -> str:
@@ -184,7 +195,12 @@ def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
         "requests": ours.requests,
     }
     kind: Kind = "fitted" if run.name in FITTED[run.backend] else "unsettled" if run.doubtful else "estimated"
-    note = "doubtful groups: times below a plain step, or TTFTs of seconds at a concurrency of 16"
+    note = (
+        "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
+        "of 16"
+    )
+    if kind == "estimated" and _weights_share(_place(run)) > TIGHT:
+        kind, note = "unsettled", "the cache that weights leave hangs on settings that the file does not have"
     for quantity, measured_ms, ours_ms in (
         ("TPOT, ms", run.tpot_ms, ours.tpot_ms),
         ("TTFT, ms", run.ttft_ms, ours.ttft_ms),
@@ -219,7 +235,7 @@ def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) 
     points = [
         (log2(run.concurrency), 100 * one.error)
         for run, one in zip(runs, tpots, strict=True)
-        if one.error is not None and not run.doubtful
+        if one.error is not None and one.kind != "unsettled"
     ]
     if len({at for at, _ in points}) > 1:
         slope = statistics.linear_regression(*zip(*points, strict=True)).slope
