@@ -70,7 +70,7 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
         parallel = 1 if shape.heads % target.parallel else target.parallel  # as vLLM splits it: like the target
         named = f"{model} on the target's device"
         beside = msgspec.structs.replace(
-            target, shape=shape, parallel=parallel, precision=_precision(text, target), named=named
+            target, shape=shape, parallel=parallel, precision=_precision(text, target), named=named, mlp="", experts=""
         )
         method: Method = "head" if shape.head else "beside"
         if all(one.name != named for one in made):  # the same model on several devices is once on the target's

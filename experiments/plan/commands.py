@@ -31,5 +31,7 @@ def serve_command(one: Candidate, depth: int, in_flight: int) -> str:
             config["model"] = one.drafter
         if one.drafter.startswith("eagle3"):
             config["method"] = "eagle3"
+        if one.drafter.endswith("-mtp"):  # a part of the target's checkpoint
+            config = {"method": "mtp", "num_speculative_tokens": depth}
         parts.append(f"--speculative-config '{json.dumps(config)}'")
     return " ".join(parts)

@@ -5,6 +5,7 @@ from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, b
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
+from experiments.reproduce.published import published
 from experiments.reproduce.rows import Reproduce, name_of
 from experiments.reproduce.serving_engines import serving
 from experiments.reproduce.specdecode_measured import specdecode_fig1
@@ -16,6 +17,6 @@ IN_ORDER = (
     goodspeed_fig2, goodspeed_fig3, goodspeed_fig4,
     dsde_table3, dsde_table4, dsde_fig9,
     batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3,
-    amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving,
+    amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving, published,
 )  # fmt: skip
 REPRODUCTIONS: dict[str, Reproduce] = {name_of(made): made for made in IN_ORDER}

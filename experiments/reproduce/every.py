@@ -20,6 +20,7 @@ PAPERS = {
     "specdecode": "SpecDecode-Bench",
     "estimates": "what others measured (estimates)",
     "serving": "serving engines (estimates)",
+    "published": "threads of serving engines (estimates)",
 }
 NEEDS_TRACE = ("amusd-a100",)
 

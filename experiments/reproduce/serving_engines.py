@@ -6,7 +6,7 @@ Step times are rooflines and one fitted figure of each engine, the host time of 
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import log2
 from typing import Any
 
@@ -18,42 +18,53 @@ from experiments.reproduce.serving_rows import FITTED, MeasuredRun, read_runs
 from fleet.hardware.device import Figure
 from fleet.hardware.memory import USED, kv_memory
 from fleet.hardware.profile import estimated_profile, placed_of
+from fleet.hardware.shipped import engine_of, shape_of
 from fleet.scenario.reading import make_scenario
 from fleet.times.profile import HardwareProfile
 from sim.run import observe
 
-BACKENDS = {"vllm": "vLLM", "sglang": "SGLang by vLLM's rules", "trtllm": "TensorRT-LLM by vLLM's rules"}
-EXPERTS = "qwen3-235b-a22b"  # a mixture of experts, scored apart from the dense models
+BACKENDS = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM by vLLM's rules"}
+KINDS = {"h100": "Hopper", "h200": "Hopper", "b200": "Blackwell", "b300": "Blackwell", "gb200": "Blackwell"}
+FORMS = {"deepseek-r1": "deepseek-v3"}  # models of one form
 MOST_SEQS = 1024  # vLLM's default on devices of 70 GiB and more
-BATCHED_TOKENS = {"vllm": 8192, "sglang": 16384, "trtllm": 8192}  # defaults; SGLang's is max_prefill_tokens
 MEMORY_SHARE = 0.9  # of a device, which these engines used: vLLM's default of 2025, and InferenceX's setting
 RANGE = (0.8, 1.0)  # InferenceX draws both lengths from these shares of the stated ones
-OUTPUTS = {"vllm": (0.97, 1.03), "sglang": (1.0, 1.0), "trtllm": (0.97, 1.03)}  # of the stated length, if it is fixed
-WAVES = 10  # requests of a run over its concurrency
+OUTPUTS = (0.97, 1.03)  # of the stated length, if it is fixed
+IN_STEP = ("sglang", "h100")  # whose outputs have one length: all requests begin and end together
+WAVES, FEW_WAVES, MANY_TOKENS = 10, 4, 1 << 20  # requests of a run over its concurrency; few if a wave is so large
+TIGHT = 0.8  # share of the memory beyond which what weights leave for the cache hangs on settings
 
 ASSUMED = [
     (
-        "step times: rooflines, and the host time of a row from the engine's file. Every engine follows vLLM's "
-        "scheduling, with 1024 requests and 8192 tokens a step; SGLang with its own 16384 tokens of prompts"
+        "step times: rooflines, and the host time of a row from the engine's file. vLLM and TensorRT-LLM follow vLLM's "
+        "scheduling with 1024 requests and 8192 tokens a step; SGLang reads prompts before it decodes, 8192 tokens a "
+        "step on Hopper and 16384 on Blackwell, its defaults"
     ),
     (
-        "InferenceX: lengths from 80 to 100 % of the stated ones, a KV cache of fp8 beside weights of fp8, and vLLM "
-        "with asynchronous scheduling, which hides the host time of rows"
+        "InferenceX: lengths from 80 to 100 % of the stated ones, a KV cache of fp8 beside weights of 8 or 4 bits, and "
+        "vLLM with asynchronous scheduling, which hides the host time of rows"
+    ),
+    (
+        "checkpoints of 4 bits: nvfp4 of dense models in all layers, of DeepSeek in its MLPs, of others in the experts "
+        "alone; int4 of Kimi K2.5 and mxfp4 of gpt-oss in the experts; the rest has 16 bits"
     ),
     (
         "vLLM's attention of October 2025 read a cache of fp8 no faster than one of 16 bits, say its authors, so its "
         "reads are priced at 16 bits; this was put in after the rows had been seen"
     ),
     (
-        "other rows: prompts of one length; outputs, too, for SGLang, whose requests stay in step, and within 3 % of "
-        "the stated length for others, whose requests do not"
+        "other rows: prompts of one length, outputs within 3 % of the stated length, so that requests do not stay in "
+        "step; those of SGLang on H100 have one length and do"
     ),
     (
-        "fitted on ten named rows of each backend: the host time of a row, these 3 %, SGLang's settings, and that only "
-        "synchronous scheduling pays for rows; the settings were chosen after several tries, which also saw five "
-        "neighbouring rows of vLLM"
+        "fitted on ten named rows of each backend: the host time of a row, these 3 %, which runs stay in step, and "
+        "that only synchronous scheduling pays for rows; the settings were chosen after several tries, which also saw "
+        "neighbouring rows of vLLM and SGLang. Nothing was fitted on mixtures of experts or on Blackwell"
     ),
-    "a run has 10 requests for each of its concurrency, as InferenceX's, and begins with a burst",
+    (
+        "a run has 10 requests for each of its concurrency, as InferenceX's, 4 beyond a million tokens at once, and "
+        "begins with a burst"
+    ),
     "experts spread over devices take as long as split ones",
 ]
 
@@ -67,7 +78,7 @@ class Predicted(msgspec.Struct, frozen=True):
 
 
 def serving(inputs: Inputs) -> Reproduction:
-    """Measured TPOT and TTFT on H100 and H200, run by run; errors by backend and concurrency; needs `--data`."""
+    """Measured TPOT and TTFT, run by run; errors by backend, kind of device and model; needs `--data`."""
     runs = read_runs(inputs.data)
     lacking = Counter(run.lacks for run in runs if run.lacks)
     notes = [f"{count} rows left out, for want of: {lacks}" for lacks, count in sorted(lacking.items())]
@@ -81,10 +92,16 @@ def serving(inputs: Inputs) -> Reproduction:
 
 
 def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
-    """Simulate a run; `row_s` replaces the host time of a row of the engine."""
+    """Simulate a run; `row_s` replaces the host time of a row of the engine. Runs of equal settings take one time."""
+    return _predicted(msgspec.structs.replace(run, name="", ttft_ms=0.0, tpot_ms=0.0, doubtful=False), row_s)
+
+
+@cache
+def _predicted(run: MeasuredRun, row_s: float | None) -> Predicted:
     concurrency = run.concurrency
+    requests = (FEW_WAVES if concurrency * run.new_tokens > MANY_TOKENS else WAVES) * concurrency
     profile = _profile(run, row_s)
-    low, high = RANGE if run.inferencex else OUTPUTS[run.backend]
+    low, high = RANGE if run.inferencex else (1.0, 1.0) if (run.backend, run.device) == IN_STEP else OUTPUTS
     prompt: int | dict[str, int] = run.prompt_tokens
     longest = int(high * run.new_tokens)
     if run.inferencex:
@@ -98,10 +115,11 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
             "drafters": {"count": 0},
             "verifiers": {
                 "max_num_seqs": concurrency if run.inferencex else MOST_SEQS,
-                "max_num_batched_tokens": BATCHED_TOKENS[run.backend],
+                "max_num_batched_tokens": batched_tokens(run),
+                "prefill_first": engine_of(run.backend).prefill_first,
             },
             "workload": {
-                "requests": WAVES * concurrency,
+                "requests": requests,
                 "streams": concurrency,
                 "prompt_tokens": prompt,
                 "new_tokens": {"low": int(low * run.new_tokens), "high": longest},
@@ -111,14 +129,46 @@ def predicted(run: MeasuredRun, row_s: float | None = None) -> Predicted:
     found = observe(scenario).requests
     ttft_s = found.first_s - found.joined_s
     tpot_s = (found.last_s - found.first_s) / np.maximum(found.tokens - 1, 1)
-    return Predicted(1000 * float(ttft_s.mean()), 1000 * float(tpot_s.mean()), WAVES * concurrency)
+    return Predicted(1000 * float(ttft_s.mean()), 1000 * float(tpot_s.mean()), requests)
+
+
+def batched_tokens(run: MeasuredRun) -> int:
+    """Return the most tokens of a step: the engines' defaults, SGLang's `chunked_prefill_size` by memory."""
+    large = run.backend == "sglang" and run.device not in ("h100", "h200")
+    return 16384 if large else 8192
 
 
 def _profile(run: MeasuredRun, row_s: float | None) -> HardwareProfile:
     engine = "graphs" if run.inferencex and run.backend == "vllm" else run.backend  # asynchronous scheduling
-    eight_bits = run.inferencex and run.precision == "fp8"
-    place = f"{run.model}@{run.devices}x{run.device}:{run.precision}"
-    return _estimated(place, engine, row_s, eight_bits, run.backend != "vllm")
+    eight_bits = run.inferencex and run.precision != "bf16"
+    return _estimated(_place(run), engine, row_s, eight_bits, run.backend != "vllm")
+
+
+def _place(run: MeasuredRun) -> str:
+    return f"{run.model}@{run.devices}x{run.device}:{weights_of(run.model, run.precision)}"
+
+
+@cache
+def _weights_share(place: str) -> float:
+    """Return the share of its devices' memory that a model's weights take."""
+    placed = placed_of(place)
+    return placed.weights_bytes / placed.parallel / placed.device.memory_bytes.value
+
+
+def weights_of(model: str, precision: str) -> str:
+    """Return the precisions of a run's weights: checkpoints of 4 bits keep attention in 16."""
+    if model.startswith("gpt-oss"):
+        return "bf16"  # the experts are mxfp4 as published
+    if precision == "fp4":
+        return (
+            "bf16:mlp-nvfp4" if model.startswith("deepseek") else "bf16:experts-nvfp4" if is_mixture(model) else "nvfp4"
+        )
+    return "bf16:experts-int4" if precision == "int4" else precision
+
+
+def is_mixture(model: str) -> bool:
+    """Return whether a model has experts."""
+    return shape_of(model).experts > 0
 
 
 @lru_cache
@@ -145,7 +195,12 @@ def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
         "requests": ours.requests,
     }
     kind: Kind = "fitted" if run.name in FITTED[run.backend] else "unsettled" if run.doubtful else "estimated"
-    note = "doubtful groups: times below a plain step, or TTFTs of seconds at a concurrency of 16"
+    note = (
+        "doubtful groups: times below a plain step or below those of other versions, TTFTs of seconds at a concurrency "
+        "of 16"
+    )
+    if kind == "estimated" and _weights_share(_place(run)) > TIGHT:
+        kind, note = "unsettled", "the cache that weights leave hangs on settings that the file does not have"
     for quantity, measured_ms, ours_ms in (
         ("TPOT, ms", run.tpot_ms, ours.tpot_ms),
         ("TTFT, ms", run.ttft_ms, ours.ttft_ms),
@@ -154,38 +209,35 @@ def measured_rows(run: MeasuredRun, ours: Predicted) -> Iterator[PaperRow]:
 
 
 def _parts(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, list[MeasuredRun]]]:
-    """Yield the runs by backend, those of the mixture of experts apart."""
-    for backend, title in BACKENDS.items():
-        for is_large, of in ((False, "dense models"), (True, EXPERTS)):
-            own = [run for run in runs if run.backend == backend and (run.model == EXPERTS) == is_large]
-            if own:
-                yield f"{title}, {of}", own
+    """Yield the runs by backend, kind of device, and model: dense models together, each mixture of experts apart."""
+    parts: dict[tuple[str, str, str], list[MeasuredRun]] = {}
+    for run in runs:
+        model = run.model if is_mixture(run.model) else "dense models"
+        parts.setdefault((BACKENDS[run.backend], KINDS[run.device], FORMS.get(model, model)), []).append(run)
+    for (backend, kind, model), of_part in sorted(parts.items()):
+        yield f"{backend}, {model}, {kind}", of_part
 
 
 def _summary(title: str, runs: Sequence[MeasuredRun], rows: Sequence[PaperRow]) -> Iterator[PaperRow]:
-    """Yield mean absolute errors, with and without doubtful rows and fitted ones, and TPOT's by concurrency."""
+    """Yield mean absolute errors, with and without doubtful rows and fitted ones, and TPOT's slope by concurrency."""
     for quantity in ("TPOT", "TTFT"):
-        errors = [one.error for one in rows if one.quantity.startswith(quantity)]
-        kinds = [one.kind for one in rows if one.quantity.startswith(quantity)]
-        for which, chosen in (
-            ("all", errors),
-            ("without doubtful", [e for e, run in zip(errors, runs, strict=True) if not run.doubtful]),
-            ("without doubtful and fitted", [e for e, kind in zip(errors, kinds, strict=True) if kind == "estimated"]),
-        ):
-            found = [abs(error) for error in chosen if error is not None]
-            if found:
+        own = [one for one in rows if one.quantity.startswith(quantity) and one.error is not None]
+        before = -1
+        for which, left_out in (
+            ("all", ()), ("without doubtful", ("unsettled",)), ("without doubtful and fitted", ("unsettled", "fitted"))
+        ):  # fmt: skip
+            found = [abs(one.error or 0.0) for one in own if one.kind not in left_out]
+            if found and len(found) != before:
                 case = {"part": title, "rows": which, "number": len(found)}
                 yield row(f"{quantity}, mean absolute error, %", case, "identity", None, 100 * statistics.fmean(found))
-    signed: dict[int, list[float]] = {}
+            before = len(found)
     tpots = [one for one in rows if one.quantity.startswith("TPOT")]
-    for run, one in zip(runs, tpots, strict=True):
-        if one.error is not None and not run.doubtful:
-            signed.setdefault(run.concurrency, []).append(one.error)
-    for concurrency, errors_at in sorted(signed.items()):
-        case = {"part": title, "rows": "without doubtful", "concurrency": concurrency, "number": len(errors_at)}
-        yield row("TPOT, signed error, %", case, "identity", None, 100 * statistics.fmean(errors_at))
-    if len(signed) > 1:
-        points = [(log2(concurrency), 100 * error) for concurrency, errors_at in signed.items() for error in errors_at]
+    points = [
+        (log2(run.concurrency), 100 * one.error)
+        for run, one in zip(runs, tpots, strict=True)
+        if one.error is not None and one.kind != "unsettled"
+    ]
+    if len({at for at, _ in points}) > 1:
         slope = statistics.linear_regression(*zip(*points, strict=True)).slope
         case = {"part": title, "rows": "without doubtful"}
         yield row("TPOT, signed error for each doubling of concurrency, points", case, "identity", None, slope)

@@ -38,6 +38,12 @@ def shipped_models() -> dict[str, dict[str, Any]]:
     return {name: table for path in _files("shapes").values() for name, table in read_toml(path).items()}
 
 
+@cache
+def published_tables() -> dict[str, Any]:
+    """Return the throughputs that users of serving engines published, by thread."""
+    return read_toml(_files("published")["threads"])
+
+
 def _files(folder: str) -> dict[str, Path]:
     place = Path(str(resources.files("fleet.data"))) / folder
     return {path.stem: path for path in sorted(place.iterdir())}

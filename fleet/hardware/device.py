@@ -7,7 +7,7 @@ from msgspec import Meta
 
 LABELS = ("measured", "fitted", "stated", "assumed")  # prefixes of a figure's source
 
-Precision = Literal["bf16", "fp16", "fp8", "int8"]
+Precision = Literal["bf16", "fp16", "fp8", "int8", "fp4"]
 Share = Annotated[float, Meta(gt=0, le=1)]
 
 
@@ -71,12 +71,14 @@ class HostOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `step_s`: of each step.
     - `layer_s`: to launch each layer; no pass is shorter.
     - `row_s`: of each row of a target's step: scheduling, sampling, detokenisation.
+    - `prefill_first`: whether its scheduler reads waiting prompts before requests decode.
     """
 
     title: str
     step_s: Figure
     layer_s: Figure
     row_s: Figure = Figure(0.0, "assumed: part of step_s")
+    prefill_first: bool = False
 
     def figures(self) -> dict[str, Figure]:
         """All figures by name."""

@@ -20,6 +20,9 @@ def kv_memory(target: Placed, drafter: Placed | None) -> KvMemory:
 
 
 def _token_bytes(placed: Placed, parallel: int) -> float:
-    """Bytes of a token on each of the devices; with more devices than key-value heads, some hold the same."""
+    """Bytes of a token on each of the devices; with more devices than key-value heads, some hold the same.
+
+    What rows keep at any length is left out: windows, and the states of linear attention.
+    """
     shape = placed.shape
-    return shape.cache_bytes_per_token(placed.cache_bytes) * max(1 / parallel, 1 / shape.kv_heads)
+    return shape.cache_bytes_per_token(placed.cache_bytes) * shape.cache_share(parallel)

@@ -21,9 +21,13 @@ WEIGHT_BYTES = {
     "fp8": 1.0,
     "int8": 1.0,
     "int4": 0.5 + 2 / 128,
-}  # int4: a 16-bit scale for 128 weights
+    "mxfp4": 0.5 + 1 / 32,
+    "nvfp4": 0.5 + 1 / 16,
+}  # int4: a 16-bit scale for 128 weights; mxfp4 and nvfp4: an 8-bit one for 32 and for 16
 CACHE_NUMBER_BYTES = {"kv-bf16": CACHE_BYTES, "kv-fp8": 1}
-QUANTISED = ("fp8", "int8")  # precisions of products that read 8-bit activations
+QUANTISED = ("fp8", "int8", "fp4")  # precisions of arithmetic that read activations of 8 bits or less
+STATE_BYTES = 4  # of a number in the state of linear attention
+CHUNK = 64  # tokens of a prompt for which linear attention writes one state
 ROTATED = 2  # reads and writes of each query and key
 MOST_TOKENS = 1 << 17
 KNOTS_A_DOUBLING = 4
@@ -32,7 +36,8 @@ KNOTS_A_DOUBLING = 4
 class Placed(msgspec.Struct, frozen=True):
     """A model on devices: `parallel` of them share each tensor. `named`: the user's text.
 
-    `cache`: precision of the key-value cache, a key of CACHE_NUMBER_BYTES.
+    `cache`: precision of the key-value cache, a key of CACHE_NUMBER_BYTES. `mlp`, `experts`: precisions of all MLPs and
+    of the experts alone, if they differ from that of the rest.
     """
 
     shape: ModelShape
@@ -42,6 +47,18 @@ class Placed(msgspec.Struct, frozen=True):
     parallel: int = 1
     named: str = ""
     cache: str = "kv-bf16"
+    mlp: str = ""
+    experts: str = ""
+
+    @property
+    def mlp_precision(self) -> str:
+        """Precision of MLPs that are no experts."""
+        return self.mlp or self.precision
+
+    @property
+    def expert_precision(self) -> str:
+        """Precision of the experts."""
+        return self.experts or self.mlp or self.shape.experts_in or self.precision
 
     @property
     def cache_bytes(self) -> int:
@@ -51,9 +68,11 @@ class Placed(msgspec.Struct, frozen=True):
     @property
     def weights_bytes(self) -> float:
         """Bytes of all weights on all devices; embedding, head and norms keep 16 bits."""
-        matrices = self.shape.matrices()
-        others = self.shape.parameters() - matrices
-        return matrices * WEIGHT_BYTES[self.precision] + others * ACTIVATION_BYTES
+        shape, matrices = self.shape, self.shape.matrices()
+        mlp_bytes = shape.dense_numbers * WEIGHT_BYTES[self.mlp_precision]
+        expert_bytes = shape.expert_numbers * WEIGHT_BYTES[self.expert_precision]
+        rest_bytes = (matrices - shape.dense_numbers - shape.expert_numbers) * WEIGHT_BYTES[self.precision]
+        return mlp_bytes + expert_bytes + rest_bytes + (shape.parameters() - matrices) * ACTIVATION_BYTES
 
     @property
     def memory_s_per_byte(self) -> float:
@@ -61,19 +80,24 @@ class Placed(msgspec.Struct, frozen=True):
         return 1 / (self.device.bandwidth_share.value * self.device.bandwidth_bytes_per_s.value)
 
     def compute_s_per_operation(self, precision: str = "") -> float:
-        """Time of one floating point operation at the rate of matrix products; int4 weights compute in bf16."""
-        peak = self.device.compute[computes_in(precision or self.precision)]  # type: ignore[index]
+        """Time of one floating point operation at the rate of matrix products."""
+        peak = self.device.compute[computes_in(precision or self.precision, self.device)]  # type: ignore[index]
         return 1 / (self.device.compute_share.value * peak.value)
 
 
-def computes_in(precision: str) -> str:
-    """Return the precision of arithmetic for weights of a precision."""
-    return "bf16" if precision == "int4" else precision
+def computes_in(precision: str, device: Accelerator) -> str:
+    """Return the precision of arithmetic for weights of a precision: 16 bits for 4-bit ones where a device has no fp4,
+    8 bits for mxfp4, whose activations engines keep in fp8."""
+    if precision not in ("int4", "mxfp4", "nvfp4"):
+        return precision
+    if precision == "int4" or "fp4" not in device.compute:
+        return "bf16"
+    return "fp8" if precision == "mxfp4" else "fp4"
 
 
 def precisions_of(device: Accelerator) -> list[str]:
     """List the weight precisions that a device supports."""
-    return [name for name in WEIGHT_BYTES if computes_in(name) in device.compute]
+    return [name for name in WEIGHT_BYTES if computes_in(name, device) in device.compute]
 
 
 def check(placed: Placed) -> None:
@@ -82,8 +106,9 @@ def check(placed: Placed) -> None:
         raise InputError(f"KV cache {placed.cache}: not known; allowed: {', '.join(CACHE_NUMBER_BYTES)}")
     shape, device, parallel = placed.shape, placed.device, placed.parallel
     allowed = precisions_of(device)
-    if placed.precision not in allowed:
-        raise InputError(f"precision {placed.precision}: not known for {device.title}; allowed: {', '.join(allowed)}")
+    for precision in (placed.precision, placed.mlp_precision, placed.expert_precision):
+        if precision not in allowed:
+            raise InputError(f"precision {precision}: not known for {device.title}; allowed: {', '.join(allowed)}")
     fits = [count for count in (1, 2, 4, 8, 16, 32, 64) if shape.heads % count == 0]
     if parallel not in fits:
         raise InputError(
@@ -137,7 +162,7 @@ def product_s(
     compute_s = 2 * fed * inputs * outputs * placed.compute_s_per_operation(precision)
     sharpness = placed.device.sharpness.value
     own_s = placed.device.product_s.value + float((memory_s**sharpness + compute_s**sharpness) ** (1 / sharpness))
-    if (precision or placed.precision) not in QUANTISED:
+    if computes_in(precision or placed.precision, placed.device) not in QUANTISED:
         return own_s
     return own_s + quantising_s(placed.device, inputs * (fed if quantised is None else quantised))
 
@@ -178,17 +203,19 @@ def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -
     """Return the time of a pass over `fed` tokens without attention; `scored` of them get logits; `alike` as above."""
     shape, device, parallel = placed.shape, placed.device, placed.parallel
     hidden, queries = shape.hidden, shape.query_numbers / parallel
-    cache = shape.cache_numbers * max(1 / parallel, 1 / shape.kv_heads)
-    attention_s = (
-        product_s(placed, fed, shape.attention_inputs, queries + cache)
-        + product_s(placed, fed, queries, hidden)
-        + kernel_s(device, ROTATED * fed * (queries + cache / 2))
-        + device.product_s.value  # launch of the attention kernel
-    )
+    cache = shape.cache_numbers * shape.cache_share(parallel)
+    attention_s = sum(product_s(placed, fed, *sizes) for sizes in shape.projections(parallel))
+    attention_s += kernel_s(device, ROTATED * fed * (queries + cache / 2)) + device.product_s.value  # of attention
     norms_s = shape.norms * kernel_s(device, 4 * fed * hidden)  # a sum and a norm: two read, two written
-    layers_s = shape.layers * (attention_s + norms_s + 2 * all_reduce_s(placed, fed * hidden))
+    layers_s = shape.layers * (norms_s + 2 * all_reduce_s(placed, fed * hidden))
+    layers_s += (shape.layers - shape.linear_layers) * attention_s
+    if shape.linear_layers:
+        mixed = (2 * shape.linear_keys + shape.linear_values) / parallel
+        linear_s = sum(product_s(placed, fed, *sizes) for sizes in shape.linear_projections(parallel))
+        linear_s += kernel_s(device, 4 * fed * mixed) + device.product_s.value  # convolution, and launch of the rule
+        layers_s += shape.linear_layers * linear_s
     for count, width in shape.wide_layers:
-        layers_s += count * mlp_s(placed, fed, width / parallel)
+        layers_s += count * mlp_s(placed, fed, width / parallel, placed.mlp_precision)
     if shape.expert_layers:
         layers_s += shape.expert_layers * _experts_s(placed, fed, 1 if alike else fed)
     if (
@@ -200,11 +227,11 @@ def products_s(placed: Placed, fed: float, scored: float, alike: bool = False) -
     return layers_s + head_s + gather_s + 2 * kernel_s(device, 2 * fed * hidden)  # embedding and last norm
 
 
-def mlp_s(placed: Placed, fed: float, width: float) -> float:
+def mlp_s(placed: Placed, fed: float, width: float, precision: str = "") -> float:
     """Return the time of a gated MLP of this width: gate and up in one product, the activation, down."""
     hidden = placed.shape.hidden
-    up_s = product_s(placed, fed, hidden, 2 * width)
-    return up_s + kernel_s(placed.device, 3 * fed * width) + product_s(placed, fed, width, hidden)
+    up_s = product_s(placed, fed, hidden, 2 * width, precision=precision)
+    return up_s + kernel_s(placed.device, 3 * fed * width) + product_s(placed, fed, width, hidden, precision=precision)
 
 
 def distinct_experts(experts: int, used: int, fed: float) -> float:
@@ -214,23 +241,43 @@ def distinct_experts(experts: int, used: int, fed: float) -> float:
 
 def _experts_s(placed: Placed, fed: float, unlike: float) -> float:
     """Return the time of a layer's experts; only the experts of `unlike` tokens are read."""
-    shape = placed.shape
+    shape, precision = placed.shape, placed.expert_precision
     width, served = shape.intermediate / placed.parallel, fed * shape.experts_used
     read = distinct_experts(shape.experts, shape.experts_used, unlike) * shape.hidden * width
     router_s = product_s(placed, fed, shape.hidden, shape.experts, precision="bf16") + kernel_s(
         placed.device, 2 * fed * shape.experts
     )
-    up_s = product_s(placed, served, shape.hidden, 2 * width, weights=2 * read, quantised=fed)
-    down_s = product_s(placed, served, width, shape.hidden, weights=read)
-    shared_s = mlp_s(placed, fed, shape.shared_intermediate / placed.parallel) if shape.shared_intermediate else 0.0
+    up_s = product_s(placed, served, shape.hidden, 2 * width, weights=2 * read, precision=precision, quantised=fed)
+    down_s = product_s(placed, served, width, shape.hidden, weights=read, precision=precision)
+    shared_s = 0.0
+    if shape.shared_intermediate:
+        shared_s = mlp_s(placed, fed, shape.shared_intermediate / placed.parallel, placed.mlp_precision)
     return router_s + up_s + kernel_s(placed.device, 3 * served * width) + down_s + shared_s
 
 
 def _attention(placed: Placed) -> list[AttentionTime]:
-    """Return the attention of windowed and of full layers; keys and values are read once for each row."""
+    """Return the attention of windowed, full and linear layers; what a row keeps is read once in a pass.
+
+    Few tokens of a row attend to the latent itself, as wide for each head as the cache and the latent together. For
+    many it pays to expand the latent into keys and values first: from as many on as save what expanding the context
+    costs.
+    """
     shape = placed.shape
-    cache_bytes = shape.cache_numbers * placed.cache_bytes * max(1 / placed.parallel, 1 / shape.kv_heads)
-    read_s = cache_bytes * placed.memory_s_per_byte
-    pair_s = 4 * shape.query_numbers / placed.parallel * placed.compute_s_per_operation("bf16")
-    layers = ((shape.windowed_layers, shape.window), (shape.layers - shape.windowed_layers, 0))
-    return [AttentionTime(count * read_s, count * pair_s, window) for count, window in layers if count]
+    read_s = shape.cache_numbers * placed.cache_bytes * shape.cache_share(placed.parallel) * placed.memory_s_per_byte
+    operation_s = placed.compute_s_per_operation("bf16") / placed.parallel
+    pair, long_pair, long_from = 4 * shape.query_numbers, 1.0, 0
+    if shape.latent:
+        pair, expanded = 2 * shape.heads * (shape.cache_numbers + shape.latent), shape.head_dim + shape.value_dim
+        long_pair = 2 * shape.heads * expanded / pair
+        costs = 2 * shape.latent * shape.heads * (expanded - shape.rotary)
+        long_from = math.ceil(costs / (pair * (1 - long_pair)))
+    full = shape.layers - shape.windowed_layers - shape.linear_layers
+    kinds = [
+        AttentionTime(count * read_s, count * pair * operation_s, window, long_from, long_pair)
+        for count, window in ((shape.windowed_layers, shape.window), (full, 0))
+        if count
+    ]
+    if shape.linear_layers:
+        state_s = shape.linear_layers * shape.state * STATE_BYTES / placed.parallel * placed.memory_s_per_byte
+        kinds.append(AttentionTime(state_s, 0.0, window=1, long_from=CHUNK, long_write=1 / CHUNK))
+    return kinds

@@ -10,8 +10,11 @@ from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
-FORM = "MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8:kv-fp8 for precisions"
-KV_DEFAULT = "kv-bf16"
+FORM = (
+    "MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8:kv-fp8 for precisions, and mlp-nvfp4 or "
+    "experts-int4 for those of parts"
+)
+PARTS = ("kv", "mlp", "experts")  # of a model that may have precisions of their own
 LEFT_OUT = "assumed: none; estimates know steps alone"
 
 
@@ -19,9 +22,10 @@ def estimate(target: str, draft: str | None = None, *, engine: str = "graphs") -
     """Estimate the step times of a target and its drafter by rooflines; every number of the profile has a label.
 
     - `target`, `draft`: a model on a device: MODEL@DEVICE, MODEL@4xDEVICE for tensor parallel 4, MODEL@DEVICE:fp8 for
-      its precision, bf16 by default, and MODEL@DEVICE:fp8:kv-fp8 for that of its KV cache, too. A model is a shipped
-      name, or a config.json of transformers (or its folder). A device is a shipped name, or a TOML file of the same
-      keys. Without `draft`, the profile has the target's model in both roles.
+      its precision, bf16 by default, and MODEL@DEVICE:fp8:kv-fp8 for that of its KV cache, too; mlp-nvfp4 is that of
+      its MLPs, experts-int4 that of its experts alone. A model is a shipped name, or a config.json of transformers
+      (or its folder). A device is a shipped name, or a TOML file of the same keys. Without `draft`, the profile has
+      the target's model in both roles.
     - `engine`: graphs, eager, vllm, sglang or trtllm, or a file.
 
     Raises InputError, one line with the allowed values, for unknown names and for combinations that do not fit.
@@ -51,11 +55,14 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
         parallel = int(count[:9])
     else:
         device = where
-    precision, cache = _precisions(text, asked)
+    precision, parts = _precisions(text, asked)
     shape, host = shape_of(model), engine_of(engine)
-    written = precision if cache == KV_DEFAULT else f"{precision}, {cache}"
+    own = ({"experts": shape.experts_in} if shape.experts_in else {}) | parts
+    written = ", ".join([precision, *(f"{part}-{of_part}" for part, of_part in own.items() if of_part != "bf16")])
     named = f"{shape.name} on {f'{parallel} x ' if parallel > 1 else ''}{device}, {written}, {host.title}"
-    made = Placed(shape, device_of(device), host, precision, parallel, named, cache)
+    cache = f"kv-{parts.get('kv', 'bf16')}"
+    mlp, experts = parts.get("mlp", ""), parts.get("experts", "")
+    made = Placed(shape, device_of(device), host, precision, parallel, named, cache, mlp, experts)
     check(made)
     return made
 
@@ -76,13 +83,14 @@ def beside(target: Placed, model: str) -> Placed:
     )
 
 
-def _precisions(text: str, asked: list[str]) -> tuple[str, str]:
-    """Return the precision of the weights and of the KV cache; the text may name either, or both."""
-    caches = [one for one in asked if one.startswith("kv-")]
-    weights = [one for one in asked if one and one not in caches]
-    if len(caches) > 1 or len(weights) > 1:
+def _precisions(text: str, asked: list[str]) -> tuple[str, dict[str, str]]:
+    """Return the precision of the weights, and those of parts that the text names."""
+    split = [one.partition("-") for one in asked if one]
+    parts = {part: precision for part, dash, precision in split if dash and part in PARTS}
+    weights = [one for one in asked if one and one.partition("-")[0] not in PARTS]
+    if len(weights) > 1 or len(weights) + len(parts) != len(split):
         raise InputError(f"{text!r}: needs one precision of weights, and one of the KV cache: {FORM}")
-    return (weights or ["bf16"])[0], (caches or [KV_DEFAULT])[0]
+    return (weights or ["bf16"])[0], parts
 
 
 def estimated_profile(target: Placed, draft: Placed | None = None) -> HardwareProfile:

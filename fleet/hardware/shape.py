@@ -18,8 +18,15 @@ class ModelShape(msgspec.Struct, frozen=True):
     - `experts`, `experts_used`: experts of a layer, each `intermediate` wide, and how many serve a token.
     - `dense_layers`: the first layers, which have no experts and are `dense_intermediate` wide.
     - `window`: context tokens that the `windowed_layers` attend to.
+    - `experts_in`: precision in which the experts are published, if it is not that of the rest.
     - `norms`: norms of a layer, as wide as `hidden`.
     - `query_bias`, `output_bias`: biases of attention.
+    - `gated`: attention's output has a gate, which the queries' projection computes.
+    - `latent`, `rotary`: width of the latent that all heads share in place of keys and values, and of its rotated key.
+    - `query_latent`, `value_dim`: width of the queries' latent, and of a head's values (multi-head latent attention).
+    - `linear_layers`: layers whose attention keeps a state in place of a cache: `linear_keys` and `linear_values` wide,
+      with `state` numbers for each row.
+    - `small`: numbers of a layer in biases and vectors that the other sizes leave out.
     """
 
     name: str
@@ -42,8 +49,19 @@ class ModelShape(msgspec.Struct, frozen=True):
     dense_intermediate: Some = 0
     window: Some = 0
     windowed_layers: Some = 0
-    head: Literal["", "eagle", "eagle3"] = ""
+    head: Literal["", "eagle", "eagle3", "mtp"] = ""
     draft_vocabulary: Some = 0
+    experts_in: str = ""
+    gated: bool = False
+    latent: Some = 0
+    rotary: Some = 0
+    query_latent: Some = 0
+    value_dim: Some = 0
+    linear_layers: Some = 0
+    linear_keys: Some = 0
+    linear_values: Some = 0
+    state: Some = 0
+    small: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
     @property
     def attention_inputs(self) -> int:
@@ -57,8 +75,32 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def cache_numbers(self) -> int:
-        """Width of the keys and values of a layer."""
-        return 2 * self.kv_heads * self.head_dim
+        """Width of what a layer keeps of a token: keys and values, or the latent and its rotated key."""
+        return self.latent + self.rotary if self.latent else 2 * self.kv_heads * self.head_dim
+
+    def cache_share(self, parallel: int) -> float:
+        """Share of the cache on each of `parallel` devices: heads are split as far as they go, a latent is not."""
+        return 1.0 if self.latent else max(1 / parallel, 1 / self.kv_heads)
+
+    def projections(self, parallel: int = 1) -> list[tuple[float, float]]:
+        """Inputs and outputs of the projections of a layer with attention, on each of `parallel` devices."""
+        queries = self.query_numbers / parallel
+        if not self.latent:
+            cache = self.cache_numbers * self.cache_share(parallel)
+            return [(self.attention_inputs, (1 + self.gated) * queries + cache), (queries, self.hidden)]
+        heads = self.heads / parallel
+        expanded = heads * (self.head_dim - self.rotary + self.value_dim)
+        return [
+            (self.attention_inputs, self.query_latent + self.cache_numbers),
+            (self.query_latent, queries),
+            (self.latent, expanded),
+            (heads * self.value_dim, self.hidden),
+        ]
+
+    def linear_projections(self, parallel: int = 1) -> list[tuple[float, float]]:
+        """Inputs and outputs of the projections of a layer with a state: queries, keys, values and gates; output."""
+        values = self.linear_values / parallel
+        return [(self.hidden, 2 * self.linear_keys / parallel + 2 * values), (values, self.hidden)]
 
     @property
     def expert_layers(self) -> int:
@@ -80,14 +122,14 @@ class ModelShape(msgspec.Struct, frozen=True):
     @property
     def fused_inputs(self) -> int:
         """Input width of an EAGLE head's `fc`: features and embedding, or the features of three layers."""
-        return {"": 0, "eagle": 2, "eagle3": 3}[self.head] * self.hidden
+        return {"": 0, "eagle": 2, "mtp": 2, "eagle3": 3}[self.head] * self.hidden
 
     def parameters(self) -> int:
         """Numbers in a checkpoint; what an EAGLE head shares with its target is not counted."""
         biases = self.query_bias * (self.query_numbers + self.cache_numbers) + self.output_bias * self.hidden
         norms = self.norms * self.hidden + 2 * self.head_dim * self.head_norms
-        total = self.matrices() + self.layers * (biases + norms)
-        if self.head == "eagle":
+        total = self.matrices() + self.layers * (biases + norms + self.small)
+        if self.head in ("eagle", "mtp"):
             return total
         if self.head == "eagle3":
             return total + self.hidden + self.hidden * self.head_outputs
@@ -95,13 +137,23 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     def matrices(self) -> int:
         """Numbers in the matrices of the layers, which a precision shrinks; embedding and head keep 16 bits."""
-        queries, cache = self.query_numbers, self.cache_numbers
-        attention = self.attention_inputs * (queries + cache) + queries * self.hidden
+        full = (self.layers - self.linear_layers) * sum(int(one * other) for one, other in self.projections())
+        linear = self.linear_layers * sum(int(one * other) for one, other in self.linear_projections())
+        routers = self.expert_layers * self.experts * self.hidden
+        return full + linear + self.dense_numbers + self.expert_numbers + routers + self.fused_inputs * self.hidden
+
+    @property
+    def expert_numbers(self) -> int:
+        """Numbers in the matrices of the experts of all layers, without shared ones."""
+        return self.expert_layers * self.experts * 3 * self.hidden * self.intermediate
+
+    @property
+    def dense_numbers(self) -> int:
+        """Numbers in the matrices of all other MLPs."""
         wide = sum(count * 3 * self.hidden * width for count, width in self.wide_layers)
-        experts = self.experts * (3 * self.hidden * self.intermediate + self.hidden)
-        experts += 3 * self.hidden * self.shared_intermediate
-        return self.layers * attention + wide + self.expert_layers * experts + self.fused_inputs * self.hidden
+        return wide + self.expert_layers * 3 * self.hidden * self.shared_intermediate
 
     def cache_bytes_per_token(self, number_bytes: int = CACHE_BYTES) -> int:
-        """Bytes of the keys and values of one token in all layers."""
-        return self.layers * self.cache_numbers * number_bytes
+        """Bytes that one token adds to the cache of a long text; layers with a window or a state add nothing."""
+        growing = self.layers - self.linear_layers - self.windowed_layers
+        return (growing or self.layers) * self.cache_numbers * number_bytes

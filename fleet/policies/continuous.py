@@ -72,6 +72,8 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         lookahead (tokens): Places that a row keeps beyond its step, for the KV cache of drafts: the depth for heads
             and small models on the target's device, 0 for prompt lookup and drafters elsewhere.
         slots (tokens): Tokens that each row of a step costs more: 1 for a small model on the target's device.
+        prefill_first: Whether a step reads prompts alone while there are any that fit, and decodes otherwise: as
+            SGLang's scheduler does.
     """
 
     max_num_seqs: Some
@@ -80,9 +82,22 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     block_size: Some = 16
     lookahead: Count = 0
     slots: Count = 0
+    prefill_first: bool = False
 
     def schedule(self, running: Sequence[Row], waiting: Sequence[Row]) -> Schedule:
-        """Return the next step.
+        """Return the next step: of prompts alone, if they come first and there are any, or of all rows."""
+        if self.prefill_first:
+            prompts = self._schedule(running, waiting, prompts_alone=True)
+            if prompts.shares:
+                return prompts
+            if prompts.preempted:  # nobody is admitted in this step
+                others = self._schedule(prompts.running, ())
+                queue, lost = (*others.waiting, *prompts.waiting), prompts.preempted + others.preempted
+                return Schedule(others.shares, others.running, queue, lost)
+        return self._schedule(running, waiting)
+
+    def _schedule(self, running: Sequence[Row], waiting: Sequence[Row], prompts_alone: bool = False) -> Schedule:
+        """Return a step of all rows, or of those whose text is not computed.
 
         Running rows come first, in order of admission; a short budget cuts a row's last drafts, and they are lost.
         A row without any budget keeps its drafts.
@@ -96,7 +111,7 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         place = 0
         while place < len(rows):
             row = rows[place]
-            share = _share(row, left - self.slots)
+            share = None if prompts_alone and _decodes(row) else _share(row, left - self.slots)
             if share is None:
                 place += 1
                 continue
@@ -143,6 +158,10 @@ def after_step(row: Row, share: Share, accepted: int = 0, drafts: int = 0) -> Ro
     computed = share.computed + share.tokens - share.drafts + accepted
     known = row.known + (accepted + 1 if share.samples else 0)
     return msgspec.structs.replace(row, known=known, computed=computed, drafts=drafts if share.samples else 0)
+
+
+def _decodes(row: Row) -> bool:
+    return row.known - row.computed == 1 and row.computed > 0
 
 
 def _share(row: Row, budget: int) -> Share | None:

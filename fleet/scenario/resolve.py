@@ -186,6 +186,7 @@ def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
         block_size=BLOCK_TOKENS,
         lookahead=depth if has_cache else 0,
         slots=slots,
+        prefill_first=verifiers.prefill_first,
     )
     longest, _ = longest_of(scenario.workload)
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):

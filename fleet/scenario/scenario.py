@@ -143,6 +143,8 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             default. With 1 a target decodes one request after the other.
         max_num_batched_tokens (tokens): Most tokens of a step, drafts included. Running requests come first, and
             prompts take the rest, in chunks. vLLM's name and default.
+        prefill_first: Whether a step reads waiting prompts alone, and requests decode only while none fits: as
+            SGLang's scheduler does.
         kv_tokens (tokens): Size of a target's KV cache. A request that does not fit waits; when running ones grow
             beyond it, the newest is preempted and computed again. 0 is the profile's size, or no limit.
         late: What a step does about a request whose draft has not arrived. "skip": the step goes without it. "wait":
@@ -169,6 +171,7 @@ class Verifiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priorities: tuple[Annotated[int, Meta(ge=-(10**9), le=10**9)], ...] = ()
     max_num_seqs: Count = 256
     max_num_batched_tokens: Count = 2048
+    prefill_first: bool = False
     kv_tokens: WholeNumber = 0
     late: Late = "skip"
     aligned: AlignedRule | None = None

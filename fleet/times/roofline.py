@@ -18,11 +18,16 @@ class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `read_s`: time to read the keys and values of one token of context.
     - `pair_s`: time to compute one pair of a fed token and a token that it attends to.
     - `window`: number of context tokens that these layers attend to; 0 is all of them.
+    - `long_from`, `long_pair`, `long_write`: a row that feeds so many tokens or more computes pairs, and writes its
+      tokens, in this share of the time; 0 is no row.
     """
 
     read_s: PassTime
     pair_s: PassTime
     window: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    long_from: Annotated[int, Meta(ge=0, le=10**9)] = 0
+    long_pair: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    long_write: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
     def work_s(self, each: float, fed: float, rows: float, context: float) -> tuple[float, float]:
         """Return the time of reading and of computing; `each`: tokens of the longest row, `fed`: of all rows."""
@@ -30,6 +35,9 @@ class AttentionTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         attended = context
         if self.window:
             own, attended = min(own, self.window), _shorter(context, self.window)
+        if 0 < self.long_from <= each:
+            long_s = self.long_pair * self.pair_s * fed * (attended + own)
+            return self.read_s * (rows * attended + self.long_write * fed), long_s
         return self.read_s * (rows * attended + fed), self.pair_s * fed * (attended + own)
 
 
@@ -105,7 +113,8 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self,
             pass_s=tuple(factor * time_s for time_s in self.pass_s),
             attention=tuple(
-                AttentionTime(factor * kind.read_s, factor * kind.pair_s, kind.window) for kind in self.attention
+                msgspec.structs.replace(kind, read_s=factor * kind.read_s, pair_s=factor * kind.pair_s)
+                for kind in self.attention
             ),
             host_s=factor * self.host_s,
         )

@@ -197,7 +197,9 @@ A_ROOFLINE = np.dtype([
 
 A_POINT = np.dtype([("tokens", REAL), ("pass_s", REAL)])
 
-AN_ATTENTION = np.dtype([("read_s", REAL), ("pair_s", REAL), ("window", REAL)])
+AN_ATTENTION = np.dtype([
+    (name, REAL) for name in ("read_s", "pair_s", "window", "long_from", "long_pair", "long_write")
+])  # fmt: skip
 
 A_PART = np.dtype([  # a row's part of a step, or a request that joins
     *((name, SMALL) for name in ("stream", "request", "epoch", "base", "tokens", "accepted", "kind")),

@@ -32,13 +32,14 @@ NEVER_S = float("inf")
 
 
 class Limits(NamedTuple):
-    """The rule of `ContinuousBatching`, and how targets draft: `drafts`, `reads_prompts` are 0 or 1."""
+    """The rule of `ContinuousBatching`, and how targets draft: all but its numbers are 0 or 1."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
     block_size: int
     lookahead: int
     slots: int
+    prefill_first: int
     drafts: int
     depth: int
     positions: int
@@ -122,6 +123,9 @@ def work_s(kind: Record, each: float, fed: float, rows: float, context: float) -
     own, attended = (each + 1) / 2, context
     if kind.window > 0:
         own, attended = min(own, kind.window), min(context, kind.window)
+    if 0 < kind.long_from <= each:
+        long_s = kind.long_pair * kind.pair_s * fed * (attended + own)
+        return kind.read_s * (rows * attended + kind.long_write * fed), long_s
     return kind.read_s * (rows * attended + fed), kind.pair_s * fed * (attended + own)
 
 
@@ -348,11 +352,25 @@ def admit(target: Record, streams: Array, slots: Slots) -> None:
 @compiled
 def schedule(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
     """Set each row's share of the next step, as `ContinuousBatching.schedule`."""
-    left, size, preempted, place = limits.max_num_batched_tokens, limits.block_size, False, 0
+    found, preempted = False, False
+    if limits.prefill_first:
+        found, preempted = schedule_rows(target, streams, slots, limits, True, False)
+    if not found:
+        schedule_rows(target, streams, slots, limits, False, preempted)
+
+
+@compiled
+def schedule_rows(
+    target: Record, streams: Array, slots: Slots, limits: Limits, prompts_alone: bool, preempted: bool
+) -> tuple[bool, bool]:
+    """Set the shares of all rows, or of prompts, and return whether there are any, and whether a row was preempted."""
+    left, size, place = limits.max_num_batched_tokens, limits.block_size, 0
     while place < target.running:
         row = streams[slots.running[target.start + place]]
         pending = row.committed - row.computed
         tokens = min(pending + row.drafts, left - limits.slots)
+        if prompts_alone and pending == 1 and row.computed > 0:
+            tokens = 0
         row.share = max(tokens, 0)
         if tokens > 0:
             needed = -(-(row.computed + tokens + (limits.lookahead if row.computed else 0)) // size)
@@ -376,6 +394,7 @@ def schedule(target: Record, streams: Array, slots: Slots, limits: Limits) -> No
         row.share, row.share_drafts, row.blocks = tokens, 0, -(-tokens // size)
         target.free_blocks -= row.blocks
         left -= tokens + limits.slots
+    return left < limits.max_num_batched_tokens, preempted
 
 
 @compiled

@@ -77,7 +77,7 @@ class LawTables:
         self.laws: list[tuple[float, ...]] = []
         self.rooflines: list[tuple[float, ...]] = []
         self.points: list[tuple[float, float]] = []
-        self.attention: list[tuple[float, float, float]] = []
+        self.attention: list[tuple[float, ...]] = []
 
     def add(self, time: StepTime) -> int:
         """Add a step time; return its number."""
@@ -92,7 +92,7 @@ class LawTables:
             len(roofline.attention),
         ))  # fmt: skip
         self.points += points
-        self.attention += [(kind.read_s, kind.pair_s, float(kind.window)) for kind in roofline.attention]
+        self.attention += [tuple(map(float, msgspec.structs.astuple(kind))) for kind in roofline.attention]
         return len(self.rooflines) - 1
 
     def arrays(self) -> Laws:
@@ -162,7 +162,7 @@ def _slots(fleet: Fleet, targets: Array, rows: Array) -> Slots:
 
 def _limits(fleet: Fleet) -> Limits:
     rule, drafts = fleet.verifiers.batching, fleet.verifiers.drafts
-    named = {name: value for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
+    named = {name: int(value) for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
     return Limits(
         **named,
         drafts=int(drafts is not None),

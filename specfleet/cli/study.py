@@ -187,7 +187,10 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
             error_text(row),
         )
         for row in reproduction.rows
+        if "row" not in row.case
     ]
+    if hidden := len(reproduction.rows) - len(rows):
+        print(f"{hidden} rows of single runs are not printed here; --json has them")
     print_table(name, ("quantity", "case", "kind", "paper", "ours", "error"), rows)
     for assumption in reproduction.assumptions:
         print(f"assumed: {assumption}")

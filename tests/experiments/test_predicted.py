@@ -133,8 +133,9 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(starsd, "DRAFT_MS", first(2)),
     ),
 }
-# Those of data that are not ours: test_amusd.py, test_specdecode.py and test_serving.py.
-ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "serving"}
+# Those of data that are not ours, or of a data file: test_amusd.py, test_specdecode.py, test_serving.py and
+# test_published.py.
+ELSEWHERE = {"amusd-a100", "specdecode-fig10", "specdecode-fig1", "serving", "published"}
 QUICK = ("starsd-table2", "starsd-fig4", "starsd-fig6", "goodspeed-fig2", "batch-table2", "estimates")
 
 

@@ -24,9 +24,10 @@ ROWS = (
     PLAIN,
     PLAIN | {"id": "doubted", "precision": "fp8"},
     PLAIN | DUMP | {"id": "dumped", "precision": "fp8", "backend_version": ""},
-    PLAIN | {"id": "elsewhere", "system": "b200_sxm"},
-    PLAIN | {"id": "unknown", "model_path": "openai/gpt-oss-120b"},
-    PLAIN | {"id": "copies", "moe_tp_size": "4.0"},
+    PLAIN | {"id": "elsewhere", "system": "tpu"},
+    PLAIN | {"id": "unknown", "model_path": "zhipuai/GLM-5"},
+    PLAIN | {"id": "copies", "attention_dp_size": "2.0"},
+    PLAIN | {"id": "servers", "system": "gb200", "tp_size": "36.0"},
     PLAIN | {"id": "apart", "mode": "disagg", "isl": ""},
 )
 
@@ -52,8 +53,36 @@ def test_each_run_has_two_rows_and_the_doubtful_do_not_count(made: Reproduction)
 def test_what_cannot_be_predicted_is_listed(made: Reproduction) -> None:
     left_out = [line for line in made.assumptions if "left out" in line]
     assert [line.partition("for want of: ")[2] for line in left_out] == [
-        "attention in parallel copies, or pipelines", "device b200_sxm", "model openai/gpt-oss-120b",
+        "attention in parallel copies, or pipelines", "device tpu", "model zhipuai/GLM-5",
+        "prefill and decoding on the same devices (out of scope)",
+        "which of more than 8 devices prefill and which decode",
     ]  # fmt: skip
+
+
+def test_precisions_of_checkpoints() -> None:
+    weights_of = serving_engines.weights_of
+    assert weights_of("llama-3.1-70b", "fp4") == "nvfp4"
+    assert weights_of("deepseek-r1", "fp4") == "bf16:mlp-nvfp4"
+    assert weights_of("minimax-m2", "fp4") == "bf16:experts-nvfp4"
+    assert weights_of("kimi-k2.5", "int4") == "bf16:experts-int4"
+    assert weights_of("gpt-oss-120b", "fp4") == "bf16"
+    assert weights_of("deepseek-r1", "fp8") == "fp8"
+
+
+def test_devices_that_spread_experts_are_counted_once(tmp_path: Path) -> None:
+    spread = {"tp_size": "64.0", "moe_tp_size": "8.0", "moe_ep_size": "8.0", "model_path": "deepseek-ai/DeepSeek-R1"}
+    dumped, other = read_runs(str(write(tmp_path, PLAIN | DUMP | spread, PLAIN | spread)))
+    assert (dumped.devices, dumped.lacks) == (8, "")
+    assert other.lacks
+
+
+def test_sglang_reads_prompts_first_and_runs_on_h100_stay_in_step(tmp_path: Path) -> None:
+    """Of 4 requests at once, all wait for all prompts, and then decode undisturbed."""
+    row = PLAIN | {"isl": "8000", "osl": "40"}
+    first, mixed = read_runs(str(write(tmp_path, row | {"backend": "sglang"}, row)))
+    ours, theirs = serving_engines.predicted(first), serving_engines.predicted(mixed, 0.0)
+    assert ours.ttft_ms > theirs.ttft_ms
+    assert ours.tpot_ms < theirs.tpot_ms
 
 
 def test_a_fitted_row_is_no_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

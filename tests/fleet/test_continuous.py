@@ -86,6 +86,28 @@ def test_a_row_may_preempt_itself() -> None:
     assert (tokens_of(step), step.preempted) == ({0: 1}, (1,))
 
 
+def test_prompts_that_come_first_leave_decoding_rows_out() -> None:
+    """Budget 16: A decodes, C has 20 of 40 prompt tokens, D waits with a prompt of 5; then nobody waits."""
+    rule = ContinuousBatching(8, 16, prefill_first=True)
+    A, C, D = range(3)
+    running, waiting = [Row(A, 31, 30), Row(C, 40, 20)], (Row(D, 5),)
+    steps = []
+    for _ in range(3):
+        step = rule.schedule(running, waiting)
+        steps.append(tokens_of(step))
+        running, waiting = next_rows(step, drafts=0), step.waiting
+    assert steps == [{C: 16}, {C: 4, D: 5}, {A: 1, C: 1, D: 1}]
+    full = ContinuousBatching(8, 16, kv_blocks=4, prefill_first=True)
+    step = full.schedule([Row(A, 31, 30, 0, 2)], [Row(D, 40)])
+    assert tokens_of(step) == {A: 1}  # D does not fit, and A goes on
+
+
+def test_a_prompt_that_preempts_itself_is_not_admitted_in_the_same_step() -> None:
+    rule = ContinuousBatching(8, 16, kv_blocks=3, prefill_first=True)
+    step = rule.schedule([Row(0, 17, 16, 0, 2), Row(1, 40, 16, 0, 1)], [])
+    assert (tokens_of(step), step.preempted, step.waiting) == ({0: 1}, (1,), (Row(1, 40),))
+
+
 def test_each_row_pays_the_slots_of_a_small_model() -> None:
     rule = ContinuousBatching(8, 10, slots=1)
     step = rule.schedule([Row(0, 31, 30, K)], [Row(1, 9)])
@@ -104,14 +126,14 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 70), st.integers(1, 30), st.integer
 
 @given(
     requests=REQUESTS, seqs=st.integers(1, 5), budget=st.integers(2, 40), blocks=st.integers(0, 20),
-    depth=st.integers(0, 4), slots=st.integers(0, 1), lookahead=st.booleans(), data=st.data(),
+    depth=st.integers(0, 4), slots=st.integers(0, 1), lookahead=st.booleans(), first=st.booleans(), data=st.data(),
 )  # fmt: skip
 def test_work_and_memory_are_conserved(
     requests: list[tuple[int, int, int]], seqs: int, budget: int, blocks: int, depth: int, slots: int,
-    lookahead: bool, data: st.DataObject,
+    lookahead: bool, first: bool, data: st.DataObject,
 ) -> None:  # fmt: skip
     """Every request that fits ends; no step exceeds a limit; every known token is computed once a time it is lost."""
-    rule = ContinuousBatching(seqs, budget, blocks, 8, depth if lookahead else 0, slots)
+    rule = ContinuousBatching(seqs, budget, blocks, 8, depth if lookahead else 0, slots, first)
     requests = [each for each in requests if rule.fits(each[0] + each[1] + depth)]
     arrivals = deque(sorted(range(len(requests)), key=lambda tag: requests[tag][2]))
     goals = {tag: prompt + new for tag, (prompt, new, _) in enumerate(requests)}

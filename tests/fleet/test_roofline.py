@@ -17,7 +17,7 @@ from fleet.times.step_time import StepTime
 
 FLAT_THEN_STEEP = Roofline(tokens=(1, 64, 128), pass_s=(5.0, 5.0, 10.0))
 TIMES_S = st.floats(0, 10)
-attention = st.builds(AttentionTime, TIMES_S, TIMES_S, st.integers(0, 300))
+attention = st.builds(AttentionTime, TIMES_S, TIMES_S, st.integers(0, 300))  # long rows may cost less: not here
 
 
 @st.composite

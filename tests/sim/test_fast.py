@@ -164,6 +164,7 @@ serving_targets = st.fixed_dictionaries(
     optional={
         "max_num_seqs": st.integers(1, 6),
         "max_num_batched_tokens": st.integers(6, 60),
+        "prefill_first": st.booleans(),
         "tiers": st.just(SLOWER_TARGETS),
     },
 )

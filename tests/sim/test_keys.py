@@ -94,6 +94,7 @@ FALLBACK = "another key has a rule that decides instead"
 ONE_DRAFTER = "all routes lead to the one drafter"
 ONE_TARGET = "there is one target to order"
 ONE_SESSION = "each target has one session, so steps have one member"
+AT_ONCE = "all requests begin at once, so that no prompt waits while others decode"
 ALIKE = "requests are equal, and arrivals are not drawn"
 LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "name": (REAL, ()),
@@ -114,6 +115,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),
+    "verifiers.prefill_first": (AT_ONCE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link",

@@ -156,6 +156,7 @@ TARGETS = st.fixed_dictionaries(
     optional={
         "max_num_seqs": st.integers(1, 4),
         "max_num_batched_tokens": st.integers(6, 60),
+        "prefill_first": st.booleans(),
         "kv_tokens": st.sampled_from([96, 128, 256]),
         "late": st.sampled_from(["skip", "wait", "decode"]),
     },

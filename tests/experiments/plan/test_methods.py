@@ -80,6 +80,13 @@ def test_a_model_on_two_devices_is_once_on_the_targets() -> None:
     assert "--quantization fp8 --kv-cache-dtype fp8" in serve_command(made[0], 0, 8)
 
 
+def test_a_module_of_the_checkpoint_drafts_beside_its_target() -> None:
+    target = "deepseek-r1@8xb200:bf16:mlp-nvfp4"
+    made, _ = candidates_of(Asked(target, ("deepseek-mtp",), ("0.8",), Scenario()))
+    assert [one.method for one in made] == ["none", "head"]
+    assert '\'{"method": "mtp", "num_speculative_tokens": 2}\'' in serve_command(made[1], 2, 8)
+
+
 def test_a_short_kv_cache_is_said() -> None:
     found = specfleet.compare_methods(
         "llama-3.1-70b@2xh100", in_flight=[2], prompt_tokens=20_000, new_tokens=20, jobs=1

@@ -1,0 +1,95 @@
+"""Throughputs of vLLM, SGLang and TensorRT-LLM that their users published in threads, against estimates.
+
+A batch decodes in step: a round drafts, verifies, and yields the published accepted length in every row. Nothing is
+fitted, but for the time of drafts elsewhere, which one row gives.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, Reproduction, row, score_of
+from experiments.reproduce.serving_engines import predicted
+from experiments.reproduce.serving_rows import MeasuredRun
+from fleet.data.shipped import published_tables
+from fleet.hardware.profile import estimate
+from fleet.times.profile import HardwareProfile
+
+TAIL = "a set of few prompts ends with few of them running, and the thread prints no lengths"
+ASSUMED = [
+    "step times: rooflines; the host's time of a step and of a draft is the engine's, 1.2 ms each, as in all estimates",
+    "rows decode in step, and the accepted length is the published one; time to read prompts is left out",
+    "InferenceX: as in `reproduce serving`",
+    (
+        "a drafter elsewhere: plain decoding gives the time of a verification, as its published steps are far longer "
+        "than the passes of any such device; a rejected draft is drafted anew before the next verification, and the "
+        "first row gives the time of that"
+    ),
+]
+
+
+def published(inputs: Inputs) -> Reproduction:  # noqa: ARG001  (its figures ship)
+    """Published throughputs and TPOTs, one part for each thread; and what other threads lack."""
+    content = published_tables()
+    parts = {table["thread"]: list(_decoding(table)) for table in content["tables"]}
+    parts |= {loop["thread"]: list(_loop(loop)) for loop in content["loops"]}
+    parts |= {table["thread"]: list(_apart(table)) for table in content["apart"]}
+    rows = [one for own in parts.values() for one in own]
+    of_tables = [f"{table['thread']}: {table['assumed']}" for table in content["tables"]]
+    lacking = [f"not predicted: {thread}, for want of {lacks}" for thread, lacks in content["missing"].items()]
+    scores = {thread: score_of(own) for thread, own in parts.items()}
+    return Reproduction("published", rows, [*ASSUMED, *of_tables, *lacking], parts=scores)
+
+
+def _decoding(table: dict[str, Any]) -> Iterator[PaperRow]:
+    """Yield the rows of a table of one target, with drafts and without."""
+    profile = estimate(table["target"], table["draft"], engine=table["engine"])
+    for entry in table["rows"]:
+        batch, accepted = entry["rows"], entry.get("accepted", 1.0)
+        time_s = round_s(profile, table["context"], batch, **_shape(entry))
+        ours = 1000 * time_s / accepted if table["unit"] == "TPOT, ms" else batch * accepted / time_s
+        case = _case(table, rows=batch)
+        if entry.get("steps"):
+            case |= {"draft": "{steps}_{children}_{nodes}".format_map(_shape(entry)), "accepted": accepted}
+        tail = batch >= table.get("unsettled_from", batch + 1)
+        kind: Kind = "unsettled" if tail else "estimated"
+        yield row(table["unit"], case, kind, entry["measured"], ours, note=TAIL if tail else "")
+
+
+def _shape(entry: dict[str, Any]) -> dict[str, int]:
+    return {name: entry.get(name, default) for name, default in (("steps", 0), ("nodes", 1), ("children", 1))}
+
+
+def _case(table: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    return {"thread": table["thread"].partition(",")[0], **keys}
+
+
+def round_s(profile: HardwareProfile, context: float, rows: int, *, steps: int, nodes: int, children: int) -> float:
+    """Return the time of a round of rows in step: a draft of `steps` passes, and a verification of `nodes` a row.
+
+    `children`: nodes that each pass of a row goes on with; 1 is a chain.
+    """
+    if not steps:
+        return profile.decode.mean_s(1, context, rows, rows - 1)
+    wide = rows * children
+    drafting_s = profile.draft.mean_s(steps, context, wide, steps * (wide - 1))
+    return drafting_s + profile.verify.mean_s(nodes, context, rows, nodes * (rows - 1))
+
+
+def _loop(loop: dict[str, Any]) -> Iterator[PaperRow]:
+    """Yield TPOT and TTFT of closed loops, simulated."""
+    settings = {name: value for name, value in loop.items() if name not in ("thread", "rows")}
+    for entry in loop["rows"]:
+        run = MeasuredRun(name="", inferencex=True, doubtful=False, **settings, **entry)
+        ours, case = predicted(run), _case(loop, concurrency=run.concurrency)
+        yield row("TPOT, ms", case, "estimated", run.tpot_ms, ours.tpot_ms)
+        yield row("TTFT, ms", case, "estimated", run.ttft_ms, ours.ttft_ms)
+
+
+def _apart(table: dict[str, Any]) -> Iterator[PaperRow]:
+    """Yield the rows of a drafter elsewhere: a round is a plain step and a draft, whose time the first row gives."""
+    first = table["rows"][0]
+    draft_s = first["accepted"] / first["measured"] - 1 / first["plain"]
+    for entry in table["rows"]:
+        ours = entry["accepted"] / (1 / entry["plain"] + draft_s)
+        case = _case(table, rows=entry["rows"], accepted=entry["accepted"])
+        yield row("tokens/s of a request", case, "fitted" if entry is first else "predicted", entry["measured"], ours)
