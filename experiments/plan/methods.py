@@ -13,14 +13,13 @@ import numpy as np
 from experiments.jobs import side_by_side
 from experiments.plan.candidates import Asked, Candidate, candidates_of
 from experiments.plan.commands import serve_command
-from fleet.acceptance.models import survival
+from experiments.plan.serving import drafter_share, request_s
 from fleet.errors import InputError
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.metrics.measure import measure
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.lengths import Between
 from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Late, Scenario, Workload
 from fleet.scenario.workload import mean_lengths
 from sim.run import observe
@@ -156,37 +155,12 @@ def _settings(one: Candidate, in_flight: int, asked: int) -> list[Setting]:
         return [Setting(in_flight, 0, 1)]
     depths = [min(asked, one.depths[-1])] if asked else list(one.depths)
     fleet = resolve(_scenario(one, Setting(in_flight, depths[0], 1)))
-    depth = min(depths, key=lambda depth: _request_s(fleet, in_flight, depth))
+    depth = min(depths, key=lambda depth: request_s(fleet, in_flight, depth))
     if one.method != "apart":
         return [Setting(in_flight, depth, 1)]
-    drafting_s = _draft_s(fleet, in_flight, depth)
-    targets = int(DRAFTER_LOAD * _round_s(fleet, in_flight, depth) / drafting_s) if drafting_s else MOST_TARGETS
+    share = drafter_share(fleet, in_flight, depth)
+    targets = int(DRAFTER_LOAD / share) if share else MOST_TARGETS
     return [Setting(in_flight, depth, min(max(targets, 1), MOST_TARGETS), late) for late in LATE]
-
-
-def _request_s(fleet: Fleet, rows: int, depth: int) -> float:
-    """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-    prompt, answer = mean_lengths(fleet.workload)
-    tokens_per_round = 1 + float(survival(fleet.length_model(), depth).sum())
-    prefill = fleet.verifier_times(0).prefill
-    return answer / tokens_per_round * _round_s(fleet, rows, depth) + rows * (prefill.mean_s(prompt) - prefill.base_s)
-
-
-def _round_s(fleet: Fleet, rows: int, depth: int) -> float:
-    """Time of a draft and its verification, with that many rows in both."""
-    context = _context(fleet)
-    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, context, rows, (depth + 1) * (rows - 1))
-    way_s = 2 * fleet.link(0).time.mean_s(4 * depth) if fleet.verifiers.drafts is None else 0.0
-    return _draft_s(fleet, rows, depth) + verify_s + way_s
-
-
-def _draft_s(fleet: Fleet, rows: int, depth: int) -> float:
-    return fleet.drafter_times(0).draft.mean_s(depth, _context(fleet), rows, depth * (rows - 1))
-
-
-def _context(fleet: Fleet) -> float:
-    prompt, answer = mean_lengths(fleet.workload)
-    return prompt + answer / 2
 
 
 def _scenario(one: Candidate, setting: Setting) -> Scenario:
