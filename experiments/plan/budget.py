@@ -135,7 +135,7 @@ def budget_of(text: str) -> dict[str, int]:
 
 
 def estimates(question: FleetQuestion) -> list[Estimate]:
-    """Return all fleets of a budget that can carry the load, by equations, the fastest first.
+    """Return all fleets of a budget, the fastest first, by equations; some may not carry the load.
 
     Raises InputError where the model does not fit, or no fleet carries the load.
     """
@@ -157,12 +157,12 @@ def estimates(question: FleetQuestion) -> list[Estimate]:
                 reasons.append(error)
     if not found and reasons:
         raise reasons[-1]
-    carried = sorted((one for one in found if one.request_s < float("inf")), key=lambda one: one.request_s)
-    if not carried:
+    found.sort(key=lambda one: one.request_s)
+    if found[0].request_s == float("inf"):
         most = max(found, key=lambda one: one.fleet.replicas * one.curve.per_s[-1])
         rate = most.fleet.replicas * most.curve.per_s[-1]
         raise InputError(f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations); add devices")
-    return carried
+    return found
 
 
 def _target_places(question: FleetQuestion) -> Iterator[str]:

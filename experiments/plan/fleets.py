@@ -26,8 +26,8 @@ SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of 
 FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it
 CLOSE = 0.05  # difference, as a share, up to which fleets get all seeds
 LEVEL = 0.01  # a smaller difference is none
-SPAN = 10  # length of a simulation, in times of a request
-REQUESTS = (400, 4000)  # of a simulation: the least and the most
+SPAN = 20  # length of a simulation, in times of a request
+REQUESTS = (1000, 6000)  # of a simulation: the least and the most
 SLOW_SHARE = 4  # drafters elsewhere are simulated event by event, and have so many times fewer requests
 ROUNDS = 3  # of neighbours in depth
 
@@ -51,8 +51,10 @@ class Simulations:
 
     def scenario(self, fleet: Deployment, load: Load | None = None) -> Scenario:
         """Return the scenario that is simulated, under the question's load or another one."""
-        requests = max(self.requests // (SLOW_SHARE if fleet.drafters else 1), REQUESTS[0] // SLOW_SHARE)
-        return fleet.scenario(load or self.question.load, requests)
+        own = load or self.question.load
+        share = own.per_s / self.question.load.per_s if own.per_s else 1.0
+        requests = int(np.clip(share * self.requests, *REQUESTS)) // (SLOW_SHARE if fleet.drafters else 1)
+        return fleet.scenario(own, requests)
 
     def run(self, fleets: Iterable[Deployment], seeds: int) -> None:
         """Give each fleet that many seeds."""
@@ -134,10 +136,11 @@ def find(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = l
     - `jobs`: simulations at once, of those that are not compiled; `done`: called after each with its fleet.
     """
     every = estimates(question)
+    carried = [one for one in every if one.request_s < math.inf]
     in_flight = question.load.per_s * every[0].request_s if question.load.per_s else question.load.in_flight
     simulations = Simulations(question, int(np.clip(SPAN * in_flight, *REQUESTS)), jobs, done)
     by_method: dict[str, list[Estimate]] = defaultdict(list)
-    for one in every:
+    for one in carried:
         by_method[one.fleet.candidate.name].append(one)
     best = []
     for own in by_method.values():
