@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from calibrate.readers.importing import Imported as Imported
     from calibrate.readers.importing import import_record as import_record
     from experiments.compare.compare import Comparison as Comparison
+    from experiments.plan.advice import FleetPlan as FleetPlan
+    from experiments.plan.advice import plan_devices as plan_devices
     from experiments.plan.ask import plan as plan
     from experiments.plan.methods import Methods as Methods
     from experiments.plan.methods import compare_methods as compare_methods
@@ -57,6 +59,7 @@ _HOMES = {
     "calibrate.host": "calibrate",
     "calibrate.readers.importing": "Imported import_record",
     "experiments.compare.compare": "Comparison",
+    "experiments.plan.advice": "FleetPlan plan_devices",
     "experiments.plan.ask": "plan",
     "experiments.plan.methods": "Methods compare_methods",
     "experiments.report.make": "report",

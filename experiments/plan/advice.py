@@ -9,14 +9,18 @@ from itertools import groupby
 
 import msgspec
 
-from experiments.plan.budget import Deployment, FleetQuestion, Load
+from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of
+from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
 from experiments.plan.fleets import LEVEL, Found, Interval, find, miss_of, simulated
+from experiments.plan.goals import parse_least, parse_slo
+from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
 from experiments.plan.serving import LoadCurve
+from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
-from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import Scenario, Workload
 from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of
 from fleet.times.profile import HardwareProfile
@@ -59,10 +63,53 @@ class FleetPlan(msgspec.Struct, frozen=True):
     scenario: Scenario | None
 
 
-def plan_fleet(
-    question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None
+def plan_devices(
+    devices: str,
+    target: str,
+    drafts: Sequence[str] = (),
+    *,
+    acceptance: Sequence[str] = (),
+    arrivals_per_s: float = 0.0,
+    in_flight: int = 0,
+    slo: Sequence[str] = (),
+    least: Sequence[str] = (),
+    scenario: Scenario = Scenario(workload=Workload(prompt_tokens=800, new_tokens=250)),  # noqa: B008
+    link: str = "",
+    cost: Sequence[str] = (),
+    depth: int = 0,
+    jobs: int = 1,
+    done: Callable[[str], None] = lambda _what: None,
 ) -> FleetPlan:
-    """Answer what to build of a budget, as `find` searches it; InputError where nothing fits or carries the load."""
+    """Say what to build of a budget of devices: method, devices of a target, precision, targets, depth.
+
+    - `devices`: `8xh100,4xl40s`. `target`: MODEL, MODEL:PRECISION, or MODEL@4xDEVICE:PRECISION for fixed devices.
+    - `drafts`: heads, small models (on the targets' devices, and elsewhere on any of the budget), "lookup".
+    - `arrivals_per_s` or `in_flight`: the load of the whole fleet. `scenario`: lengths of its requests, and `[slo]`.
+    - `slo`, `least`: goals, as `tpot_p99=30ms`. With arrivals they make the cheapest fleet the best, not the fastest.
+    - `acceptance`, `link`, `cost`, `depth`, `done`: as in `compare_methods`. `jobs`: simulations at once.
+
+    Raises InputError, in one line, for what cannot be read, does not fit, or cannot be carried.
+
+    >>> import specfleet
+    >>> found = specfleet.plan_devices("2xh100", "llama-3.1-8b:bf16", in_flight=4)
+    >>> found.rows[0].fleet
+    '2 x llama-3.1-8b@1xh100:bf16, no speculation'
+    """
+    if (arrivals_per_s > 0) == (in_flight > 0):
+        raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
+    workload = scenario.workload
+    if isinstance(workload.new_tokens, int) and not workload.lengths:  # equally long answers would stay in step
+        workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
+    asked = Asked(target, tuple(drafts), tuple(acceptance), msgspec.structs.replace(scenario, workload=workload), link,
+                  tuple(cost))  # fmt: skip
+    goals = (*parse_slo(slo), *parse_least(least))
+    return plan_fleet(
+        FleetQuestion(budget_of(devices), asked, Load(arrivals_per_s, in_flight), goals, depth), jobs, done
+    )
+
+
+def plan_fleet(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None) -> FleetPlan:
+    """Answer a question, as `find` searches it; InputError where nothing fits or carries the load."""
     found = find(question, jobs, done)
     prompt, answer = mean_lengths(question.asked.load.workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in question.devices.items())

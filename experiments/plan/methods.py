@@ -13,6 +13,7 @@ import numpy as np
 from experiments.jobs import side_by_side
 from experiments.plan.candidates import Asked, Candidate, candidates_of
 from experiments.plan.commands import serve_command
+from experiments.plan.prices import devices_of
 from experiments.plan.serving import drafter_share, request_s
 from fleet.errors import InputError
 from fleet.records.metrics.intervals import student_t_interval
@@ -50,6 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
     - `depth`, `targets`: draft tokens, and targets of a drafter elsewhere; by equations. `late`: what a step does about
       a draft that is late, the better of skip and decode.
     - `tokens_per_s`: of one target, each seed's in `seeds`; `tpot_s`, `ttft_s`: means, in seconds.
+    - `devices`: of a target, with its share of a drafter elsewhere.
     - `kv_share`: KV cache that the requests need at their end over that of the target; NaN without a limit.
     - `standing`: best, level (within chance or 1 %), or by how much it is slower.
     """
@@ -63,6 +65,7 @@ class Cell(msgspec.Struct, frozen=True):
     tpot_s: float
     ttft_s: float
     per_million: float
+    devices: float
     kv_share: float
     seeds: tuple[float, ...]
     standing: str = ""
@@ -114,8 +117,7 @@ def compare_methods(
     """
     if not in_flight or min(in_flight) < 1 or prompt_tokens < 1 or new_tokens < 2:
         raise InputError("requests in flight and prompt tokens need whole numbers from 1, answer tokens from 2")
-    answers = Between(low=max(1, round(0.9 * new_tokens)), high=round(1.1 * new_tokens))
-    load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=answers))
+    load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=about(new_tokens)))
     asked = Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost))
     candidates, unit = candidates_of(asked)
     flights = tuple(sorted(set(in_flight)))
@@ -127,6 +129,11 @@ def compare_methods(
     ranked = tuple(_ranked(simulated))
     title = f"{target}: prompts of {prompt_tokens} tokens, answers of about {new_tokens}"
     return Methods(title, flights, ranked, unit, tuple(_lines(candidates, ranked, flights)))
+
+
+def about(tokens: int) -> Between:
+    """Return lengths that vary by a tenth."""
+    return Between(low=max(1, round(0.9 * tokens)), high=round(1.1 * tokens))
 
 
 def _simulations(
@@ -190,6 +197,8 @@ def _cell(one: Candidate, setting: Setting, trials: Sequence[dict[str, float]]) 
         tpot_s=float(np.mean([trial["tpot_s"] for trial in trials])),
         ttft_s=float(np.mean([trial["ttft_s"] for trial in trials])),
         per_million=per_million_tokens(one.target_per_hour + one.drafter_per_hour / setting.targets, tokens_per_s),
+        devices=devices_of(one.target)[1]
+        + (devices_of(one.name)[1] / setting.targets if one.method == "apart" else 0.0),
         kv_share=setting.in_flight * (prompt + answer + batching.lookahead) / room if room else math.nan,
         seeds=seeds,
     )  # fmt: skip
