@@ -7,7 +7,7 @@ from pathlib import Path
 from bench import harness
 from experiments.console.exits import run
 
-STUDIES = ("replayed", "shipped", "decoding", "speed", "coverage", "zoo")
+STUDIES = ("replayed", "shipped", "decoding", "speed", "coverage", "zoo", "planned")
 
 
 def main() -> int:

@@ -36,14 +36,15 @@ MOST_IN_FLIGHT, EACH = 4096, 4  # requests at once that are simulated to see a l
 class FleetRow(msgspec.Struct, frozen=True):
     """The best fleet of a method.
 
-    - `metrics`: each with the interval of one more run. `in_flight`: requests in flight at a target, on average.
+    - `targets`: their number, devices and precision. `metrics`: each with the interval of one more run.
+    - `in_flight`: requests in flight at a target, on average.
     - `standing`: best, level, by how much it is dearer or slower, or by how much it misses a goal.
     """
 
     method: str
     fleet: str
+    targets: str
     devices: dict[str, int]
-    replicas: int
     depth: int
     cost_per_hour: float
     per_million: float
@@ -145,9 +146,10 @@ def _row(found: Found, fleet: Deployment) -> FleetRow:
     _, answer = mean_lengths(fleet.candidate.base.workload)
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
     in_flight = (load.per_s * metrics["latency_s"].value or load.in_flight) / fleet.replicas
+    place = fleet.candidate.target.rpartition("@")[2]
     return FleetRow(
-        method=fleet.candidate.name, fleet=fleet.title, devices=fleet.devices, replicas=fleet.replicas,
-        depth=fleet.depth, cost_per_hour=fleet.cost_per_hour,
+        method=fleet.candidate.name, fleet=fleet.title, targets=f"{fleet.replicas} x {place}",
+        devices=fleet.devices, depth=fleet.depth, cost_per_hour=fleet.cost_per_hour,
         per_million=per_million_tokens(fleet.cost_per_hour, tokens_per_s), in_flight=in_flight, metrics=metrics,
         standing=_standing(found, fleet),
     )  # fmt: skip
@@ -179,6 +181,9 @@ def _answer(found: Found, rows: Sequence[FleetRow]) -> Iterator[str]:
         yield f"fleet: none of the budget meets the goals; closest: {best.title}, which {row.standing}"
     else:
         yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{told}"
+        model, asked, _ = question.asked.target.partition(":")
+        if not asked and best.candidate.target.endswith(":fp8"):
+            yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
     times = [_range(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
     rate = _range("", row.metrics["throughput"], "tokens/s") if question.load.in_flight else ""
     goals = [f"{goal.text}: {_state(goal.miss, row.metrics[goal.metric])}" for goal in question.goals]

@@ -45,8 +45,11 @@ class Interval(msgspec.Struct, frozen=True):
 class Simulations:
     """Simulations of fleets under the question's load; `values`: metrics by fleet's title, seed by seed."""
 
-    def __init__(self, question: FleetQuestion, requests: int, jobs: int, done: Callable[[str], None]) -> None:
+    def __init__(
+        self, question: FleetQuestion, requests: int, jobs: int, done: Callable[[str], None], first_seed: int = 0
+    ) -> None:
         self.question, self.requests, self.jobs, self.done = question, requests, jobs, done
+        self.first_seed = first_seed
         self.values: dict[str, list[Values]] = defaultdict(list)
 
     def scenario(self, fleet: Deployment, load: Load | None = None) -> Scenario:
@@ -59,7 +62,7 @@ class Simulations:
     def run(self, fleets: Iterable[Deployment], seeds: int) -> None:
         """Give each fleet that many seeds."""
         wanted = [(one, seed) for one in fleets for seed in range(len(self.values[one.title]), seeds)]
-        trials = [(self.scenario(one), seed) for one, seed in wanted]
+        trials = [(self.scenario(one), self.first_seed + seed) for one, seed in wanted]
         several = any(one.drafters for one, _ in wanted)  # compiled simulations are faster than a start of processes
         for (one, _), values in zip(wanted, side_by_side(simulated, trials, self.jobs if several else 1), strict=True):
             self.values[one.title].append(values)

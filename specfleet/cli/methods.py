@@ -147,12 +147,10 @@ def print_budget(found: "FleetPlan") -> None:
     for line in found.lines:
         print(line)
     heading = (
-        "the best fleet of each method", "", "tokens/s a user", "TPOT P99, ms", "TTFT P90, ms", "at once at a target",
-        f"{found.unit} an hour", f"{found.unit} / 10^6 tokens",
+        "best fleet of each method", "targets", "depth", "", "tokens/s a user", "TPOT P99, ms", "TTFT P90, ms",
+        "at once", "an hour", "10^6 tokens",
     )  # fmt: skip
-    print_table(
-        "simulated; step times estimated from data sheets", heading, [_fleet(row) for row in found.rows], texts=2
-    )
+    print_table(f"{SOURCE}; costs in {found.unit}", heading, [_fleet(row) for row in found.rows], texts=4)
     for command in found.commands:
         print(command)
 
@@ -160,6 +158,6 @@ def print_budget(found: "FleetPlan") -> None:
 def _fleet(row: "FleetRow") -> tuple[str, ...]:
     times = [number(1e3 * row.metrics[name].value) for name in ("tpot_p99_s", "ttft_p90_s")]
     return (
-        row.fleet, row.standing, f"{1 / row.metrics['tpot_s'].value:.3g}", *times, f"{row.in_flight:.3g}",
-        number(row.cost_per_hour), number(row.per_million),
+        row.method, row.targets, str(row.depth or "-"), row.standing, f"{1 / row.metrics['tpot_s'].value:.3g}", *times,
+        f"{row.in_flight:.3g}", number(row.cost_per_hour), f"{row.per_million:.3g}",
     )  # fmt: skip
