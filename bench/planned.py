@@ -1,8 +1,8 @@
 """How often `plan --devices` answers with the best fleet, of random questions against grids of other seeds.
 
 A question draws models, devices, acceptance, a load, and goals. Its grid has every fleet of the budget that could be
-best: none dearer than the answer, and by equations at most SLOWER times as slow as the fastest; drafters elsewhere, whose
-equations are optimistic and simulations slow, at most FASTER times. An answer holds if it is the grid's best, slower by
+best: none dearer than the answer, and by equations at most SLOWER times as slow as the fastest one (drafters elsewhere,
+whose equations are optimistic and simulations slow, FASTER times). An answer holds if it is the grid's best, slower by
 no more than 2 %, or not slower beyond chance, and if it meets the goals, or misses them by no more than chance.
 """
 

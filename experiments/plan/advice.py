@@ -27,10 +27,10 @@ from fleet.times.profile import HardwareProfile
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the largest load that is carried, to say how deep to draft
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # the same of closed loops, of the planned load
-DEPTHS = (1, 2, 3)  # tried at each of them, beside the planned depth and the equations' best
 HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MOST = 16.0  # times the planned load
-MOST_IN_FLIGHT, EACH = 4096, 4  # requests at once that are simulated to see a limit, and simulated for each of them
+LOOK = 1500  # requests of a simulation of another load, at most
+MOST_IN_FLIGHT, EACH = 2048, 3  # requests at once that are simulated to see a limit, and simulated for each of them
 
 
 class FleetRow(msgspec.Struct, frozen=True):
@@ -212,7 +212,7 @@ def _limit(found: Found) -> Iterator[str]:
     rate = f"{best.replicas * curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
     line = f"limit: {resource}, from {rate}{rows:.0f} requests at once at each target on (equations)"
     if not best.drafters and best.replicas * rows <= MOST_IN_FLIGHT:
-        once, twice = (_tokens_per_s(found, best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
+        once, twice = (_tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
         line += f"; simulated, so many serve {once / answer:.3g}/s, and twice as many {twice / once - 1:+.0%}"
         if question.load.per_s and found.winner is not None and question.goals:
@@ -220,8 +220,8 @@ def _limit(found: Found) -> Iterator[str]:
     yield line
 
 
-def _tokens_per_s(found: Found, fleet: Deployment, load: Load) -> float:
-    return simulated(fleet.scenario(load, max(found.simulations.requests, EACH * load.in_flight)), 0)["throughput"]
+def _tokens_per_s(fleet: Deployment, load: Load) -> float:
+    return simulated(fleet.scenario(load, max(LOOK, EACH * load.in_flight)), 0)["throughput"]
 
 
 def _edge(found: Found) -> str:
@@ -229,7 +229,7 @@ def _edge(found: Found) -> str:
     simulations, load = found.simulations, found.simulations.question.load
 
     def at(factor: float) -> bool:
-        values = simulated(simulations.scenario(found.best[0], load.times(factor)), 0)
+        values = simulated(simulations.scenario(found.best[0], load.times(factor), LOOK), 0)
         return miss_of(simulations.question.goals, values) <= 0
 
     low, high = 1.0, 2.0
@@ -263,7 +263,8 @@ def _speculate(found: Found) -> Iterator[str]:
     for at in loads:
         times_s = {depth: _time_s(at, one.curve, fleet.replicas) for depth, one in options.items()}
         if not by_equations and at.in_flight <= MOST_IN_FLIGHT:
-            tried = {0, *DEPTHS, fleet.depth, min(times_s, key=lambda depth: times_s[depth])} & options.keys()
+            expected = min(times_s, key=lambda depth: times_s[depth])
+            tried = {0, expected - 1, expected, expected + 1, fleet.depth} & options.keys()
             times_s = {depth: _simulated_s(found, options[depth].fleet, at) for depth in sorted(tried)}
         best_s = min(times_s.values())
         if not math.isinf(best_s):
@@ -286,8 +287,8 @@ def _time_s(load: Load, curve: LoadCurve, replicas: int) -> float:
 def _simulated_s(found: Found, fleet: Deployment, load: Load) -> float:
     """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
     if load.in_flight:
-        return 1 / _tokens_per_s(found, fleet, load)
-    values = simulated(found.simulations.scenario(fleet, load), 0)
+        return 1 / _tokens_per_s(fleet, load)
+    values = simulated(found.simulations.scenario(fleet, load, LOOK), 0)
     return math.inf if values["overload"] else values["latency_s"]
 
 

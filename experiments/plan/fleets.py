@@ -19,7 +19,9 @@ from experiments.plan.trials import SAME_COST
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.metrics.measure import assess
 from fleet.records.metrics.window import with_percentiles
+from fleet.scenario.names import SimPath
 from fleet.scenario.scenario import Scenario
+from sim.fast.choice import import_failure
 from sim.run import observe
 
 SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
@@ -52,11 +54,11 @@ class Simulations:
         self.first_seed = first_seed
         self.values: dict[str, list[Values]] = defaultdict(list)
 
-    def scenario(self, fleet: Deployment, load: Load | None = None) -> Scenario:
-        """Return the scenario that is simulated, under the question's load or another one."""
+    def scenario(self, fleet: Deployment, load: Load | None = None, most: int = REQUESTS[1]) -> Scenario:
+        """Return the scenario that is simulated, under the question's load or another one, with `most` requests."""
         own = load or self.question.load
         share = own.per_s / self.question.load.per_s if own.per_s else 1.0
-        requests = int(np.clip(share * self.requests, *REQUESTS)) // (SLOW_SHARE if fleet.drafters else 1)
+        requests = int(np.clip(share * self.requests, REQUESTS[0], most)) // (SLOW_SHARE if fleet.drafters else 1)
         return fleet.scenario(own, requests)
 
     def run(self, fleets: Iterable[Deployment], seeds: int) -> None:
@@ -107,7 +109,9 @@ class Simulations:
 
 def simulated(scenario: Scenario, seed: int) -> Values:
     """Return the metrics of one simulation; `overload` is 1 for more load than the fleet carries."""
-    metrics, overload = assess(observe(msgspec.structs.replace(scenario, seed=scenario.seed + seed)))
+    elsewhere = scenario.drafters.place == "own" and scenario.drafters.count > 0
+    path: SimPath = "auto" if elsewhere or import_failure() else "fast"
+    metrics, overload = assess(observe(msgspec.structs.replace(scenario, seed=scenario.seed + seed), path))
     values = {name: metric.value for name, metric in with_percentiles(metrics).items()}
     return values | {"overload": float(overload is not None), "token_s": 1 / values["throughput"]}
 

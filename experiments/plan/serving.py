@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fleet.acceptance.models import survival
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths
+from fleet.times.step_time import StepTime
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MOST_ROWS = 4096
@@ -84,10 +85,22 @@ def load_curve(fleet: Fleet, depth: int, targets: int = 1) -> LoadCurve:
 
 def request_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
     """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-    prompt, answer = mean_lengths(fleet.workload)
-    prefill = fleet.verifier_times(0).prefill
-    rounds = answer / tokens_per_round(fleet, depth)
-    return rounds * round_s(fleet, rows, depth, targets) + rows * (prefill.mean_s(prompt) - prefill.base_s)
+    _, answer = mean_lengths(fleet.workload)
+    rounds, others = answer / tokens_per_round(fleet, depth), (rows - 1) * (depth + 1)
+    prefill_s = _prefill_s(fleet, fleet.verifier_times(0).prefill, others)
+    if depth and fleet.verifiers.drafts is not None and fleet.verifiers.drafts.reads_prompts:
+        prefill_s += _prefill_s(fleet, fleet.drafter_times(0).prefill, others)
+    return rounds * round_s(fleet, rows, depth, targets) + rows * prefill_s
+
+
+def _prefill_s(fleet: Fleet, prefill: StepTime, others: int) -> float:
+    """Time that a prompt adds to steps of so many other tokens, with which it shares the reading of weights."""
+    prompt, _ = mean_lengths(fleet.workload)
+    alone_s = prefill.mean_s(prompt) - prefill.base_s
+    if prefill.roofline is None or not others:
+        return alone_s
+    products_s = prefill.roofline.products_s
+    return alone_s - products_s(prompt) + products_s(others + prompt) - products_s(others)
 
 
 def tokens_per_round(fleet: Fleet, depth: int) -> float:
