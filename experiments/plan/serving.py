@@ -18,7 +18,7 @@ from fleet.times.step_time import StepTime
 
 WORTH = 1.10  # twice the requests in flight must be served this much faster, or the device has no time left
 MOST_ROWS = 4096
-KNOTS_A_DOUBLING = 4
+KNOTS_A_DOUBLING = 2
 
 Floats = NDArray[np.float64]
 

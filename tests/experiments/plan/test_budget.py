@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -66,6 +67,7 @@ def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
 
 def test_no_fleet_takes_more_than_the_budget() -> None:
     asked = question("8xh100,3xl40s", "llama-3.1-8b", Load(in_flight=64), "llama-3.2-1b", "lookup")
+    asked = msgspec.structs.replace(asked, depth=3)
     made = [one.fleet for one in estimates(asked)]
     assert {one.candidate.name for one in made} == {
         "no speculation", "prompt lookup", "llama-3.2-1b on the target's device", "llama-3.2-1b@h100",
@@ -82,8 +84,9 @@ def test_a_short_kv_cache_limits_the_load() -> None:
     resource, rows = next(iter(one.curve.full.items()))
     assert resource == "the KV cache"
     assert 20 < rows < 45  # some 30,000 tokens for requests of 925
-    assert one.curve.load_of(resource) < 16
-    with pytest.raises(InputError, match=r"16/s: these devices carry up to about 2\.\d+/s"):
+    crowded = simulated(one.fleet.scenario(Load(in_flight=60), 200), 0)["throughput"] / 250
+    assert one.curve.load_of(resource) == pytest.approx(crowded, rel=0.1)
+    with pytest.raises(InputError, match=r"16/s: these devices carry up to about 3\.\d+/s"):
         estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
 
 
