@@ -78,8 +78,6 @@ def plan_budget(
     if out is not None:
         files = ["plan.json"]
         if found.scenario is not None:
-            from specfleet.cli.plan import write_chosen
-
             files += write_chosen(found.scenario, found.lines, out)
         _keep(found, out, *files)
 
@@ -110,6 +108,20 @@ def _keep(found: "Methods | FleetPlan", out: Path, first: str, *others: str) -> 
 
     write_file(out / first, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     remark(f"kept in {out}: {', '.join((first, *others))}")
+
+
+def write_chosen(scenario: "Scenario", lines: "Sequence[str]", folder: Path) -> list[str]:
+    """Write the chosen fleet's scenario, chosen.toml beside profile.json; return the names of the files."""
+    from fleet.files import write_file
+    from fleet.scenario.writing import scenario_lines
+    from fleet.times.profile import HardwareProfile, write_profile
+
+    if not isinstance(scenario.profile, HardwareProfile):
+        return []
+    write_profile(scenario.profile, folder / "profile.json")
+    comments = ["Written by `specfleet plan`.", *lines]
+    write_file(folder / "chosen.toml", "\n".join(scenario_lines(scenario, "profile.json", comments)) + "\n")
+    return ["profile.json", "chosen.toml"]
 
 
 def print_methods(found: "Methods") -> None:

@@ -9,14 +9,13 @@ import typer
 from experiments.console.printing import print_json, print_table, progress, remark
 from fleet.errors import InputError
 from fleet.shown import number
-from specfleet.cli.methods import plan_budget, plan_methods
+from specfleet.cli.methods import plan_budget, plan_methods, write_chosen
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from experiments.plan.answer import Plan, PlannedFleet
-    from fleet.scenario.scenario import Scenario
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
 TABLED = 12  # rows of the table that is printed; all are in plan.json
@@ -148,20 +147,6 @@ def write_plan(found: "Plan", folder: Path) -> list[Path]:
     draw("plan", found, kept[1])
     files = [] if found.scenario is None else write_chosen(found.scenario, found.lines, folder)
     return kept + [folder / name for name in files]
-
-
-def write_chosen(scenario: "Scenario", lines: "Sequence[str]", folder: Path) -> list[str]:
-    """Write the chosen fleet's scenario, chosen.toml beside profile.json; return the names of the files."""
-    from fleet.files import write_file
-    from fleet.scenario.writing import scenario_lines
-    from fleet.times.profile import HardwareProfile, write_profile
-
-    if not isinstance(scenario.profile, HardwareProfile):
-        return []
-    write_profile(scenario.profile, folder / "profile.json")
-    comments = ["Written by `specfleet plan`.", *lines]
-    write_file(folder / "chosen.toml", "\n".join(scenario_lines(scenario, "profile.json", comments)) + "\n")
-    return ["profile.json", "chosen.toml"]
 
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:

@@ -23,7 +23,7 @@ from fleet.errors import InputError
 from fleet.scenario.reading import scenario_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
-from specfleet.cli.plan import write_chosen
+from specfleet.cli.methods import write_chosen
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
 DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
