@@ -9,7 +9,7 @@ from itertools import groupby
 
 import msgspec
 
-from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of
+from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, mean_request_s
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
@@ -17,7 +17,6 @@ from experiments.plan.fleets import LEVEL, Found, Interval, find, miss_of, simul
 from experiments.plan.goals import parse_least, parse_slo
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
-from experiments.plan.serving import LoadCurve
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario, Workload
@@ -255,14 +254,14 @@ def _speculate(found: Found) -> Iterator[str]:
         for one in found.estimates.values()
         if msgspec.structs.replace(one.fleet, depth=0).title == msgspec.structs.replace(fleet, depth=0).title
     } | ({0: plain} if plain else {})
-    loads = [load.times(factor) for factor in FACTORS]
+    loads = [at for at in map(load.times, FACTORS) if at.in_flight <= MOST_IN_FLIGHT]
     if load.per_s:
         most = fleet.replicas * max(float(one.curve.per_s[-1]) for one in options.values())
         loads = [Load(share * most) for share in SHARES]
     chosen: list[tuple[Load, int]] = []
     for at in loads:
-        times_s = {depth: _time_s(at, one.curve, fleet.replicas) for depth, one in options.items()}
-        if not by_equations and at.in_flight <= MOST_IN_FLIGHT:
+        times_s = {depth: mean_request_s(one.curve, at, fleet.replicas) for depth, one in options.items()}
+        if not by_equations:
             expected = min(times_s, key=lambda depth: times_s[depth])
             tried = {0, expected - 1, expected, expected + 1, fleet.depth} & options.keys()
             times_s = {depth: _simulated_s(found, options[depth].fleet, at) for depth in sorted(tried)}
@@ -278,10 +277,6 @@ def _speculate(found: Found) -> Iterator[str]:
 
 def _span(loads: Sequence[str]) -> str:
     return f"at {loads[0]}" if len(loads) == 1 else f"from {loads[0]} to {loads[-1]}"
-
-
-def _time_s(load: Load, curve: LoadCurve, replicas: int) -> float:
-    return curve.request_at(load.per_s / replicas) if load.per_s else curve.request_with(load.in_flight / replicas)
 
 
 def _simulated_s(found: Found, fleet: Deployment, load: Load) -> float:

@@ -207,10 +207,11 @@ def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]
             for groups in range(1 if question.by_cost else max(most, 1), most + 1):
                 for late in LATE if apart else LATE[:1]:
                     made = Deployment(one, groups * sharing, depth, sharing, late)
-                    yield Estimate(made, curve, _request_s(curve, question.load, made.replicas))
+                    yield Estimate(made, curve, mean_request_s(curve, question.load, made.replicas))
 
 
-def _request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
+def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
+    """Return the mean time of a request at that many targets under a load; infinite if they do not carry it."""
     if load.per_s:
         return curve.request_at(load.per_s / replicas)
     return curve.request_with(load.in_flight / replicas) if replicas <= load.in_flight else float("inf")

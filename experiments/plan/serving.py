@@ -111,13 +111,17 @@ def tokens_per_round(fleet: Fleet, depth: int) -> float:
 def round_s(fleet: Fleet, rows: int, depth: int, targets: int = 1) -> float:
     """Time of a draft and its verification with that many rows in both; at depth 0, of a plain step.
 
-    A drafter elsewhere that has several targets drafts for one after the other.
+    A drafter elsewhere that has several targets drafts for one after the other. Several rows are not in step there, and
+    wait for half a step of the drafter, and for half a step of their target.
     """
     context = _context(fleet)
     if not depth:
         return fleet.verifier_times(0).decode.mean_s(1, context, rows, rows - 1)
-    drafting_s = _draft_s(fleet, rows, depth) if targets > 1 else 0.0
-    return max(_alone_s(fleet, rows, depth), targets * drafting_s)
+    alone_s = _alone_s(fleet, rows, depth)
+    if fleet.verifiers.drafts is not None:
+        return alone_s
+    waits_s = (alone_s - 2 * _way_s(fleet, depth)) / 2 if rows > 1 else 0.0
+    return max(alone_s + waits_s, targets * _draft_s(fleet, rows, depth))
 
 
 def drafter_share(fleet: Fleet, rows: int, depth: int) -> float:
@@ -127,8 +131,12 @@ def drafter_share(fleet: Fleet, rows: int, depth: int) -> float:
 
 def _alone_s(fleet: Fleet, rows: int, depth: int) -> float:
     verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, _context(fleet), rows, (depth + 1) * (rows - 1))
-    way_s = 2 * fleet.link(0).time.mean_s(4 * depth) if fleet.verifiers.drafts is None else 0.0
-    return _draft_s(fleet, rows, depth) + verify_s + way_s
+    ways_s = 2 * _way_s(fleet, depth) if fleet.verifiers.drafts is None else 0.0
+    return _draft_s(fleet, rows, depth) + verify_s + ways_s
+
+
+def _way_s(fleet: Fleet, depth: int) -> float:
+    return fleet.link(0).time.mean_s(4 * depth)
 
 
 def _draft_s(fleet: Fleet, rows: int, depth: int) -> float:

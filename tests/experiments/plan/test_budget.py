@@ -99,6 +99,13 @@ def test_equations_are_near_simulations() -> None:
             assert expected == pytest.approx(values["throughput"], rel=0.05), one.fleet.title
 
 
+def test_equations_are_near_simulations_of_drafters_elsewhere() -> None:
+    asked = question("1xh100,1xl40s", "llama-3.1-8b@1xh100:bf16", Load(in_flight=8), "llama-3.2-1b@l40s")
+    for one in [one for one in fleets(asked) if one.fleet.drafters and one.fleet.depth in (1, 4)][::2]:
+        values = simulated(one.fleet.scenario(Load(in_flight=8), 32), 0)
+        assert 8 * 250 / one.request_s == pytest.approx(values["throughput"], rel=0.2), one.fleet.title
+
+
 def test_littles_law_holds_on_a_curve() -> None:
     (one,) = fleets(question("1xh100", "llama-3.1-8b:bf16", Load(per_s=4.0)))
     curve = load_curve(resolve(one.fleet.candidate.base), 0)
