@@ -165,7 +165,7 @@ def _standing(found: Found, fleet: Deployment) -> str:
     if simulations.question.by_cost and fleet.cost_per_hour > best.cost_per_hour:
         return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
     slower, low = simulations.gap(fleet, best)
-    return "level" if slower < LEVEL or low <= 0 else f"{slower:+.0%} time of a request"
+    return "level" if slower < LEVEL or low <= 0 else f"{slower:+.0%} time"
 
 
 def _answer(found: Found, rows: Sequence[FleetRow]) -> Iterator[str]:
@@ -195,7 +195,9 @@ GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90
 
 
 def _range(what: str, one: Interval, unit: str, factor: float = 1.0) -> str:
-    return f"{what} {one.value * factor:.4g} {unit} ({one.low * factor:.4g} .. {one.high * factor:.4g})".strip()
+    numbers = (factor * each for each in (one.value, one.low, one.high))
+    value, low, high = (f"{each:.0f}" if each >= 1e4 else f"{each:.4g}" for each in numbers)
+    return f"{what} {value} {unit} ({low} .. {high})".strip()
 
 
 def _state(miss: Callable[[float], float], one: Interval) -> str:
@@ -276,7 +278,8 @@ def _speculate(found: Found) -> Iterator[str]:
 
 
 def _span(loads: Sequence[str]) -> str:
-    return f"at {loads[0]}" if len(loads) == 1 else f"from {loads[0]} to {loads[-1]}"
+    first = loads[0].removesuffix("/s").removesuffix(" in flight")
+    return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
 
 
 def _simulated_s(found: Found, fleet: Deployment, load: Load) -> float:
