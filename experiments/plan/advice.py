@@ -93,7 +93,7 @@ def plan_devices(
     >>> import specfleet
     >>> found = specfleet.plan_devices("2xh100", "llama-3.1-8b:bf16", in_flight=4)
     >>> found.rows[0].fleet
-    '2 x llama-3.1-8b@1xh100:bf16, no speculation'
+    '1 x llama-3.1-8b@2xh100:bf16, no speculation'
     """
     if (arrivals_per_s > 0) == (in_flight > 0):
         raise InputError("--devices: give the load of the fleet: either --arrivals 16/s, or --in-flight 64")
