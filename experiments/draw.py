@@ -9,10 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.plan.answer import Plan
+from experiments.plan.methods import Methods
 from experiments.sweep.figure import sweep_figure
 from experiments.sweep.sweep import with_missing
 from experiments.sweep.table import keys_of, read_sweep
-from figures import pareto, throughput, timeline
+from figures import methods, pareto, throughput, timeline
 from figures.style import add_caption, format_of, resize, write
 from fleet.errors import InputError
 from fleet.inputs.text import read_json, shortened
@@ -133,6 +134,32 @@ def plan_of(plan: Plan) -> Drawn:
     return pareto.draw(rows.assign(tokens_per_cost=1e6 / rows.cost_per_million), plan.unit, least), caption
 
 
+def methods_of(found: Methods) -> Drawn:
+    """Draw the methods of a target: what a user gets against what a device gives, a curve each."""
+    rows = [
+        {
+            "method": cell.method,
+            "in_flight": cell.in_flight,
+            "user": 1 / cell.tpot_s,
+            "device": cell.tokens_per_s / cell.devices,
+        }
+        for cell in found.cells
+    ]
+    caption = (
+        f"{found.title}. Numbers at the dots: requests in flight at a target. A drafter elsewhere counts as a device, "
+        "shared by its targets. Simulated; step times estimated from data sheets, acceptance as given."
+    )
+    return methods.draw(pd.DataFrame(rows)), caption
+
+
+def read_methods(path: Path) -> Methods:
+    """Read the answer of plan --in-flight; InputError for anything else."""
+    try:
+        return msgspec.convert(read_json(path), Methods)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"{path}: not methods ({error}); write them with plan --in-flight -o FOLDER") from error
+
+
 def read_plan(path: Path) -> Plan:
     """Read a plan, where numbers that do not exist are null; InputError for anything else."""
     content = read_json(path)
@@ -158,4 +185,5 @@ FIGURES = {
     "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "plan": FigureKind("a plan", Plan, read_plan, plan_of),
+    "methods": FigureKind("methods of a target", Methods, read_methods, methods_of),
 }

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from experiments.compare.compare import Comparison as Comparison
     from experiments.compare.loads import LoadComparison as LoadComparison
     from experiments.compare.loads import compare_load as compare_load
+    from experiments.plan.advice import FleetPlan as FleetPlan
+    from experiments.plan.advice import plan_devices as plan_devices
     from experiments.plan.ask import plan as plan
     from experiments.plan.methods import Methods as Methods
     from experiments.plan.methods import compare_methods as compare_methods
@@ -60,6 +62,7 @@ _HOMES = {
     "calibrate.readers.importing": "Imported import_record",
     "experiments.compare.compare": "Comparison",
     "experiments.compare.loads": "LoadComparison compare_load",
+    "experiments.plan.advice": "FleetPlan plan_devices",
     "experiments.plan.ask": "plan",
     "experiments.plan.methods": "Methods compare_methods",
     "experiments.report.make": "report",

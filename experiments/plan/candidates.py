@@ -1,19 +1,22 @@
 """Ways to draft for one target: nothing, prompt lookup, a head, a small model beside it, a drafter elsewhere."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from experiments.plan.links import link_of
 from experiments.plan.prices import prices_of
-from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition
+from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded, survival
+from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import estimated_profile, placed_of
-from fleet.hardware.shipped import shape_of
+from fleet.hardware.profile import beside, estimated_profile, placed_of
 from fleet.policies.group import AllWaiting
-from fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
+from fleet.scenario.reading import read_scenario
+from fleet.scenario.scenario import Acceptance, Drafters, DraftKind, Scenario, Verifiers
+from fleet.times.profile import HardwareProfile, read_profile
 from fleet.times.step_time import StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
@@ -51,13 +54,14 @@ class Asked(msgspec.Struct, frozen=True):
     load: Scenario
     link: str = ""
     cost: tuple[str, ...] = ()
+    priced: tuple[str, ...] = ()  # further places that prices may name
 
 
 def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
     """Return the candidates, plain decoding first, and the unit of their prices; InputError for what cannot be read."""
     target = placed_of(asked.target)
     accepted = acceptance_of(asked.acceptance)
-    devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft)]
+    devices = [asked.target, *(draft for draft in asked.drafts if "@" in draft), *asked.priced]
     prices, unit = prices_of(asked.cost, devices)
     made = [_candidate(asked, "no speculation", "none", target, None, prices)]
     for text in asked.drafts:
@@ -66,15 +70,10 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
             continue
         of_model = _known(model, accepted)
-        shape = shape_of(model)
-        parallel = 1 if shape.heads % target.parallel else target.parallel  # as vLLM splits it: like the target
-        named = f"{model} on the target's device"
-        beside = msgspec.structs.replace(
-            target, shape=shape, parallel=parallel, precision=_precision(text, target), named=named, mlp="", experts=""
-        )
-        method: Method = "head" if shape.head else "beside"
-        if all(one.name != named for one in made):  # the same model on several devices is once on the target's
-            made.append(_candidate(asked, named, method, target, beside, prices, of_model, model))
+        placed = beside(target, model, _precision(text, target))
+        method: Method = "head" if placed.shape.head else "beside"
+        if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
+            made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))
         if where and method == "beside":
             placed = placed_of(text)
             made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
@@ -105,9 +104,7 @@ def _candidate(
         ),
         link=link_of(asked.link) if method == "apart" else None,
     )  # fmt: skip
-    depths = DEPTHS
-    if isinstance(accepted, PerPosition) and accepted.survival is not None:
-        depths = DEPTHS[: len(accepted.survival)]
+    depths = DEPTHS[: known_depth(accepted)]
     own = prices[name] if method == "apart" else 0.0
     return Candidate(
         name, method, base, () if method == "none" else depths, prices[asked.target], own, asked.target, model
@@ -117,18 +114,19 @@ def _candidate(
 def _precision(text: str, target: Placed) -> str:
     """Return the precision of a drafter on the target's device: its own, else 16 bits."""
     asked = text.rpartition("@")[2].partition(":")[2].partition(":")[0] if "@" in text else ""
-    if asked in precisions_of(target.device):
-        return asked
-    return "bf16" if "bf16" in target.device.compute else target.precision
+    return asked if asked in precisions_of(target.device) else "bf16"
 
 
 def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     """Read `0.8`, `.82,.68,.57` or `MODEL=.82,.68`: one probability for every token, or the share of drafts that reach
-    each position; by drafter, "" for all others.
+    each position; or a file, `MODEL=FILE.toml`, a scenario or a profile. By drafter, "" for all others.
     """
     models: dict[str, AcceptanceModel] = {}
     for text in texts:
         name, separator, values = text.rpartition("=")
+        if Path(values).suffix in (".toml", ".json"):
+            models[name if separator else ""] = acceptance_in(Path(values))
+            continue
         try:
             numbers = [float(value) for value in values.split(",")]
             if not all(0 <= one <= 1 for one in numbers):
@@ -136,11 +134,38 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
             own = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
         except ValueError as error:
             raise InputError(
-                f"--acceptance {text}: write a share, or falling shares by position, 0.8 or .8,.65,.5; with a name "
-                "before them of one drafter alone, MODEL=.8,.65"
+                f"--acceptance {text}: write a share, falling shares by position, or a file: 0.8, .8,.65,.5 or "
+                "FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
             ) from error
         models[name if separator else ""] = own
     return models
+
+
+def acceptance_in(path: Path) -> AcceptanceModel:
+    """Return the acceptance in a scenario (TOML), as `specfleet import` writes it, or in a profile (JSON).
+
+    Acceptance by place becomes that by position: the shares of drafts at its depth that reach each one. Raises
+    InputError for a file without acceptance of drafts.
+    """
+    if path.suffix == ".json":
+        model: Acceptance | None = read_profile(str(path), Path()).acceptance
+    else:
+        scenario = read_scenario(path)
+        profile = scenario.profile
+        own = profile.acceptance if isinstance(profile, HardwareProfile) else None
+        model = scenario.acceptance or own
+    if isinstance(model, ByPlace):
+        return PerPosition(survival=tuple(survival(model, model.depth).tolist()))
+    if not isinstance(model, AcceptanceModel):
+        raise InputError(f"--acceptance {path}: has no acceptance of drafts; `specfleet import` writes files that have")
+    return model
+
+
+def known_depth(model: AcceptanceModel | None) -> int | None:
+    """Return the last position whose acceptance is known; None without an end."""
+    if isinstance(model, PerPosition):
+        return len(model.reached())
+    return model.depth if isinstance(model, Recorded) else None
 
 
 def _known(model: str, accepted: Mapping[str, AcceptanceModel]) -> AcceptanceModel:

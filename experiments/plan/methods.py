@@ -13,14 +13,14 @@ import numpy as np
 from experiments.jobs import side_by_side
 from experiments.plan.candidates import Asked, Candidate, candidates_of
 from experiments.plan.commands import serve_command
-from fleet.acceptance.models import survival
+from experiments.plan.prices import devices_of
+from experiments.plan.serving import drafter_share, request_s
 from fleet.errors import InputError
 from fleet.records.metrics.intervals import student_t_interval
 from fleet.records.metrics.measure import measure
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.lengths import Between
 from fleet.scenario.resolve import resolve
-from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Late, Scenario, Workload
 from fleet.scenario.workload import mean_lengths
 from sim.run import observe
@@ -51,6 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
     - `depth`, `targets`: draft tokens, and targets of a drafter elsewhere; by equations. `late`: what a step does about
       a draft that is late, the better of skip and decode.
     - `tokens_per_s`: of one target, each seed's in `seeds`; `tpot_s`, `ttft_s`: means, in seconds.
+    - `devices`: of a target, with its share of a drafter elsewhere.
     - `kv_share`: KV cache that the requests need at their end over that of the target; NaN without a limit.
     - `standing`: best, level (within chance or 1 %), or by how much it is slower.
     """
@@ -64,6 +65,7 @@ class Cell(msgspec.Struct, frozen=True):
     tpot_s: float
     ttft_s: float
     per_million: float
+    devices: float
     kv_share: float
     seeds: tuple[float, ...]
     standing: str = ""
@@ -115,8 +117,7 @@ def compare_methods(
     """
     if not in_flight or min(in_flight) < 1 or prompt_tokens < 1 or new_tokens < 2:
         raise InputError("requests in flight and prompt tokens need whole numbers from 1, answer tokens from 2")
-    answers = Between(low=max(1, round(0.9 * new_tokens)), high=round(1.1 * new_tokens))
-    load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=answers))
+    load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=about(new_tokens)))
     asked = Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost))
     candidates, unit = candidates_of(asked)
     flights = tuple(sorted(set(in_flight)))
@@ -128,6 +129,11 @@ def compare_methods(
     ranked = tuple(_ranked(simulated))
     title = f"{target}: prompts of {prompt_tokens} tokens, answers of about {new_tokens}"
     return Methods(title, flights, ranked, unit, tuple(_lines(candidates, ranked, flights)))
+
+
+def about(tokens: int) -> Between:
+    """Return lengths that vary by a tenth."""
+    return Between(low=max(1, round(0.9 * tokens)), high=round(1.1 * tokens))
 
 
 def _simulations(
@@ -156,37 +162,12 @@ def _settings(one: Candidate, in_flight: int, asked: int) -> list[Setting]:
         return [Setting(in_flight, 0, 1)]
     depths = [min(asked, one.depths[-1])] if asked else list(one.depths)
     fleet = resolve(_scenario(one, Setting(in_flight, depths[0], 1)))
-    depth = min(depths, key=lambda depth: _request_s(fleet, in_flight, depth))
+    depth = min(depths, key=lambda depth: request_s(fleet, in_flight, depth))
     if one.method != "apart":
         return [Setting(in_flight, depth, 1)]
-    drafting_s = _draft_s(fleet, in_flight, depth)
-    targets = int(DRAFTER_LOAD * _round_s(fleet, in_flight, depth) / drafting_s) if drafting_s else MOST_TARGETS
+    share = drafter_share(fleet, in_flight, depth)
+    targets = int(DRAFTER_LOAD / share) if share else MOST_TARGETS
     return [Setting(in_flight, depth, min(max(targets, 1), MOST_TARGETS), late) for late in LATE]
-
-
-def _request_s(fleet: Fleet, rows: int, depth: int) -> float:
-    """Time of a request's decoding: its rounds, and the prefills of all others meanwhile."""
-    prompt, answer = mean_lengths(fleet.workload)
-    tokens_per_round = 1 + float(survival(fleet.length_model(), depth).sum())
-    prefill = fleet.verifier_times(0).prefill
-    return answer / tokens_per_round * _round_s(fleet, rows, depth) + rows * (prefill.mean_s(prompt) - prefill.base_s)
-
-
-def _round_s(fleet: Fleet, rows: int, depth: int) -> float:
-    """Time of a draft and its verification, with that many rows in both."""
-    context = _context(fleet)
-    verify_s = fleet.verifier_times(0).verify.mean_s(depth + 1, context, rows, (depth + 1) * (rows - 1))
-    way_s = 2 * fleet.link(0).time.mean_s(4 * depth) if fleet.verifiers.drafts is None else 0.0
-    return _draft_s(fleet, rows, depth) + verify_s + way_s
-
-
-def _draft_s(fleet: Fleet, rows: int, depth: int) -> float:
-    return fleet.drafter_times(0).draft.mean_s(depth, _context(fleet), rows, depth * (rows - 1))
-
-
-def _context(fleet: Fleet) -> float:
-    prompt, answer = mean_lengths(fleet.workload)
-    return prompt + answer / 2
 
 
 def _scenario(one: Candidate, setting: Setting) -> Scenario:
@@ -216,6 +197,8 @@ def _cell(one: Candidate, setting: Setting, trials: Sequence[dict[str, float]]) 
         tpot_s=float(np.mean([trial["tpot_s"] for trial in trials])),
         ttft_s=float(np.mean([trial["ttft_s"] for trial in trials])),
         per_million=per_million_tokens(one.target_per_hour + one.drafter_per_hour / setting.targets, tokens_per_s),
+        devices=devices_of(one.target)[1]
+        + (devices_of(one.name)[1] / setting.targets if one.method == "apart" else 0.0),
         kv_share=setting.in_flight * (prompt + answer + batching.lookahead) / room if room else math.nan,
         seeds=seeds,
     )  # fmt: skip

@@ -13,6 +13,13 @@ PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dolla
 ASSUMED = "$ (assumed prices)"
 
 
+def devices_of(place: str) -> tuple[str, int]:
+    """Return the device of MODEL@DEVICE or MODEL@4xDEVICE, and how many of them share the model."""
+    where = place.rpartition("@")[2].partition(":")[0]
+    count, times, device = where.partition("x")
+    return (device, int(count)) if times and count.isdecimal() else (where, 1)
+
+
 def prices_of(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, float], str]:
     """Return what an hour of each place costs, and the unit.
 
@@ -21,11 +28,7 @@ def prices_of(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, fl
 
     Raises InputError for a device without a price.
     """
-    devices = {}
-    for place in places:
-        where = place.rpartition("@")[2].partition(":")[0]
-        count, times, device = where.partition("x")
-        devices[place] = (device, int(count)) if times and count.isdecimal() else (where, 1)
+    devices = {place: devices_of(place) for place in places}
     names = list(dict.fromkeys(device for device, _ in devices.values()))
     given, unit = read_prices(costs, names)
     prices = given or PER_HOUR

@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from experiments.console.printing import print_json, print_table, progress, remark
 from fleet.errors import InputError
 from fleet.shown import number
-from specfleet.cli.methods import plan_methods
+from specfleet.cli.methods import plan_budget, plan_methods, write_chosen
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
 
 if TYPE_CHECKING:
@@ -32,23 +32,32 @@ def plan(
     draft: Annotated[
         list[str] | None, typer.Option(metavar="PLACE", help=f"The drafter: {FORM} Several: one is chosen.")
     ] = None,
-    link: Annotated[
-        str | None, typer.Option(metavar="LINK", help="One way between them: 10ms; with --in-flight also 25Gbit+50us.")
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUDGET",
+            help="The best fleet of these devices, for each method of speculation: 8xh100,4xl40s. --target is then a "
+            "MODEL or MODEL:PRECISION, and --draft also takes heads, models without @DEVICE, and lookup.",
+        ),
     ] = None,
     in_flight: Annotated[
         str | None,
         typer.Option(
             metavar="NUMBERS",
-            help="Compare methods of speculation for one target with so many requests in flight: 1,8,32,64. --draft "
-            "then also takes heads, models without @DEVICE, and lookup.",
+            help="Compare methods for one target with so many requests in flight: 1,8,32,64; --draft as above. With "
+            "--devices one number, over all targets.",
         ),
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(metavar="LINK", help="One way between them: 10ms; for methods also 25Gbit+50us."),
     ] = None,
     acceptance: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SHARES",
-            help="Probability that a draft token passes: 0.8. With --in-flight also by position, and by drafter: "
-            "MODEL=.82,.68,.57.",
+            help="Probability that a draft token passes: 0.8. For methods also by position, of a file (TOML), and by "
+            "drafter: MODEL=.82,.68,.57.",
         ),
     ] = None,
     arrivals: Annotated[
@@ -79,25 +88,32 @@ def plan(
         str | None, typer.Option(metavar="SHARE", help="By how much step times may be off: 20%. Else by their kind.")
     ] = None,
     out: Annotated[
-        Path | None, folder_option("-o", "--out", help="Write plan.json, the figure and the chosen fleet's scenario.")
+        Path | None, folder_option("-o", "--out", help="Write the answer (JSON), its figure and the chosen scenario.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how many drafters and targets to build, at which depth, at what cost."""
     from specfleet import plan
 
-    if in_flight is not None:
-        others = {"--arrivals": arrivals, "--slo": slo, "--least": least, "--vary": vary, "--apart": apart,
-                  "--step-error": step_error, "-o": out}  # fmt: skip
+    if devices is not None or in_flight is not None:
+        goals = {"--arrivals": arrivals, "--slo": slo, "--least": least} if devices is None else {}
+        others = goals | {"--vary": vary, "--apart": apart, "--step-error": step_error}
         for option in [option for option, given in others.items() if given]:
-            raise InputError(f"{option}: has no effect with --in-flight; leave one of both out")
-        plan_methods(
-            scenario, settings(changes), target or (), in_flight, cost=cost or (), as_json=as_json,
-            drafts=draft or (), acceptance=acceptance or (), link=link or "", jobs=jobs,
-        )  # fmt: skip
+            raise InputError(f"{option}: has no effect with {'--devices' if devices else '--in-flight'}; leave it out")
+        shared: dict[str, Any] = {
+            "cost": cost or (), "drafts": draft or (), "acceptance": acceptance or (), "link": link or "",
+            "jobs": jobs, "as_json": as_json, "out": out,
+        }  # fmt: skip
+        load = (scenario, settings(changes), target or (), in_flight or "")
+        if devices is None:
+            plan_methods(*load, **shared)
+        else:
+            rate = quantity_of(arrivals, "--arrivals", "per_s") or 0.0
+            shared |= {"devices": devices, "arrivals_per_s": rate, "slo": slo or (), "least": least or ()}
+            plan_budget(*load, **shared)
         return
     if acceptance and len(acceptance) > 1:
-        raise InputError("--acceptance: one number for all drafters; several need --in-flight")
+        raise InputError("--acceptance: one number for all drafters; several need --devices or --in-flight")
     share = acceptance[0] if acceptance else None
     with progress("plan", 0) as advance:
         found = plan(
@@ -125,19 +141,12 @@ def write_plan(found: "Plan", folder: Path) -> list[Path]:
 
     from experiments.draw import draw
     from fleet.files import write_file
-    from fleet.scenario.writing import scenario_lines
-    from fleet.times.profile import HardwareProfile, write_profile
 
     kept = [folder / "plan.json", folder / "pareto.png"]
     write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     draw("plan", found, kept[1])
-    scenario = found.scenario
-    if scenario is not None and isinstance(scenario.profile, HardwareProfile):
-        write_profile(scenario.profile, folder / "profile.json")
-        comments = ["Written by `specfleet plan`.", *found.lines]
-        write_file(folder / "chosen.toml", "\n".join(scenario_lines(scenario, "profile.json", comments)) + "\n")
-        kept += [folder / "profile.json", folder / "chosen.toml"]
-    return kept
+    files = [] if found.scenario is None else write_chosen(found.scenario, found.lines, folder)
+    return kept + [folder / name for name in files]
 
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:

@@ -212,13 +212,13 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="throughput, sweep, timeline or plan."),
+        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, plan or methods."),
     ],
     results: Annotated[
         Path,
         typer.Argument(
             metavar="RESULTS",
-            help="A sweep's folder, a run (Parquet), or a plan (JSON).",
+            help="A sweep's folder, a run (Parquet), a plan or methods (JSON).",
         ),
     ],
     out: Annotated[

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from experiments.plan.advice import FleetPlan
 from experiments.plan.answer import Plan
 from experiments.plan.question import APART, COLOCATED, PLAIN
 from fleet.records.replay import replay
@@ -58,7 +59,7 @@ def assert_answers(words: list[str], folder: Path) -> Plan:
 
 def test_the_page_has_commands_for_questions_and_answers() -> None:
     assert [words[:2] for words in COMMANDS] == [
-        ["specfleet", name] for name in ("plan", "run", "compare", "plan", "plan")
+        ["specfleet", name] for name in ("plan", "run", "compare", "plan", "plan", "plan")
     ]
 
 
@@ -103,3 +104,18 @@ def test_which_device_should_draft_and_which_serves_the_target(tmp_path: Path) -
     parts = [" ".join(part.split()) for part in SHOWN.split("\n...\n")]
     assert all(part in printed for part in parts)
     assert sum(part.count(" on ") for part in parts) > len(places)
+
+
+@pytest.mark.slow
+def test_what_to_run_on_a_budget_of_devices(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    words = COMMANDS[5]
+    status, out = run(words, tmp_path)
+    assert status == 0
+    heads = [line.partition(":")[0] for line in out.splitlines()[1:8]]
+    assert heads == ["fleet", "precision", "gives", "runs", "limit", "speculate", "risk"]
+    kept = tmp_path / words[words.index("-o") + 1]
+    plan = msgspec.json.decode((kept / "plan.json").read_bytes(), type=FleetPlan)
+    assert len(plan.rows) == 4  # no speculation, a head, a small model on the targets' devices and elsewhere
+    assert all(command in out for command in plan.commands)
+    assert read_scenario(kept / "chosen.toml").verifiers.count == int(plan.rows[0].targets.split()[0])

@@ -1,15 +1,22 @@
 """Methods of speculation side by side, by requests in flight."""
 
+from pathlib import Path
+
+import msgspec
+import numpy as np
 import pytest
 
 import specfleet
+from experiments.draw import draw
 from experiments.plan.candidates import Asked, acceptance_of, candidates_of
 from experiments.plan.commands import serve_command
 from experiments.plan.links import link_of
 from experiments.plan.methods import Methods
 from experiments.plan.prices import prices_of
 from fleet.acceptance.models import Geometric, PerPosition
+from fleet.acceptance.places import write_places
 from fleet.errors import InputError
+from fleet.files import write_file
 from fleet.scenario.scenario import Scenario
 from fleet.times.step_time import LinkTime
 
@@ -93,6 +100,39 @@ def test_a_short_kv_cache_is_said() -> None:
     )
     assert found.cells[0].kv_share > 1
     assert found.lines[-1].startswith("KV cache: 2 in flight of no speculation need 13")
+
+
+def test_acceptance_is_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(
+        "SpecDecoding metrics: Mean acceptance length: 2.25, Accepted throughput: 5.00 tokens/s, Drafted throughput: "
+        "8.00 tokens/s, Accepted: 50 tokens, Drafted: 80 tokens, Per-position acceptance rate: 0.800, 0.450, Avg Draft "
+        "acceptance rate: 62.5%\n"
+    )
+    specfleet.import_record("vllm-log", tmp_path / "log.txt", tmp_path / "mine.toml")
+    file, places = tmp_path / "mine.toml", tmp_path / "places.toml"
+    read = acceptance_of([f"head={file}", "0.5"])
+    assert read == {"head": PerPosition(survival=(0.8, 0.45)), "": Geometric(0.5)}
+    (head,) = [one for one in candidates_of(Asked(TARGET, (HEAD,), (str(file),), Scenario()))[0] if one.depths]
+    assert head.depths == (1, 2)
+    write_places([(2, 1, 0, 2, 1, 0)], tmp_path / "places.parquet")
+    places.write_text('[acceptance]\nmodel = "by-place"\nfile = "places.parquet"\ndepth = 2\n')
+    assert acceptance_of([str(places)]) == {"": PerPosition(survival=(1.0, 1.0))}
+    places.write_text('name = "nothing"\n')
+    with pytest.raises(InputError, match="has no acceptance of drafts"):
+        acceptance_of([str(places)])
+
+
+def test_the_figure_has_a_curve_for_each_method(found: Methods, tmp_path: Path) -> None:
+    write_file(tmp_path / "methods.json", msgspec.json.encode(found))
+    axes = draw("methods", tmp_path / "methods.json", tmp_path / "methods.png").axes[0]
+    curves = {line.get_label(): line for line in axes.lines}
+    assert curves.keys() >= {cell.method for cell in found.cells}
+    one, eight = found.of("no speculation")
+    assert curves["no speculation"].get_xydata().tolist() == pytest.approx(
+        np.array([[1 / cell.tpot_s, cell.tokens_per_s] for cell in (one, eight)])
+    )
+    apart = next(cell for cell in found.cells if "@l4" in cell.method)
+    assert apart.devices == 1 + 1 / apart.targets
 
 
 def test_texts_are_read_or_refused_in_one_line() -> None:

@@ -1,0 +1,207 @@
+"""Plans for a budget of devices: what fits is searched, goals and loads decide, and the written fleet gives it."""
+
+import json
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+import specfleet
+from experiments.plan.advice import FleetPlan
+from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates
+from experiments.plan.candidates import Asked
+from experiments.plan.fleets import simulated
+from experiments.plan.methods import about
+from experiments.plan.serving import load_curve
+from fleet.errors import InputError
+from fleet.scenario.reading import scenario_of
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario, Workload
+from specfleet.cli.methods import write_chosen
+
+SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
+DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
+SHARES = ("0.6", "eagle3-llama-3.1-8b=.75,.55,.4", "lookup=.2")
+OPTIONS: dict[str, Any] = {"acceptance": SHARES, "scenario": SHORT}
+
+
+@pytest.fixture(scope="module")
+def fastest() -> FleetPlan:
+    return specfleet.plan_devices("2xl40s", "llama-3.1-8b", DRAFTS, arrivals_per_s=8.0, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def cheapest() -> FleetPlan:
+    return specfleet.plan_devices(
+        "2xh100", "llama-3.1-8b:bf16", DRAFTS, arrivals_per_s=8.0, slo=["tpot_p90=12ms"], **OPTIONS
+    )
+
+
+def question(devices: str, target: str, load: Load, *drafts: str) -> FleetQuestion:
+    workload = Workload(prompt_tokens=800, new_tokens=about(250))
+    return FleetQuestion(budget_of(devices), Asked(target, drafts, ("0.7",), Scenario(workload=workload)), load)
+
+
+def fleets(asked: FleetQuestion) -> list[Estimate]:
+    return [one for one in estimates(asked) if not math.isinf(one.request_s)]
+
+
+def test_every_division_of_the_devices_that_holds_the_model_is_tried() -> None:
+    places = {one.fleet.candidate.target for one in fleets(question("8xh100", "llama-3.1-70b", Load(in_flight=8)))}
+    divided = {f"llama-3.1-70b@{n}xh100:{one}" for n in (2, 4, 8) for one in ("bf16", "fp8")}
+    assert places == divided | {"llama-3.1-70b@1xh100:fp8"}
+    assert {
+        one.fleet.candidate.target for one in fleets(question("8xa100-80gb", "llama-3.1-8b", Load(in_flight=8)))
+    } == {f"llama-3.1-8b@{n}xa100-80gb:bf16" for n in (1, 2, 4, 8)}  # no fp8 there
+    (fixed,) = {
+        one.fleet.candidate.target for one in fleets(question("8xh100", "llama-3.1-70b@4xh100:fp8", Load(in_flight=8)))
+    }
+    assert fixed == "llama-3.1-70b@4xh100:fp8"
+
+
+def test_no_fleet_takes_more_than_the_budget() -> None:
+    asked = question("8xh100,3xl40s", "llama-3.1-8b", Load(in_flight=64), "llama-3.2-1b", "lookup")
+    asked = msgspec.structs.replace(asked, depth=3)
+    made = [one.fleet for one in estimates(asked)]
+    assert {one.candidate.name for one in made} == {
+        "no speculation", "prompt lookup", "llama-3.2-1b on the target's device", "llama-3.2-1b@h100",
+        "llama-3.2-1b@l40s",
+    }  # fmt: skip
+    for one in made:
+        assert all(count <= asked.devices[kind] for kind, count in one.devices.items()), one.title
+    assert any(one.devices == {"h100": 6, "l40s": 3} for one in made)
+
+
+def test_a_short_kv_cache_limits_the_load() -> None:
+    asked = question("2xh100", "llama-3.1-70b:bf16", Load(per_s=0.5))
+    (one,) = fleets(asked)
+    resource, rows = next(iter(one.curve.full.items()))
+    assert resource == "the KV cache"
+    assert 20 < rows < 45  # some 30,000 tokens for requests of 925
+    crowded = simulated(one.fleet.scenario(Load(in_flight=60), 200), 0)["throughput"] / 250
+    assert one.curve.load_of(resource) == pytest.approx(crowded, rel=0.1)
+    with pytest.raises(InputError, match=r"16/s: these devices carry up to about 3\.\d+/s"):
+        estimates(question("2xh100", "llama-3.1-70b:bf16", Load(per_s=16.0)))
+
+
+def test_equations_are_near_simulations() -> None:
+    asked = question("1xh100", "llama-3.1-8b:bf16", Load(in_flight=1), "eagle3-llama-3.1-8b", "lookup")
+    for one in [one for one in fleets(asked) if one.fleet.depth in (0, 1, 4)]:
+        for in_flight in (1, 32):
+            values = simulated(one.fleet.scenario(Load(in_flight=in_flight), 8 * in_flight), 0)
+            expected = in_flight * 250 / one.curve.request_with(in_flight)
+            assert expected == pytest.approx(values["throughput"], rel=0.05), one.fleet.title
+
+
+def test_equations_are_near_simulations_of_drafters_elsewhere() -> None:
+    asked = question("1xh100,1xl40s", "llama-3.1-8b@1xh100:bf16", Load(in_flight=8), "llama-3.2-1b@l40s")
+    for one in [one for one in fleets(asked) if one.fleet.drafters and one.fleet.depth in (1, 4)][::2]:
+        values = simulated(one.fleet.scenario(Load(in_flight=8), 32), 0)
+        assert 8 * 250 / one.request_s == pytest.approx(values["throughput"], rel=0.2), one.fleet.title
+
+
+def test_littles_law_holds_on_a_curve() -> None:
+    (one,) = fleets(question("1xh100", "llama-3.1-8b:bf16", Load(per_s=4.0)))
+    curve = load_curve(resolve(one.fleet.candidate.base), 0)
+    assert (np.diff(curve.per_s) >= 0).all()
+    for per_s in (1.0, 5.0, 20.0):
+        rows = per_s * curve.request_at(per_s)
+        assert curve.request_with(rows) == pytest.approx(curve.request_at(per_s), rel=0.05)
+    assert math.isinf(curve.request_at(2 * curve.per_s[-1]))
+
+
+@pytest.mark.slow
+def test_goals_make_the_cheapest_fleet_the_best(fastest: FleetPlan, cheapest: FleetPlan) -> None:
+    assert fastest.rows[0].devices == {"l40s": 2}
+    assert cheapest.rows[0].devices == {"h100": 1}
+    assert "1 x h100 not needed" in cheapest.lines[0]
+    assert "tpot_p90 <= 12ms: met" in cheapest.lines[1]
+    assert all("misses" in row.standing or row.cost_per_hour >= 3.0 for row in cheapest.rows)
+
+
+@pytest.mark.slow
+def test_unmet_goals_are_said_with_the_closest_fleet() -> None:
+    found = specfleet.plan_devices("1xl40s", "llama-3.1-8b", (), arrivals_per_s=1.0, slo=["tpot_p90=1ms"], **OPTIONS)
+    assert found.lines[0].startswith("fleet: none of the budget meets the goals; closest: 1 x ")
+    assert found.scenario is None
+    assert found.commands == ()
+
+
+@pytest.mark.slow
+def test_every_question_of_the_reader_has_a_line(fastest: FleetPlan, cheapest: FleetPlan) -> None:
+    for plan in (fastest, cheapest):
+        heads = [line.partition(":")[0] for line in plan.lines]
+        assert [head for head in heads if head != "precision"] == [
+            "fleet", "gives", "runs", "limit", "speculate", "risk"
+        ]  # fmt: skip
+    assert "precision" in fastest.lines[1]
+    assert not any(line.startswith("precision") for line in cheapest.lines)
+
+
+@pytest.mark.slow
+def test_drafts_that_never_pass_are_not_chosen() -> None:
+    found = specfleet.plan_devices(
+        "1xl40s", "llama-3.1-8b:bf16", ["lookup"], in_flight=8, acceptance=["0"], scenario=SHORT
+    )
+    assert found.rows[0].method == "no speculation"
+    assert found.rows[1].standing == "level" or found.rows[1].standing.endswith("% time")
+    (line,) = [line for line in found.lines if line.startswith("speculate")]
+    assert "off from" in line
+    assert "depth" not in line
+
+
+@pytest.mark.slow
+def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest: FleetPlan, tmp_path: Path) -> None:
+    for number, plan in enumerate((fastest, cheapest)):
+        folder = tmp_path / str(number)
+        assert plan.scenario is not None
+        assert write_chosen(plan.scenario, plan.lines, folder) == ["profile.json", "chosen.toml"]
+        values = simulated(scenario_of(folder / "chosen.toml"), 4321)
+        for name in ("throughput", "tpot_s", "tpot_p90_s", "ttft_s", "latency_s"):
+            said = plan.rows[0].metrics[name]
+            assert said.low <= values[name] <= said.high, name
+
+
+@pytest.mark.slow
+def test_commands_have_the_plans_numbers(cheapest: FleetPlan) -> None:
+    vllm, sglang, bench = map(shlex.split, cheapest.commands)
+    assert vllm[:3] == ["vllm", "serve", "llama-3.1-8b"]
+    depth = cheapest.rows[0].depth
+    assert json.loads(vllm[-1])["num_speculative_tokens"] == depth
+    assert sglang[sglang.index("--speculative-num-draft-tokens") + 1] == str(depth + 1)
+    assert bench[bench.index("--request-rate") + 1] == "8"
+    assert bench[bench.index("--custom-output-len") + 1] == "60"
+
+
+def test_a_target_of_a_fleet_in_turn_sees_gamma_gaps() -> None:
+    one = Deployment(fleets(question("1xh100", "llama-3.1-8b:bf16", Load(per_s=1.0)))[0].fleet.candidate, 4)
+    run = specfleet.simulate(one.scenario(Load(per_s=8.0), 2000), workload={"new_tokens": 1, "prompt_tokens": 1})
+    joins = run.rows().query("event == 'join'")
+    gaps_s = np.diff(joins[joins.tag % 4 == 0].time_s)
+    assert gaps_s.mean() == pytest.approx(0.5, rel=0.06)
+    assert (gaps_s.std() / gaps_s.mean()) ** 2 == pytest.approx(1 / 4, rel=0.25)  # --burstiness 4
+
+
+@pytest.mark.parametrize(
+    ("devices", "target", "options", "said"),
+    [
+        ("eight", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
+        ("2xh100,2xh100", "llama-3.1-8b", {"in_flight": 1}, "write COUNTxDEVICE"),
+        ("2xh900", "llama-3.1-8b", {"in_flight": 1}, "does not ship, and is no file"),
+        ("1xh100", "llama-3.1-405b", {"in_flight": 1}, "weights of"),
+        ("1xh100", "llama-3.1-8b", {}, "either --arrivals 16/s, or --in-flight 64"),
+        ("1xh100", "llama-3.1-8b@2xh100", {"in_flight": 1}, "takes 2 x h100"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["llama-3.2-1b@l4"]}, "which --devices does not have"),
+        ("1xh100", "llama-3.1-8b", {"in_flight": 1, "drafts": ["lookup"]}, "give the share of lookup's"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(devices: str, target: str, options: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said) as refused:
+        specfleet.plan_devices(devices, target, **options)
+    assert "\n" not in str(refused.value)
