@@ -62,8 +62,9 @@ class MultiplierSources:
         return numbers
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
-        """Draw the next block of a source; return the updated numbers."""
-        block, (start, room) = next(self.blocks[source]), self.places[source]
+        """Draw the next block of a source, behind the ratios that are left; return the updated numbers."""
+        left = numbers.pool[numbers.at[source] : numbers.to[source]]
+        block, (start, room) = np.concatenate([left, next(self.blocks[source])]), self.places[source]
         if len(block) > room:
             start, room = self.pool.append(block), len(block)
             self.places[source] = start, room

@@ -32,7 +32,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     if has_serving_targets(fleet):
         arrays, served = _served(fleet)
         table.take(columns_of(arrays, served), int(served.blocks["parts"].sum()))
-        return table.whole(), table.counts(arrays.targets["written"])
+        return table.whole(), table.counts(arrays.stations["written"])
     star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
@@ -83,12 +83,13 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
     arrays, need = serving_of(fleet), ROWS
     clock, most = arrays.clocks[0], len(arrays.slots.running) + 2  # parts of one step
     tokens = int((arrays.requests["goal"] - arrays.requests["prompt"]).sum())
-    rounds = tokens if arrays.lengths is None else 2.2 * arrays.lengths.rounds  # with a draft each
+    parts = 4.4 if fleet.drafters.stations else 2.2  # of a round: its messages, its draft, its verification
+    rounds = tokens if arrays.lengths is None else parts * arrays.lengths.rounds
     log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
     while need != OVER:
         arguments = (
-            arrays.requests, arrays.streams, arrays.targets, arrays.slots, arrays.limits, arrays.laws, arrays.numbers,
-            arrays.clocks, log,
+            arrays.requests, arrays.streams, arrays.stations, arrays.slots, arrays.limits, arrays.laws, arrays.wires,
+            arrays.numbers, arrays.heap, arrays.clocks, log,
         )  # fmt: skip
         need, subject = ready(serving.run_serving, *arguments)(*arguments)
         if need == RATIOS:

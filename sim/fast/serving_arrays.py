@@ -1,6 +1,7 @@
-"""Arrays of serving targets for their compiled loop: requests, streams, targets, and the laws of their steps."""
+"""Arrays of serving targets for their compiled loop: requests, streams, stations, links, and the laws of steps."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -9,18 +10,32 @@ import numpy as np
 
 from fleet.acceptance.models import Sampler
 from fleet.acceptance.sources import sources_of
+from fleet.policies.group import One
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.outcomes import Outcomes
+from fleet.times.effects import NEVER_IDLE
 from fleet.times.roofline import Roofline
-from fleet.times.step_time import StepTime
-from sim.fast.arrays import drawn_lengths, texts_of
+from fleet.times.station_times import DrafterTimes, VerifierTimes
+from fleet.times.step_time import Spread, StepTime
+from sim.fast.arrays import draft_sizes, drawn_lengths, request_sizes, set_sizes, texts_of, ways_of
 from sim.fast.kernel import Array, Numbers
-from sim.fast.layout import A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_SERVING_CLOCK, A_TARGET, AN_ATTENTION
+from sim.fast.layout import (
+    A_LAW,
+    A_LETTER,
+    A_POINT,
+    A_ROOFLINE,
+    A_ROW,
+    A_SERVER,
+    A_SERVING_CLOCK,
+    AN_ATTENTION,
+    AN_EVENT,
+)
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
-from sim.fast.serving import NEVER_S, Laws, Limits, Slots
+from sim.fast.serving import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots, Wires
 
 UNLIMITED = 1 << 40  # KV blocks
+LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 
 
 class ServingArrays(NamedTuple):
@@ -28,11 +43,13 @@ class ServingArrays(NamedTuple):
 
     requests: Array
     streams: Array
-    targets: Array
+    stations: Array
     slots: Slots
     limits: Limits
     laws: Laws
+    wires: Wires
     numbers: Numbers
+    heap: Array
     clocks: Array
     sources: MultiplierSources
     lengths: DrawnLengths | None
@@ -50,8 +67,10 @@ def serving_of(fleet: Fleet) -> ServingArrays:
         assert isinstance(sampler, Sampler)
         lengths = drawn_lengths(fleet, sampler, flat)
     sources, laws = MultiplierSources(), LawTables()
-    requests, rows = texts_of(flat, lengths), _rows(fleet, streams)
-    targets = _targets(fleet, sources, laws)
+    requests, (wires, downs) = texts_of(flat, lengths), _wires(fleet, streams, sources)
+    rows, stations = _rows(fleet, streams, downs), _stations(fleet, sources, laws)
+    if fleet.drafters.stations:
+        set_sizes(fleet, requests, np.repeat(rows["tag"], list(map(len, streams.values()))))
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     clocks = np.zeros(1, dtype=A_SERVING_CLOCK)
     clocks["begins"], clocks["arriving"], clocks["scheduled"] = -1, len(rows), len(rows)
@@ -59,11 +78,13 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     return ServingArrays(
         requests=requests,
         streams=rows,
-        targets=targets,
-        slots=_slots(fleet, targets, rows),
+        stations=stations,
+        slots=_slots(fleet, stations, rows),
         limits=_limits(fleet),
-        laws=laws.arrays(),
+        laws=laws.arrays(fleet.drafters.times),
+        wires=wires,
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array if lengths else np.zeros(0, dtype=np.int16)),
+        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT),
         clocks=clocks,
         sources=sources,
         lengths=lengths,
@@ -95,17 +116,38 @@ class LawTables:
         self.attention += [(kind.read_s, kind.pair_s, float(kind.window)) for kind in roofline.attention]
         return len(self.rooflines) - 1
 
-    def arrays(self) -> Laws:
-        """Return the tables as arrays."""
+    def arrays(self, drafters: Sequence[DrafterTimes]) -> Laws:
+        """Return the tables as arrays. All drafters have the same idle slowdown, and catch up alike."""
+        idle = drafters[0].idle if drafters else NEVER_IDLE
         return Laws(
             np.array(self.laws, dtype=A_LAW),
             np.array(self.rooflines, dtype=A_ROOFLINE),
             np.array(self.points, dtype=A_POINT),
             np.array(self.attention, dtype=AN_ATTENTION),
+            np.array(idle.gaps_s, dtype=np.float64),
+            np.array(idle.slowdowns, dtype=np.float64),
+            float(drafters[0].catch_up_s) if drafters else 0.0,
         )
 
 
-def _rows(fleet: Fleet, streams: dict[int, list[Request]]) -> Array:
+def _wires(
+    fleet: Fleet, streams: dict[int, list[Request]], sources: MultiplierSources
+) -> tuple[Wires, dict[tuple[int, int], int]]:
+    """Return the links, and the number of each downlink.
+
+    Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, a drafter has
+    received a request's messages before the second one of the next request is sent.
+    """
+    outruns, flat = fleet.verifiers.outruns_drafts, [len(requests) for requests in streams.values()]
+    most = {tag: 2 * count if outruns else 2 for tag, count in zip(streams, flat, strict=True)}
+    ways, links, downs = ways_of(fleet, most, sources, sources_of(fleet.seed).links)
+    longest = max(request.new_tokens for requests in streams.values() for request in requests)
+    messages = np.zeros(ways["room"].sum(), dtype=A_LETTER)
+    sizes = draft_sizes(fleet, fleet.room.longest_draft), request_sizes(fleet, longest)
+    return Wires(ways, links, messages, *sizes), downs
+
+
+def _rows(fleet: Fleet, streams: dict[int, list[Request]], downs: dict[tuple[int, int], int]) -> Array:
     made, tags = np.zeros(len(streams), dtype=A_ROW), list(streams)
     ends = np.cumsum([len(requests) for requests in streams.values()])
     made["tag"] = tags
@@ -113,12 +155,18 @@ def _rows(fleet: Fleet, streams: dict[int, list[Request]]) -> Array:
     made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
     made["last"] = ends - 1
     made["request"] = np.concatenate([[0], ends[:-1]])
+    made["drafter"] = made["open_there"] = -1
+    if fleet.drafters.stations:
+        made["drafter"] = [fleet.verifiers.count + fleet.drafter_of(tag) for tag in tags]
+        made["down"] = [downs[fleet.target_of(tag), fleet.drafter_of(tag)] for tag in tags]
+        made["up"] = made["down"] + 1
     return made
 
 
-def _targets(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
-    """Return the targets. Random generators are made in the order of `sim/network.py`."""
-    drawn, made = sources_of(fleet.seed), np.zeros(fleet.verifiers.count, dtype=A_TARGET)
+def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
+    """Return the targets, then the drafters. Random generators are made in the order of `sim/network.py`."""
+    N, M = fleet.verifiers.count, fleet.drafters.stations
+    drawn, made = sources_of(fleet.seed), np.zeros(N + M, dtype=A_SERVER)
     drafter = fleet.drafter_times(0) if fleet.verifiers.drafts is not None else None
     numbers: dict[int, int] = {}  # of laws, by identity of the step times, which the fleet keeps
 
@@ -127,46 +175,63 @@ def _targets(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array
             numbers[id(time)] = laws.add(time)
         return numbers[id(time)]
 
-    for number, target in enumerate(made):
+    def add(
+        number: int, make: Callable[[], np.random.Generator], steps: dict[str, StepTime], spreads: dict[str, Spread]
+    ) -> None:
+        for name, step in steps.items():
+            made[number][name] = law(step)
+        for name, source in zip(spreads, sources.add(make, *spreads.values()), strict=True):
+            made[number][f"{name}_ratios"] = source
+
+    def delay(number: int, place: int, times: VerifierTimes | DrafterTimes) -> None:
+        for kind, name in enumerate(("queued", "woken", "after")):
+            of_kind = getattr(times.overhead, name)
+            made[number][f"{name}_s"] = of_kind.mean_s
+            (made[number][f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, place, kind), of_kind.spread)
+
+    for number in range(N):
         times = fleet.verifier_times(number)
         steps = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
         spreads = {name: step.spread for name, step in steps.items()} | {"pass": times.verify.spread}
         if drafter is not None:
             steps |= {"draft": drafter.draft, "draft_prefill": drafter.prefill}
             spreads["draft"] = drafter.draft.spread
-        for name, step in steps.items():
-            target[name] = law(step)
-        added = sources.add(partial(child, drawn.targets, number), *spreads.values())
-        for name, source in zip(spreads, added, strict=True):
-            target[f"{name}_ratios"] = source
-        for place, name in enumerate(("queued", "woken", "after")):
-            delay = getattr(times.overhead, name)
-            target[f"{name}_s"] = delay.mean_s
-            (target[f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, number, place), delay.spread)
-    made["first"] = -1
+        add(number, partial(child, drawn.targets, number), steps, spreads)
+        delay(number, M + number, times)
+    for number in range(M):
+        drafting, path = fleet.drafter_times(number), (number,) if M > 1 else ()  # as `of_each` does
+        steps = {"draft": drafting.draft, "prefill": drafting.prefill}
+        spreads = {name: step.spread for name, step in steps.items()}
+        add(N + number, partial(child, drawn.drafters, *path), steps, spreads)
+        delay(N + number, number, drafting)
+    made["first"] = made["newest"] = -1
+    made["is_drafter"] = np.arange(N + M) >= N
     made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
     return made
 
 
-def _slots(fleet: Fleet, targets: Array, rows: Array) -> Slots:
-    """Return empty places for the rows of each target, and all first requests in order of arrival."""
-    streams, most = Counter(rows["target"].tolist()), fleet.verifiers.batching.max_num_seqs
-    places = np.array([min(streams[number], most) for number in range(len(targets))], dtype=np.int64)
-    targets["start"] = np.cumsum(places) - places
+def _slots(fleet: Fleet, stations: Array, rows: Array) -> Slots:
+    """Return empty places for the rows of each station, and all first requests in order of arrival."""
+    streams, limits = Counter(rows["target"].tolist()) + Counter(rows["drafter"].tolist()), _limits(fleet)
+    most = [limits.group if station["is_drafter"] else limits.max_num_seqs for station in stations]
+    places = np.array([min(streams[number], each) for number, each in enumerate(most)], dtype=np.int64)
+    stations["start"] = np.cumsum(places) - places
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context = (np.zeros(places.sum()) for _ in range(2))
-    due_s, order = np.full(len(targets), NEVER_S), np.zeros(len(targets), dtype=np.int64)
     arrivals = np.argsort(rows["arrives_s"], kind="stable").astype(np.int32)
-    return Slots(running, works, members, ended, kinds, tokens, fed, context, due_s, order, arrivals)
+    return Slots(running, works, members, ended, kinds, tokens, fed, context, arrivals)
 
 
 def _limits(fleet: Fleet) -> Limits:
-    rule, drafts = fleet.verifiers.batching, fleet.verifiers.drafts
+    rule, drafts, group = fleet.verifiers.batching, fleet.verifiers.drafts, fleet.drafters.group
     named = {name: value for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
+    by = drafts or fleet.drafters
     return Limits(
         **named,
         drafts=int(drafts is not None),
-        depth=drafts.depth if drafts else 0,
-        positions=drafts.positions if drafts else 0,
+        depth=by.depth,
+        positions=by.positions,
         reads_prompts=int(drafts is not None and drafts.reads_prompts),
+        late=LATE[fleet.verifiers.late],
+        group=1 if isinstance(group, One) else group.most,
     )

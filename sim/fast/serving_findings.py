@@ -4,11 +4,11 @@ import numpy as np
 
 from fleet.records.columns import Column, Table, Words
 from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.tables import COMMITTING, with_differences
+from fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.resolved import Fleet
 from sim.fast.findings import requests_of, words_of
-from sim.fast.serving import DONE, JOIN, START, Array, StepLog
+from sim.fast.serving import DONE, JOIN, REQUEST, START, Array, StepLog
 from sim.fast.serving_arrays import ServingArrays
 from sim.fast.table import EVENTS, KINDS, station_names
 
@@ -16,14 +16,19 @@ SOURCES = {  # of each column: a part of the log or of the arrays, and its field
     **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
     **{name: ("blocks", name) for name in ("station", "seq", "event", "step")},
     "idle_gap_s": ("blocks", "gap_s"),
+    "payload_bytes": ("blocks", "bytes"),
     **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round")},
+    "flag": ("parts", "epoch"),
     "tag": ("streams", "tag"),
     "priority": ("streams", "priority"),
     "request": ("requests", "number"),
     "goal": ("requests", "goal"),
     "left": ("requests", "goal"),
 }
-ONLY_OF = {"duration_s": DONE, "accepted": DONE, "idle_gap_s": START, "goal": JOIN, "priority": JOIN}  # events
+ONLY_OF = {  # events
+    "duration_s": (DONE,), "accepted": (DONE,), "idle_gap_s": (START,), "goal": (JOIN,), "priority": (JOIN, REQUEST),
+    "flag": (REQUEST,),
+}  # fmt: skip
 FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
 
 
@@ -55,7 +60,11 @@ class LoggedRows:
             found = found + self.within
         if name == "left":
             found = found - self.parts["base"][self.part]
-        return np.where(self.blocks["event"][self.block] == ONLY_OF[name], found, 0) if name in ONLY_OF else found
+        if name == "flag":
+            found = found == 1
+        if name not in ONLY_OF:
+            return found
+        return np.where(np.isin(self.blocks["event"], ONLY_OF[name])[self.block], found, 0)
 
 
 def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
@@ -70,16 +79,17 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     ends = log.blocks[log.blocks["event"] == DONE]
     ended = _table(fleet, serving, log, ends, FURTHER)
     kinds, speculates = log.parts["kind"][ends["first"]], fleet.drafters.count > 0
-    drafts = kinds == KINDS.index("draft")
+    drafts = (kinds == KINDS.index("draft")) | (ends["station"] >= fleet.verifiers.count)
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
     committing, verified = ended.kind.among(*COMMITTING), ended.where(ended.kind.among("verify"))
+    committing &= ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
     commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
     return Findings(
         fleet=fleet,
         commits=commits.plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left)),
         requests=requests_of(fleet, serving, tags),
-        rounds=_rounds(ended.where(ended.kind.among("draft") & (ended.round >= 0)), verified) if speculates else None,
+        rounds=_rounds(fleet, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
         other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
@@ -107,31 +117,40 @@ def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, fu
     return Table(len(rows.block), (*SCHEMA.names, *further), column)
 
 
-def _rounds(drafts: Table, verified: Table) -> Table:
+def _rounds(fleet: Fleet, log: StepLog, ended: Table, verified: Table) -> Table:
     """Return the rounds; drafts on the target's device are not asked for, and have no way."""
-    unknown = np.full(len(drafts), np.nan)
-    verified_s, verify_s, accepted = (np.full(len(drafts), np.nan) for _ in range(3))
-    place = np.full(int(drafts.round.max(initial=-1)) + 1, -1)
-    place[drafts.round] = np.arange(len(drafts))
-    of = place[verified.round]
-    verified_s[of], verify_s[of], accepted[of] = verified.time_s, verified.duration_s, verified.accepted
-    rounds = Table.of(
+    drafts = ended.where(ended.kind.among("draft") & (ended.round >= 0))
+    verified = verified.where(verified.round >= 0)
+    rounds = 1 + max(int(drafts.round.max(initial=-1)), int(verified.round.max(initial=-1)))
+
+    def of_round(numbers: Array, values: Array) -> Array:
+        """Return values of rounds, by the numbers of these; the first value of a round counts."""
+        found = np.full(rounds, np.nan)
+        known = numbers < rounds
+        found[numbers[known][::-1]] = values[known][::-1]
+        return found[drafts.round]
+
+    asked_s = arrived_s = returned_s = np.full(len(drafts), np.nan)
+    begun_s, gap_s = drafts.begun_s, drafts.gap_s
+    if fleet.drafters.stations:
+        pass
+    table = Table.of(
         tag=drafts.tag,
         request=drafts.request,
         epoch=drafts.epoch,
         drafted_s=drafts.time_s,
         service_s=drafts.duration_s,
         draft_tokens=drafts.tokens,
-        asked_s=unknown,
-        begun_s=drafts.begun_s,
-        idle_gap_s=drafts.gap_s,
-        arrived_s=unknown,
-        verified_s=verified_s,
-        verify_s=verify_s,
-        acceptance_length=accepted,
-        returned_s=unknown,
+        asked_s=asked_s,
+        begun_s=begun_s,
+        idle_gap_s=gap_s,
+        arrived_s=arrived_s,
+        verified_s=of_round(verified.round, verified.time_s),
+        verify_s=of_round(verified.round, verified.duration_s),
+        acceptance_length=of_round(verified.round, verified.accepted),
+        returned_s=returned_s,
     )
-    return with_differences(rounds)
+    return with_differences(table)
 
 
 def _verified(verified: Table) -> Table:
