@@ -4,6 +4,5 @@
 2. `arrays.py` lays a fleet out in arrays of the records of `layout.py`; `numbers.py` draws random numbers.
 3. `kernel.py` is the loop, compiled by numba (`pip install 'specfleet[fast]'`); `run.py` drives it.
 4. `table.py` makes the event table, `findings.py` the tables of metrics without an event table.
-5. `serving_arrays.py`, `serving.py` and `serving_findings.py` are the same for targets that do continuous batching,
-   without drafters elsewhere.
+5. `serving_arrays.py`, `serving.py` and `serving_findings.py` are the same for targets that do continuous batching.
 """

@@ -993,9 +993,10 @@ def run_serving(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bot
             station = stations[here]
             way.oldest = (way.oldest + 1) % way.room
             way.count -= 1
-            log_part(
+            part = log_part(
                 log, clock, message.stream, message.request, message.epoch, NO_STEP, message.base, message.tokens
             )
+            part.round = message.round
             block = log_block(log, clock, station, here, message.kind, clock.parts - 1, 1)
             block.bytes = message.bytes
             if message.kind == DRAFT:

@@ -8,7 +8,7 @@ from fleet.records.metrics.tables import COMMITTING, at_drafter, with_difference
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.resolved import Fleet
 from sim.fast.findings import requests_of, words_of
-from sim.fast.serving import DONE, JOIN, REQUEST, START, Array, StepLog
+from sim.fast.serving import DONE, DRAFT, JOIN, REQUEST, START, Array, StepLog
 from sim.fast.serving_arrays import ServingArrays
 from sim.fast.table import EVENTS, KINDS, station_names
 
@@ -78,22 +78,22 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     """Return the tables of a finished simulation. Columns of `rows` are made when a metric uses them."""
     ends = log.blocks[log.blocks["event"] == DONE]
     ended = _table(fleet, serving, log, ends, FURTHER)
-    kinds, speculates = log.parts["kind"][ends["first"]], fleet.drafters.count > 0
+    kinds, speculates, stations = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, log.blocks["station"]
     drafts = (kinds == KINDS.index("draft")) | (ends["station"] >= fleet.verifiers.count)
+    drafters = np.union1d(ends["station"][drafts], stations[stations >= fleet.verifiers.count])
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
-    committing, verified = ended.kind.among(*COMMITTING), ended.where(ended.kind.among("verify"))
-    committing &= ~at_drafter(ended)
+    verified, committing = ended.where(ended.kind.among("verify")), ended.kind.among(*COMMITTING) & ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
     commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
     return Findings(
         fleet=fleet,
         commits=commits.plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left)),
         requests=requests_of(fleet, serving, tags),
-        rounds=_rounds(fleet, log, ended, verified) if speculates else None,
+        rounds=_rounds(fleet, serving, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
         other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
-        drafters=len(np.unique(ends["station"][drafts])),
+        drafters=len(drafters),
         rows=_table(fleet, serving, log, log.blocks),
     )
 
@@ -117,40 +117,58 @@ def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, fu
     return Table(len(rows.block), (*SCHEMA.names, *further), column)
 
 
-def _rounds(fleet: Fleet, log: StepLog, ended: Table, verified: Table) -> Table:
+def _rounds(fleet: Fleet, serving: ServingArrays, log: StepLog, ended: Table, verified: Table) -> Table:
     """Return the rounds; drafts on the target's device are not asked for, and have no way."""
-    drafts = ended.where(ended.kind.among("draft") & (ended.round >= 0))
-    verified = verified.where(verified.round >= 0)
-    rounds = 1 + max(int(drafts.round.max(initial=-1)), int(verified.round.max(initial=-1)))
+    drafts, count = ended.where(ended.kind.among("draft") & (ended.round >= 0)), int(serving.clocks["rounds"][0])
+    times = _at_drafters(fleet, serving, log) if fleet.drafters.stations else {}
 
-    def of_round(numbers: Array, values: Array) -> Array:
-        """Return values of rounds, by the numbers of these; the first value of a round counts."""
-        found = np.full(rounds, np.nan)
-        known = numbers < rounds
-        found[numbers[known][::-1]] = values[known][::-1]
-        return found[drafts.round]
+    def of_rounds(name: str) -> Array:
+        return times[name][drafts.round] if times else np.full(len(drafts), np.nan)
 
-    asked_s = arrived_s = returned_s = np.full(len(drafts), np.nan)
-    begun_s, gap_s = drafts.begun_s, drafts.gap_s
-    if fleet.drafters.stations:
-        pass
-    table = Table.of(
+    def verification(name: str) -> Array:
+        return _by_round(count, verified.round, getattr(verified, name))[drafts.round]
+
+    rounds = Table.of(
         tag=drafts.tag,
         request=drafts.request,
         epoch=drafts.epoch,
         drafted_s=drafts.time_s,
         service_s=drafts.duration_s,
         draft_tokens=drafts.tokens,
-        asked_s=asked_s,
-        begun_s=begun_s,
-        idle_gap_s=gap_s,
-        arrived_s=arrived_s,
-        verified_s=of_round(verified.round, verified.time_s),
-        verify_s=of_round(verified.round, verified.duration_s),
-        acceptance_length=of_round(verified.round, verified.accepted),
-        returned_s=returned_s,
+        asked_s=of_rounds("asked_s"),
+        begun_s=of_rounds("begun_s") if times else drafts.begun_s,
+        idle_gap_s=drafts.gap_s,
+        arrived_s=of_rounds("arrived_s"),
+        verified_s=verification("time_s"),
+        verify_s=verification("duration_s"),
+        acceptance_length=verification("accepted"),
+        returned_s=of_rounds("returned_s"),
     )
-    return with_differences(table)
+    return with_differences(rounds)
+
+
+def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+    """Return the times of rounds, by their number: those of messages, and the start of the first step for each."""
+    blocks, parts, count = log.blocks, log.parts, int(serving.clocks["rounds"][0])
+    asking, coming = (blocks[blocks["event"] == event] for event in (REQUEST, DRAFT))  # requests number the rounds
+    begun = LoggedRows(serving, log, blocks[(blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)])
+    of, returned_s = parts["request"][asking["first"]], np.full(count, np.nan)
+    order = np.argsort(of, kind="stable")
+    follows = of[order[1:]] == of[order[:-1]]
+    returned_s[order[:-1][follows]] = asking["time_s"][order[1:][follows]]
+    return {
+        "asked_s": asking["time_s"],
+        "begun_s": _by_round(count, begun.parts["round"][begun.part], begun.blocks["time_s"][begun.block]),
+        "arrived_s": _by_round(count, parts["round"][coming["first"]], coming["time_s"]),
+        "returned_s": returned_s,
+    }
+
+
+def _by_round(count: int, rounds: Array, values: Array) -> Array:
+    """Return the first value of each round; NaN for rounds without one."""
+    found = np.full(count, np.nan)
+    found[rounds[::-1]] = values[::-1]
+    return found
 
 
 def _verified(verified: Table) -> Table:
