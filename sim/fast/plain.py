@@ -31,7 +31,9 @@ SUPPORTED: dict[type, frozenset[str]] = {
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
     ResolvedDrafters: _names("count targets depth place kind model group positions profile times"),
-    ResolvedVerifiers: _names("count kind model rule speculates drafts batching late priorities drafters profile times"),
+    ResolvedVerifiers: _names(
+        "count kind model rule speculates drafts batching late priorities drafters profile times"
+    ),
     Workload: _names("requests seed streams prompts prompt_tokens new_tokens arrivals lengths temperature top_k top_p"),
     DrafterTimes: _names("first draft prefill catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),

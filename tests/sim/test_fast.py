@@ -257,7 +257,6 @@ def test_headers_differ_only_by_path() -> None:
     ("changes", "named"),
     [
         ({"drafters": {"order": {"policy": "weighted", "weights": [9.0]}}}, 'drafters.order = "weighted"'),
-        ({"drafters": {"group": {"policy": "batch", "most": 4}}}, 'drafters.group = "batch"'),
         ({"drafters": {"count": 2, "route": "shortest-queue"}}, 'drafters.route = "shortest-queue"'),
         ({"verifiers": {"patience_s": 9.0}}, "verifiers.patience"),
         ({"drafters": {"overlap": "ahead"}}, 'drafters.overlap = "ahead"'),
@@ -267,8 +266,6 @@ def test_headers_differ_only_by_path() -> None:
             {"drafters": {"place": "target"}, "verifiers": {"allocate": {"policy": "fixed", "depth": 2}}},
             'verifiers.allocate = "fixed"',
         ),
-        ({"workload": {"streams": 9}}, "drafters elsewhere for targets with several requests"),
-        ({"verifiers": {"max_num_batched_tokens": 50}}, "drafters elsewhere for prompts of several chunks"),
         ({"verifiers": {"kv_tokens": 512}}, "kv_tokens with drafters elsewhere"),
         (
             {
@@ -319,7 +316,7 @@ def test_auto_loads_the_loop_when_it_pays(monkeypatch: pytest.MonkeyPatch) -> No
     small = star(workload={"requests": 10, "new_tokens": 50})
     monkeypatch.setattr(choice, "WORTH_LOADING_TOKENS", 1200)
     assert [simulate(small).header.path for _ in range(4)] == ["simpy", "simpy", "fast", "fast"]
-    assert simulate(star(drafters={"group": {"policy": "batch", "most": 4}})).header.path == "simpy"
+    assert simulate(star(drafters={"order": {"policy": "priority"}})).header.path == "simpy"
 
 
 @pytest.mark.slow
@@ -358,8 +355,9 @@ def test_the_code_of_each_loop_is_in_one_file(name: str) -> None:
 
 
 def test_both_loops_have_the_same_numbers() -> None:
-    reasons, events = ("OVER", "ROWS", "RATIOS", "LENGTHS"), ("JOIN", "START", "DONE")
-    names = (*reasons, *events, "NO_STEP", "PREFILL", "DRAFTING", "VERIFY", "DECODE")
+    reasons, events = ("OVER", "ROWS", "RATIOS", "LENGTHS"), ("JOINS", "STEP_ENDS", "ARRIVES", "GOES_ON")
+    of_rows = ("JOIN", "REQUEST", "DRAFT", "LEAVE", "START", "DONE")
+    names = (*reasons, *events, *of_rows, "NO_STEP", "PREFILL", "DRAFTING", "VERIFY", "DECODE")
     assert [getattr(kernel, name) for name in names] == [getattr(serving, name) for name in names]
 
 

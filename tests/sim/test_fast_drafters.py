@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -14,9 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
-from sim.fast.plain import has_serving_targets, unsupported_in
-from sim.run import simulate
-from tests.helpers.stars import repeatable, star
+from tests.helpers.stars import repeatable
 from tests.sim import test_fast as fast
 from tests.sim import test_findings as findings
 
