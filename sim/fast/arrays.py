@@ -25,7 +25,8 @@ from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.kernel import Array, Means, Numbers, Wires
+from sim.fast.events import Numbers, Wires
+from sim.fast.kernel import Array, Means
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
@@ -60,8 +61,7 @@ def star_of(fleet: Fleet) -> StarArrays:
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn)
     # A stream has at most two messages in flight: a leave, and the first one of its next request.
-    ways, links, way_of = ways_of(fleet, dict.fromkeys(streams, 2), sources, drawn.links)
-    wires = Wires(ways, links, np.zeros(ways["room"].sum(), dtype=A_MESSAGE))
+    wires, way_of = wires_of(fleet, streams, dict.fromkeys(streams, 2), sources)
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
         requests=_requests(fleet, streams, lengths),
@@ -137,18 +137,6 @@ def set_sizes(fleet: Fleet, requests: Array, tags: Array) -> None:
     requests["leave_bytes"] = of_tag + of_number - size_of(Leave(0, 0), 0)
 
 
-def draft_sizes(fleet: Fleet, most: int) -> Array:
-    """Return the bytes of drafts, by their tokens up to `most`."""
-    size_of = sizes_of(fleet)
-    return _whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(most + 1)])
-
-
-def request_sizes(fleet: Fleet, most: int) -> Array:
-    """Return the bytes of requests for drafts, by newly committed tokens up to `most`."""
-    size_of = sizes_of(fleet)
-    return _whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(most + 1)])
-
-
 def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Array) -> Array:
     """Return the mean prefill time of each request; `requests` is the number of requests of each stream."""
     numbers = {id(time): time for time in times}
@@ -213,13 +201,14 @@ def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) ->
     return made
 
 
-def ways_of(
-    fleet: Fleet, most: Mapping[int, int], sources: MultiplierSources, links: np.random.Generator
-) -> tuple[Array, Array, dict[tuple[int, int], int]]:
-    """Return both directions of each used link, their mean times, and the number of each downlink.
+def wires_of(
+    fleet: Fleet, streams: Mapping[int, Sequence[Request]], most: Mapping[int, int], sources: MultiplierSources
+) -> tuple[Wires, dict[tuple[int, int], int]]:
+    """Return both directions of each used link, and the number of each downlink.
 
     - `most`: messages of each stream in one direction that may be in flight, by tag.
     """
+    links = sources_of(fleet.seed).links
     N, rooms = fleet.verifiers.count, Counter[tuple[int, int]]()
     for tag, messages in most.items():
         rooms[fleet.target_of(tag), fleet.drafter_of(tag)] += messages
@@ -236,11 +225,19 @@ def ways_of(
     for name in ways[0] if ways else ():
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
-    return made, np.array(list(means), dtype=A_LINK), {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
+    size_of, longest = sizes_of(fleet), max(request.new_tokens for requests in streams.values() for request in requests)
+    wires = Wires(
+        made,
+        np.array(list(means), dtype=A_LINK),
+        np.zeros(made["room"].sum(), dtype=A_MESSAGE),
+        _whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(fleet.room.longest_draft + 1)]),
+        _whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(longest + 1)]),
+    )
+    return wires, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
 
 
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
-    """Return mean times by base, and sizes by tokens; all drafters have the same idle slowdown."""
+    """Return mean times by base; all drafters have the same idle slowdown."""
     drafters = fleet.drafters
     idle = drafters.times[0].idle if drafters.times else NEVER_IDLE
     bases = range(
@@ -257,8 +254,6 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
         least_base=bases.start,
         step_s=_real(steps),
         draft_tokens=_whole(tokens),
-        draft_bytes=draft_sizes(fleet, max(tokens)),
-        request_bytes=request_sizes(fleet, max(tokens) + 1),
         catch_up_s=drafters.times[0].catch_up_s if drafters.times else 0.0,
         gaps_s=_real(idle.gaps_s),
         slowdowns=_real(idle.slowdowns),

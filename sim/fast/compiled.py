@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 
 from fleet.interrupts import deferred
 
@@ -18,17 +20,33 @@ UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
 
 
 def compiled(function: Function) -> Function:
-    """Return a function that numba compiles at its first call. The function must not allocate arrays.
+    """Return a function that numba compiles for each loop that calls it. The function must not allocate arrays."""
+    njit: Any = numba.njit  # its type stubs lack "_nrt"
+    return cast("Function", njit(**UNCOUNTED)(function))
+
+
+def compiled_loop(function: Function) -> Function:
+    """Return a loop that numba compiles at its first call, and caches. Its first argument is `CODE`.
 
     Numba caches it in the folder of the source file, in a folder of the user, or in NUMBA_CACHE_DIR. If none is
     writable, each process compiles it.
     """
-    njit: Any = numba.njit  # its type stubs lack "_nrt"
+    njit: Any = numba.njit
     try:
         made = njit(cache=True, **UNCOUNTED)(function)
     except RuntimeError:  # no writable folder
-        made = njit(**UNCOUNTED)(function)
+        made = compiled(function)
     return cast("Function", made)
+
+
+def digest_of(folder: Path) -> str:
+    """Return the digest of the source files of a folder."""
+    return sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+
+
+# Numba's cache looks at the file of a loop and at the types of its arguments, not at the files of the functions that
+# the loop calls. So the loop has an argument whose type has the digest of all of them. Only loops are cached.
+CODE: Any = np.zeros(1, dtype=[(f"code_{digest_of(Path(__file__).parent)}", np.int8)])
 
 
 def is_cached(function: Function) -> bool:

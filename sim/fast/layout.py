@@ -1,6 +1,6 @@
 """Records of the compiled loops: requests, streams, stations, link directions, messages, events; serving targets.
 
-They are part of the argument types of the loops, so numba recompiles them after a change here.
+They are part of the argument types of the loops.
 """
 
 import numpy as np
@@ -91,13 +91,10 @@ A_LINK = np.dtype([  # distinct mean times of links
     ("s_per_byte", REAL),
 ])  # fmt: skip
 
-A_MESSAGE = np.dtype([
-    ("kind", SMALL), ("stream", SMALL), ("request", SMALL), ("bytes", WHOLE)
-], align=True)  # fmt: skip
-
-A_LETTER = np.dtype([  # a message of the loop of serving targets
-    *((name, SMALL) for name in ("kind", "stream", "request", "epoch", "base", "tokens", "round")),
+A_MESSAGE = np.dtype([  # its last fields are of serving targets
+    *((name, SMALL) for name in ("kind", "stream", "request")),
     ("bytes", WHOLE),
+    *((name, SMALL) for name in ("epoch", "base", "tokens", "round")),
 ], align=True)  # fmt: skip
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])

@@ -7,7 +7,7 @@ import numpy as np
 from fleet.acceptance.models import Sampler
 from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
-from sim.fast.kernel import Array, Numbers
+from sim.fast.events import Array, Numbers
 
 ONES = -1  # the source of constant ratios
 RESERVE = 1.1  # lengths drawn in advance, over the expected ones

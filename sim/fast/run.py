@@ -7,13 +7,15 @@ import pyarrow as pa
 
 from fleet.records.metrics.findings import Findings
 from fleet.scenario.resolved import Fleet
-from sim.fast import serving
+from sim.fast import serving_state as serving
 from sim.fast.arrays import StarArrays, star_of
-from sim.fast.compiled import ready
+from sim.fast.compiled import CODE, ready
+from sim.fast.events import LENGTHS, OVER, RATIOS, ROWS
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
-from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, StepLog, run_star
+from sim.fast.kernel import COLUMNS, TIMES, Array, StepLog, run_star
 from sim.fast.layout import A_BLOCK, A_PART
 from sim.fast.plain import has_serving_targets
+from sim.fast.serving import run_serving
 from sim.fast.serving_arrays import ServingArrays, serving_of
 from sim.fast.serving_findings import columns_of, findings_of_log
 from sim.fast.table import RowBatches
@@ -66,7 +68,7 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
     """Run the loop until it needs rows or is over. Draw the random numbers that it needs."""
     while True:
         arguments = (
-            star.requests, star.streams, star.stations, star.wires, star.means, star.numbers, star.heap,
+            CODE, star.requests, star.streams, star.stations, star.wires, star.means, star.numbers, star.heap,
             star.clocks, times, rows, log,
         )  # fmt: skip
         need, subject = ready(run_star, *arguments)(*arguments)
@@ -88,10 +90,10 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
     log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
     while need != OVER:
         arguments = (
-            arrays.requests, arrays.streams, arrays.stations, arrays.slots, arrays.limits, arrays.laws, arrays.wires,
-            arrays.numbers, arrays.heap, arrays.clocks, log,
+            CODE, arrays.requests, arrays.streams, arrays.stations, arrays.slots, arrays.limits, arrays.laws,
+            arrays.wires, arrays.numbers, arrays.heap, arrays.clocks, log,
         )  # fmt: skip
-        need, subject = ready(serving.run_serving, *arguments)(*arguments)
+        need, subject = ready(run_serving, *arguments)(*arguments)
         if need == RATIOS:
             arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
         elif need == LENGTHS:

@@ -15,14 +15,14 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.outcomes import Outcomes
 from fleet.times.effects import NEVER_IDLE
+from fleet.times.overhead import Overhead
 from fleet.times.roofline import Roofline
-from fleet.times.station_times import DrafterTimes, VerifierTimes
-from fleet.times.step_time import Spread, StepTime
-from sim.fast.arrays import draft_sizes, drawn_lengths, request_sizes, set_sizes, texts_of, ways_of
-from sim.fast.kernel import Array, Numbers
+from fleet.times.station_times import DrafterTimes
+from fleet.times.step_time import StepTime
+from sim.fast.arrays import drawn_lengths, set_sizes, texts_of, wires_of
+from sim.fast.events import Array, Numbers, Record, Wires
 from sim.fast.layout import (
     A_LAW,
-    A_LETTER,
     A_POINT,
     A_ROOFLINE,
     A_ROW,
@@ -32,7 +32,9 @@ from sim.fast.layout import (
     AN_EVENT,
 )
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
-from sim.fast.serving import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots, Wires
+from sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
+
+NewGenerator = Callable[..., np.random.Generator]
 
 UNLIMITED = 1 << 40  # KV blocks
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
@@ -67,7 +69,10 @@ def serving_of(fleet: Fleet) -> ServingArrays:
         assert isinstance(sampler, Sampler)
         lengths = drawn_lengths(fleet, sampler, flat)
     sources, laws = MultiplierSources(), LawTables()
-    requests, (wires, downs) = texts_of(flat, lengths), _wires(fleet, streams, sources)
+    # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, a drafter has
+    # received a request's messages before the second one of the next request is sent.
+    most = {tag: 2 * len(each) if fleet.verifiers.outruns_drafts else 2 for tag, each in streams.items()}
+    requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
     rows, stations = _rows(fleet, streams, downs), _stations(fleet, sources, laws)
     if fleet.drafters.stations:
         set_sizes(fleet, requests, np.repeat(rows["tag"], list(map(len, streams.values()))))
@@ -95,16 +100,19 @@ class LawTables:
     """Step times and their rooflines, as records."""
 
     def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}  # of laws, by identity of the step times, which the fleet keeps
         self.laws: list[tuple[float, ...]] = []
         self.rooflines: list[tuple[float, ...]] = []
         self.points: list[tuple[float, float]] = []
         self.attention: list[tuple[float, float, float]] = []
 
     def add(self, time: StepTime) -> int:
-        """Add a step time; return its number."""
-        terms = tuple([float(getattr(time, name)) for name in A_LAW.names or () if name != "roofline"])
-        self.laws.append((*terms, -1 if time.roofline is None else self._roofline(time.roofline)))
-        return len(self.laws) - 1
+        """Add a step time unless it is known; return its number."""
+        if id(time) not in self.numbers:
+            terms = tuple([float(getattr(time, name)) for name in A_LAW.names or () if name != "roofline"])
+            self.laws.append((*terms, -1 if time.roofline is None else self._roofline(time.roofline)))
+            self.numbers[id(time)] = len(self.laws) - 1
+        return self.numbers[id(time)]
 
     def _roofline(self, roofline: Roofline) -> int:
         points = list(zip(roofline.tokens, roofline.pass_s, strict=True))
@@ -130,23 +138,6 @@ class LawTables:
         )
 
 
-def _wires(
-    fleet: Fleet, streams: dict[int, list[Request]], sources: MultiplierSources
-) -> tuple[Wires, dict[tuple[int, int], int]]:
-    """Return the links, and the number of each downlink.
-
-    Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, a drafter has
-    received a request's messages before the second one of the next request is sent.
-    """
-    outruns, flat = fleet.verifiers.outruns_drafts, [len(requests) for requests in streams.values()]
-    most = {tag: 2 * count if outruns else 2 for tag, count in zip(streams, flat, strict=True)}
-    ways, links, downs = ways_of(fleet, most, sources, sources_of(fleet.seed).links)
-    longest = max(request.new_tokens for requests in streams.values() for request in requests)
-    messages = np.zeros(ways["room"].sum(), dtype=A_LETTER)
-    sizes = draft_sizes(fleet, fleet.room.longest_draft), request_sizes(fleet, longest)
-    return Wires(ways, links, messages, *sizes), downs
-
-
 def _rows(fleet: Fleet, streams: dict[int, list[Request]], downs: dict[tuple[int, int], int]) -> Array:
     made, tags = np.zeros(len(streams), dtype=A_ROW), list(streams)
     ends = np.cumsum([len(requests) for requests in streams.values()])
@@ -165,49 +156,45 @@ def _rows(fleet: Fleet, streams: dict[int, list[Request]], downs: dict[tuple[int
 
 def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
     """Return the targets, then the drafters. Random generators are made in the order of `sim/network.py`."""
-    N, M = fleet.verifiers.count, fleet.drafters.stations
-    drawn, made = sources_of(fleet.seed), np.zeros(N + M, dtype=A_SERVER)
-    drafter = fleet.drafter_times(0) if fleet.verifiers.drafts is not None else None
-    numbers: dict[int, int] = {}  # of laws, by identity of the step times, which the fleet keeps
-
-    def law(time: StepTime) -> int:
-        if id(time) not in numbers:
-            numbers[id(time)] = laws.add(time)
-        return numbers[id(time)]
-
-    def add(
-        number: int, make: Callable[[], np.random.Generator], steps: dict[str, StepTime], spreads: dict[str, Spread]
-    ) -> None:
-        for name, step in steps.items():
-            made[number][name] = law(step)
-        for name, source in zip(spreads, sources.add(make, *spreads.values()), strict=True):
-            made[number][f"{name}_ratios"] = source
-
-    def delay(number: int, place: int, times: VerifierTimes | DrafterTimes) -> None:
-        for kind, name in enumerate(("queued", "woken", "after")):
-            of_kind = getattr(times.overhead, name)
-            made[number][f"{name}_s"] = of_kind.mean_s
-            (made[number][f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, place, kind), of_kind.spread)
-
+    N, M, drawn = fleet.verifiers.count, fleet.drafters.stations, sources_of(fleet.seed)
+    made = np.zeros(N + M, dtype=A_SERVER)
+    local = fleet.drafter_times(0) if fleet.verifiers.drafts is not None else None
     for number in range(N):
         times = fleet.verifier_times(number)
-        steps = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
-        spreads = {name: step.spread for name, step in steps.items()} | {"pass": times.verify.spread}
-        if drafter is not None:
-            steps |= {"draft": drafter.draft, "draft_prefill": drafter.prefill}
-            spreads["draft"] = drafter.draft.spread
-        add(number, partial(child, drawn.targets, number), steps, spreads)
-        delay(number, M + number, times)
+        steps = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode, "pass": times.verify}
+        if local is not None:
+            steps["draft"] = local.draft
+            made[number]["draft_prefill"] = laws.add(local.prefill)
+        _set_steps(made[number], steps, laws, sources, partial(child, drawn.targets, number))
+        _set_delays(made[number], times.overhead, sources, partial(child, drawn.delays, M + number))
     for number in range(M):
         drafting, path = fleet.drafter_times(number), (number,) if M > 1 else ()  # as `of_each` does
         steps = {"draft": drafting.draft, "prefill": drafting.prefill}
-        spreads = {name: step.spread for name, step in steps.items()}
-        add(N + number, partial(child, drawn.drafters, *path), steps, spreads)
-        delay(N + number, number, drafting)
+        _set_steps(made[N + number], steps, laws, sources, partial(child, drawn.drafters, *path))
+        _set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
     made["first"] = made["newest"] = -1
     made["is_drafter"] = np.arange(N + M) >= N
     made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
     return made
+
+
+def _set_steps(
+    station: Record, steps: dict[str, StepTime], laws: LawTables, sources: MultiplierSources, make: NewGenerator
+) -> None:
+    """Set the laws of a station's steps, and the sources of their ratios, which share a generator."""
+    added = sources.add(make, *[step.spread for step in steps.values()])
+    for (name, step), source in zip(steps.items(), added, strict=True):
+        station[f"{name}_ratios"] = source
+        if name != "pass":  # of several rows; its time is computed from others
+            station[name] = laws.add(step)
+
+
+def _set_delays(station: Record, overhead: Overhead, sources: MultiplierSources, make: NewGenerator) -> None:
+    """Set the delays of a station's overhead, and the sources of their ratios, each with its own generator."""
+    for place, name in enumerate(("queued", "woken", "after")):
+        delay = getattr(overhead, name)
+        station[f"{name}_s"] = delay.mean_s
+        (station[f"{name}_ratios"],) = sources.add(partial(make, place), delay.spread)
 
 
 def _slots(fleet: Fleet, stations: Array, rows: Array) -> Slots:

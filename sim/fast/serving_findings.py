@@ -7,9 +7,10 @@ from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.resolved import Fleet
+from sim.fast.events import DONE, DRAFT, JOIN, REQUEST, START, Array
 from sim.fast.findings import requests_of, words_of
-from sim.fast.serving import DONE, DRAFT, JOIN, REQUEST, START, Array, StepLog
 from sim.fast.serving_arrays import ServingArrays
+from sim.fast.serving_state import StepLog
 from sim.fast.table import EVENTS, KINDS, station_names
 
 SOURCES = {  # of each column: a part of the log or of the arrays, and its field
