@@ -39,14 +39,17 @@ def compiled_loop(function: Function) -> Function:
     return cast("Function", made)
 
 
-def digest_of(folder: Path) -> str:
-    """Return the digest of the source files of a folder."""
-    return sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+def code_of(folder: Path) -> Any:
+    """Return an array whose type has the digest of the source files of a folder: the first argument of its loops.
+
+    Numba's cache looks at the file of a loop and at the types of its arguments, not at the files of the functions that
+    the loop calls. With this argument it sees their changes, too. Therefore only loops are cached.
+    """
+    digest = sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+    return np.zeros(1, dtype=[(f"code_{digest}", np.int8)])
 
 
-# Numba's cache looks at the file of a loop and at the types of its arguments, not at the files of the functions that
-# the loop calls. So the loop has an argument whose type has the digest of all of them. Only loops are cached.
-CODE: Any = np.zeros(1, dtype=[(f"code_{digest_of(Path(__file__).parent)}", np.int8)])
+CODE = code_of(Path(__file__).parent)
 
 
 def is_cached(function: Function) -> bool:

@@ -104,8 +104,8 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
 
 
 def allocate_parts(parts: int) -> serving.StepLog:
-    """Allocate a log of so many parts of steps; their number in a step, and so that of blocks, is not known."""
-    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(FIRST_ROOM, dtype=A_BLOCK))
+    """Allocate a log of so many parts of steps and messages. A message is a block of one part, a step often of more."""
+    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(max(FIRST_ROOM, parts // 2), dtype=A_BLOCK))
 
 
 def _with_room(part: Array, used: int) -> Array:

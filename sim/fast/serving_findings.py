@@ -7,7 +7,7 @@ from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.resolved import Fleet
-from sim.fast.events import DONE, DRAFT, JOIN, REQUEST, START, Array
+from sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
 from sim.fast.findings import requests_of, words_of
 from sim.fast.serving_arrays import ServingArrays
 from sim.fast.serving_state import StepLog
@@ -79,9 +79,9 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     """Return the tables of a finished simulation. Columns of `rows` are made when a metric uses them."""
     ends = log.blocks[log.blocks["event"] == DONE]
     ended = _table(fleet, serving, log, ends, FURTHER)
-    kinds, speculates, stations = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, log.blocks["station"]
-    drafts = (kinds == KINDS.index("draft")) | (ends["station"] >= fleet.verifiers.count)
-    drafters = np.union1d(ends["station"][drafts], stations[stations >= fleet.verifiers.count])
+    kinds, speculates, targets = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, fleet.verifiers.count
+    drafts = (kinds == DRAFTING) | (ends["station"] >= targets)
+    drafters = np.count_nonzero(serving.stations["written"][targets:]) or len(np.unique(ends["station"][drafts]))
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
     verified, committing = ended.where(ended.kind.among("verify")), ended.kind.among(*COMMITTING) & ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
@@ -94,7 +94,7 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
         other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
-        drafters=len(drafters),
+        drafters=int(drafters),
         rows=_table(fleet, serving, log, log.blocks),
     )
 
