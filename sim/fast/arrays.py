@@ -25,8 +25,8 @@ from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.events import Numbers, Wires
-from sim.fast.kernel import Array, Means
+from sim.fast.events import Array, Numbers, Wires
+from sim.fast.kernel import Means
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
@@ -225,13 +225,16 @@ def wires_of(
     for name in ways[0] if ways else ():
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
-    size_of, longest = sizes_of(fleet), max(request.new_tokens for requests in streams.values() for request in requests)
+    size_of, longest = sizes_of(fleet), fleet.room.longest_draft
+    committed = longest + 1  # most new tokens between two requests
+    if fleet.verifiers.late == "decode":
+        committed = max(request.new_tokens for requests in streams.values() for request in requests)
     wires = Wires(
         made,
         np.array(list(means), dtype=A_LINK),
         np.zeros(made["room"].sum(), dtype=A_MESSAGE),
-        _whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(fleet.room.longest_draft + 1)]),
-        _whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(longest + 1)]),
+        _whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(longest + 1)]),
+        _whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(committed + 1)]),
     )
     return wires, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
 

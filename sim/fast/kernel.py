@@ -12,7 +12,7 @@
 `arrays.py` fills the arrays of the records of `layout.py`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sim.fast.compiled import compiled, compiled_loop
 from sim.fast.events import (
@@ -34,7 +34,9 @@ from sim.fast.events import (
     START,
     STEP_ENDS,
     VERIFY,
+    Array,
     Numbers,
+    Record,
     Wires,
     interpolated,
     lacks,
@@ -44,9 +46,6 @@ from sim.fast.events import (
     send,
     take,
 )
-
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
 
 BEGINS = 4  # an event of a station, at the same time, so never in the heap
 

@@ -10,9 +10,9 @@ from fleet.scenario.resolved import Fleet
 from sim.fast import serving_state as serving
 from sim.fast.arrays import StarArrays, star_of
 from sim.fast.compiled import CODE, ready
-from sim.fast.events import LENGTHS, OVER, RATIOS, ROWS
+from sim.fast.events import LENGTHS, OVER, RATIOS, ROWS, Array
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
-from sim.fast.kernel import COLUMNS, TIMES, Array, StepLog, run_star
+from sim.fast.kernel import COLUMNS, TIMES, StepLog, run_star
 from sim.fast.layout import A_BLOCK, A_PART
 from sim.fast.plain import has_serving_targets
 from sim.fast.serving import run_serving

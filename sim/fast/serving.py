@@ -3,21 +3,17 @@
 1. A request joins its target and waits. `schedule` admits it within the limits, as `fleet.policies.continuous` does.
 2. A step ends for all of its members at once. Those that go on have work again: they decode, or they draft on the
    target's device and are verified. Times are those of `fleet.times.mixed`, added in the same order.
-3. With a drafter elsewhere, a row sends a draft request and has no work until its draft arrives. By `verifiers.late`
-   its target goes on without it, waits, or decodes it; then the draft loses the tokens that the text has passed, and
-   what is under way may belong to an earlier request. So a row has its state at its drafter, too: `..._there`.
+3. With a drafter elsewhere, a row requests a draft and has no work until it arrives. By `verifiers.late`, the target's
+   steps skip the row meanwhile, wait for it, or decode it. A late draft loses the tokens that the text has passed.
 4. A station has at most one pending event, the end of a step or of the delay before it. These and the arrivals of
    messages are in a heap, the arrivals of requests in a ring by time. Of several events at one time, that which was
    scheduled first goes first, as in SimPy.
 5. Before a step's ratios are drawn, and before an event that sends messages, the loop checks the blocks of random
    numbers. If one lacks numbers, the loop returns and continues at the next call.
 
+`serving_rows.py` has the rows of targets, `serving_drafters.py` the drafters elsewhere, `serving_times.py` step times.
 `serving_arrays.py` fills the arrays of the records of `layout.py`.
-
-All code of this loop is in this file: numba's cache does not see changes of functions or constants in other files.
 """
-
-from typing import Any
 
 from sim.fast.compiled import compiled, compiled_loop
 from sim.fast.events import (
@@ -41,7 +37,9 @@ from sim.fast.events import (
     START,
     STEP_ENDS,
     VERIFY,
+    Array,
     Numbers,
+    Record,
     Wires,
     lacks,
     pop,
@@ -71,9 +69,6 @@ from sim.fast.serving_rows import (
 )
 from sim.fast.serving_state import DECODE_LATE, WAIT, Laws, Limits, Slots, StepLog
 from sim.fast.serving_times import draft_s, draft_step_s, group_step_s, target_step_s
-
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
 
 NOTHING = -1  # in place of an event
 

@@ -69,9 +69,9 @@ def serving_of(fleet: Fleet) -> ServingArrays:
         assert isinstance(sampler, Sampler)
         lengths = drawn_lengths(fleet, sampler, flat)
     sources, laws = MultiplierSources(), LawTables()
-    # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, a drafter has
-    # received a request's messages before the second one of the next request is sent.
-    most = {tag: 2 * len(each) if fleet.verifiers.outruns_drafts else 2 for tag, each in streams.items()}
+    # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, only its leave
+    # is in flight when the next request begins.
+    most = {tag: 2 * len(each) if fleet.verifiers.late == "decode" else 2 for tag, each in streams.items()}
     requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
     rows, stations = _rows(fleet, streams, downs), _stations(fleet, sources, laws)
     if fleet.drafters.stations:

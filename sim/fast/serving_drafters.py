@@ -1,18 +1,26 @@
 """Drafters elsewhere of serving targets: requests for drafts, groups that share a step, and late drafts.
 
-A row has its state at its drafter, too (`..._there`), because a text may go on before its draft arrives: what is under
-way may then belong to an earlier request.
+A row has a second state, that at its drafter (`..._there`). The two differ while messages are in flight: a text may go
+on before its draft arrives, and its next request may begin before the drafter knows.
 """
 
-from typing import Any
-
 from sim.fast.compiled import compiled
-from sim.fast.events import DRAFT, DRAFTING, LEAVE, NO_STEP, PREFILL, REQUEST, VERIFY, Numbers, Wires, send
+from sim.fast.events import (
+    DRAFT,
+    DRAFTING,
+    LEAVE,
+    NO_STEP,
+    PREFILL,
+    REQUEST,
+    VERIFY,
+    Array,
+    Numbers,
+    Record,
+    Wires,
+    send,
+)
 from sim.fast.serving_rows import add_work, drop_work
 from sim.fast.serving_state import Limits, Slots, StepLog
-
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
 
 
 @compiled

@@ -1,13 +1,8 @@
 """Rows of serving targets: admission, shares of the next step, and its plan, as `fleet.policies.continuous`."""
 
-from typing import Any
-
 from sim.fast.compiled import compiled
-from sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY
+from sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
 from sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
-
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
 
 
 @compiled

@@ -1,9 +1,8 @@
 """The state of serving targets in their compiled loop, beside the records of `layout.py`."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
+from sim.fast.events import Array
 
 MIXED = 7  # a step of several kinds; its parts have theirs
 LATE = SKIP, DECODE_LATE, WAIT = 0, 1, 2  # values of `verifiers.late`

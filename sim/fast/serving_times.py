@@ -3,14 +3,9 @@
 They depend on all rows of a step, so the loop computes them itself.
 """
 
-from typing import Any
-
 from sim.fast.compiled import compiled
-from sim.fast.events import CHUNK, DECODE, PREFILL, VERIFY, interpolated
+from sim.fast.events import CHUNK, DECODE, PREFILL, VERIFY, Array, Record, interpolated
 from sim.fast.serving_state import MIXED, Laws, Slots
-
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
 
 
 @compiled

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from engine.node.batch import batch_node
-from engine.node.colocated import Colocated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from engine.decoding.lookup import LookupDrafter
 from engine.decoding.models import CausalLM, load_model
 from engine.decoding.verify import Target
 from engine.node.build import positions_of, with_positions
+from engine.node.colocated import Colocated
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.policies.shapes import CHAIN, Shape, dynamic, reach, tree
