@@ -13,7 +13,7 @@ from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import streams_of
-from tests.helpers.stars import repeatable
+from tests.helpers.stars import repeatable, star
 from tests.sim import test_fast as fast
 from tests.sim import test_findings as findings
 
@@ -67,3 +67,8 @@ def test_drafters_elsewhere_write_the_rows_of_simpy(scenario: Scenario) -> None:
 @given(scenario=fleets())
 def test_drafters_elsewhere_make_equal_tables(scenario: Scenario) -> None:
     findings.check(scenario)
+
+
+def test_a_step_of_more_rows_than_drawn_ratios_sends_in_order() -> None:
+    link = {"latency_s": 0.5, "spread": "exponential"}
+    fast.check(star(link=link, verifiers={"count": 1}, workload={"requests": 90, "streams": 90, "new_tokens": 9}))
