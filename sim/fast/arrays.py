@@ -5,7 +5,7 @@ generators are made in the order of `sim/network.py`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ from fleet.times.effects import NEVER_IDLE
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.kernel import Array, Means, Numbers, Wires
+from sim.fast.events import Array, Numbers, Wires
+from sim.fast.kernel import Means
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 
@@ -59,7 +60,8 @@ def star_of(fleet: Fleet) -> StarArrays:
     lengths, sources = drawn_lengths(fleet, sampler, flat), MultiplierSources()
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn)
-    wires, way_of = _wires(fleet, streams, sources, drawn.links)
+    # A stream has at most two messages in flight: a leave, and the first one of its next request.
+    wires, way_of = wires_of(fleet, streams, dict.fromkeys(streams, 2), sources)
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
         requests=_requests(fleet, streams, lengths),
@@ -112,21 +114,27 @@ def texts_of(requests: Sequence[Request], lengths: DrawnLengths | None) -> Array
 
 def _requests(fleet: Fleet, streams: dict[int, list[Request]], lengths: DrawnLengths) -> Array:
     flat, tags = [request for requests in streams.values() for request in requests], list(streams)
-    made, size_of = texts_of(flat, lengths), sizes_of(fleet)
+    made = texts_of(flat, lengths)
     prompts, lengths_of = made["prompt"], list(map(len, streams.values()))
     verifying = [fleet.verifier_times(fleet.target_of(tag)).prefill for tag in tags]
     made["prefill_s"] = _prefills_s(verifying, lengths_of, prompts)
     if fleet.drafters.count:  # the first round follows the prompt and the token of the prefill
         drafting = [fleet.drafter_times(fleet.drafter_of(tag)).prefill for tag in tags]
         made["draft_prefill_s"] = _prefills_s(drafting, lengths_of, prompts)
-        made["opening_bytes"] = _of_each(
-            lambda prompt: size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt), prompts
-        )
-        # The size of a message is the sum of its parts.
-        of_tag = _of_each(lambda tag: size_of(Leave(tag, 0), 0), _whole(tags))
-        of_number = _of_each(lambda number: size_of(Leave(0, number), 0), made["number"])
-        made["leave_bytes"] = np.repeat(of_tag, lengths_of) + of_number - size_of(Leave(0, 0), 0)
+        set_sizes(fleet, made, np.repeat(_whole(tags), lengths_of))
     return made
+
+
+def set_sizes(fleet: Fleet, requests: Array, tags: Array) -> None:
+    """Set the sizes of the first and of the last message of requests; `tags`: the stream of each."""
+    size_of = sizes_of(fleet)
+    requests["opening_bytes"] = _of_each(
+        lambda prompt: size_of(DraftRequest(0, 0, 1, prompt + 1, opening=True), prompt), requests["prompt"]
+    )
+    # The size of a message is the sum of its parts.
+    of_tag = _of_each(lambda tag: size_of(Leave(tag, 0), 0), tags)
+    of_number = _of_each(lambda number: size_of(Leave(0, number), 0), requests["number"])
+    requests["leave_bytes"] = of_tag + of_number - size_of(Leave(0, 0), 0)
 
 
 def _prefills_s(times: Sequence[StepTime], requests: Sequence[int], prompts: Array) -> Array:
@@ -193,34 +201,46 @@ def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) ->
     return made
 
 
-def _wires(
-    fleet: Fleet, tags: Iterable[int], sources: MultiplierSources, links: np.random.Generator
+def wires_of(
+    fleet: Fleet, streams: Mapping[int, Sequence[Request]], most: Mapping[int, int], sources: MultiplierSources
 ) -> tuple[Wires, dict[tuple[int, int], int]]:
     """Return both directions of each used link, and the number of each downlink.
 
-    A stream has at most two messages in flight: a leave, and the first one of its next request.
+    - `most`: messages of each stream in one direction that may be in flight, by tag.
     """
-    N, M = fleet.verifiers.count, fleet.drafters.count
-    dealt = sorted(Counter((fleet.target_of(tag), fleet.drafter_of(tag)) for tag in tags).items()) if M else []
+    links = sources_of(fleet.seed).links
+    N, rooms = fleet.verifiers.count, Counter[tuple[int, int]]()
+    for tag, messages in most.items():
+        rooms[fleet.target_of(tag), fleet.drafter_of(tag)] += messages
+    dealt = sorted(rooms.items()) if fleet.drafters.stations else []
     ways: list[dict[str, int]] = []
     means: dict[tuple[float, float], int] = {}
-    for number, ((target, drafter), streams) in enumerate(dealt):
+    for number, ((target, drafter), room) in enumerate(dealt):
         link = fleet.link(target, drafter).time
         mean = means.setdefault((link.latency_s, link.s_per_byte), len(means))
         for way, station in enumerate((target, N + drafter)):  # down, and up
             (jitter,) = sources.add(partial(child, links, number, way), link.spread)
-            ways.append({"station": station, "room": 2 * streams, "link": mean, "jitter": jitter})
+            ways.append({"station": station, "room": room, "link": mean, "jitter": jitter})
     made = np.zeros(len(ways), dtype=A_WAY)
     for name in ways[0] if ways else ():
         made[name] = [way[name] for way in ways]
     made["start"] = np.cumsum(made["room"]) - made["room"]
-    messages = np.zeros(made["room"].sum(), dtype=A_MESSAGE)
-    down = {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
-    return Wires(made, np.array(list(means), dtype=A_LINK), messages), down
+    size_of, longest = sizes_of(fleet), fleet.room.longest_draft
+    committed = longest + 1  # most new tokens between two requests
+    if fleet.verifiers.late == "decode":
+        committed = max(request.new_tokens for requests in streams.values() for request in requests)
+    wires = Wires(
+        made,
+        np.array(list(means), dtype=A_LINK),
+        np.zeros(made["room"].sum(), dtype=A_MESSAGE),
+        _whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(longest + 1)]),
+        _whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(committed + 1)]),
+    )
+    return wires, {pair: 2 * number for number, (pair, _) in enumerate(dealt)}
 
 
 def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
-    """Return mean times by base, and sizes by tokens; all drafters have the same idle slowdown."""
+    """Return mean times by base; all drafters have the same idle slowdown."""
     drafters = fleet.drafters
     idle = drafters.times[0].idle if drafters.times else NEVER_IDLE
     bases = range(
@@ -233,13 +253,10 @@ def _means(fleet: Fleet, requests: Sequence[Request]) -> Means:
         mean_s = mean_of(times.verify, "verify") if drafters.count else mean_of(times.decode, "decode")
         steps.append(list(map(mean_s, tokens, bases)))
     steps += [list(map(mean_of(times.draft, "draft"), tokens, bases)) for times in drafters.times]
-    size_of = sizes_of(fleet)
     return Means(
         least_base=bases.start,
         step_s=_real(steps),
         draft_tokens=_whole(tokens),
-        draft_bytes=_whole([size_of(Draft(0, 0, 0, 0, drafted), 0) for drafted in range(max(tokens) + 1)]),
-        request_bytes=_whole([size_of(DraftRequest(0, 0, 0, 0), states) for states in range(max(tokens) + 2)]),
         catch_up_s=drafters.times[0].catch_up_s if drafters.times else 0.0,
         gaps_s=_real(idle.gaps_s),
         slowdowns=_real(idle.slowdowns),

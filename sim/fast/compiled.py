@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 
 from fleet.interrupts import deferred
 
@@ -18,17 +20,36 @@ UNCOUNTED = {"_nrt": False, "error_model": "numpy"}
 
 
 def compiled(function: Function) -> Function:
-    """Return a function that numba compiles at its first call. The function must not allocate arrays.
+    """Return a function that numba compiles for each loop that calls it. The function must not allocate arrays."""
+    njit: Any = numba.njit  # its type stubs lack "_nrt"
+    return cast("Function", njit(**UNCOUNTED)(function))
+
+
+def compiled_loop(function: Function) -> Function:
+    """Return a loop that numba compiles at its first call, and caches. Its first argument is `CODE`.
 
     Numba caches it in the folder of the source file, in a folder of the user, or in NUMBA_CACHE_DIR. If none is
     writable, each process compiles it.
     """
-    njit: Any = numba.njit  # its type stubs lack "_nrt"
+    njit: Any = numba.njit
     try:
         made = njit(cache=True, **UNCOUNTED)(function)
     except RuntimeError:  # no writable folder
-        made = njit(**UNCOUNTED)(function)
+        made = compiled(function)
     return cast("Function", made)
+
+
+def code_of(folder: Path) -> Any:
+    """Return an array whose type has the digest of the source files of a folder: the first argument of its loops.
+
+    Numba's cache looks at the file of a loop and at the types of its arguments, not at the files of the functions that
+    the loop calls. With this argument it sees their changes, too. Therefore only loops are cached.
+    """
+    digest = sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+    return np.zeros(1, dtype=[(f"code_{digest}", np.int8)])
+
+
+CODE = code_of(Path(__file__).parent)
 
 
 def is_cached(function: Function) -> bool:

@@ -9,13 +9,13 @@ from fleet.records.metrics.findings import Findings
 from fleet.records.metrics.tables import with_differences
 from fleet.scenario.resolved import Fleet
 from sim.fast.arrays import StarArrays
+from sim.fast.events import DRAFTING, PREFILL, VERIFY
 from sim.fast.kernel import (
     ARRIVED_S,
     AT_BASE,
     BEGUN_S,
     COMMIT_COLUMNS,
     DRAFT_COLUMNS,
-    DRAFTING,
     ENDED_S,
     GAP_S,
     GROUP_BEGUN_S,
@@ -24,10 +24,8 @@ from sim.fast.kernel import (
     OF_KIND,
     OF_REQUEST,
     OF_TOKENS,
-    PREFILL,
     REQUESTED_S,
     VERIFIED,
-    VERIFY,
     WAS_ACCEPTED,
     StepLog,
 )

@@ -6,34 +6,48 @@
    request starts; it carries the number of its own request.
 3. A station has a queue of streams and at most one running step. Targets come first, then drafters. A station that is
    `pausing` (in the delay before a step) still receives.
-4. The heap orders events by time, then by the order of scheduling. Times round as in SimPy.
-5. Python draws random numbers in blocks. Before an event changes any state, the loop checks the blocks it needs. If one
-   is empty, the loop returns and continues at the next call. Draws keep their order.
-6. The loop writes an event table (a row per event), or a step log (a row per step with the times of its round).
+4. `events.py` has the heap of events, the random numbers and the messages.
+5. The loop writes an event table (a row per event), or a step log (a row per step with the times of its round).
 
 `arrays.py` fills the arrays of the records of `layout.py`.
-
-All compiled code is in this file: numba's cache does not see changes of functions or constants in other files. Records
-may be elsewhere, since they are part of the argument types.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sim.fast.compiled import compiled
+from sim.fast.compiled import compiled, compiled_loop
+from sim.fast.events import (
+    DECODE,
+    DONE,
+    DRAFT,
+    DRAFTING,
+    GOES_ON,
+    JOIN,
+    JOINS,
+    LEAVE,
+    LENGTHS,
+    NO_STEP,
+    OVER,
+    PREFILL,
+    RATIOS,
+    REQUEST,
+    ROWS,
+    START,
+    STEP_ENDS,
+    VERIFY,
+    Array,
+    Numbers,
+    Record,
+    Wires,
+    interpolated,
+    lacks,
+    pop,
+    push,
+    receive,
+    send,
+    take,
+)
 
-Array = Any  # a numpy array of numbers or of records of `layout.py`
-Record = Any  # a record of `layout.py`
-
-# reasons for which the loop returns
-OVER, ROWS, RATIOS, LENGTHS = 0, 1, 2, 3
-
-# events of the heap, of: a stream, a station, a direction of a link, a station
-JOINS, STEP_ENDS, ARRIVES, GOES_ON = 0, 1, 2, 3
-BEGINS = 4  # of a station, at the same time, so never in the heap
-
-# events of rows, and kinds of steps; `table.py` has their names
-JOIN, REQUEST, DRAFT, LEAVE, START, DONE = 0, 1, 2, 3, 4, 5
-NO_STEP, PREFILL, DRAFTING, VERIFY, DECODE = 0, 1, 2, 3, 4
+BEGINS = 4  # an event of a station, at the same time, so never in the heap
 
 # columns of the event table: integers, and times
 COLUMNS = (
@@ -53,24 +67,14 @@ DRAFT_COLUMNS, COMMIT_COLUMNS = (7, 4), (3, 5)  # times, and integers
 
 
 class Means(NamedTuple):
-    """Mean times and sizes. Bases count from `least_base` on."""
+    """Mean times. Bases count from `least_base` on."""
 
     least_base: int
     step_s: Array  # of a draft, verification or decoding step, by times of the station and base
     draft_tokens: Array  # by base
-    draft_bytes: Array  # by tokens
-    request_bytes: Array  # by newly committed tokens
     catch_up_s: float
     gaps_s: Array  # idle gaps, and the slowdowns of drafts after them
     slowdowns: Array
-
-
-class Wires(NamedTuple):
-    """Directions of links, their mean times, and the rings of their messages."""
-
-    ways: Array
-    links: Array
-    messages: Array
 
 
 class StepLog(NamedTuple):
@@ -85,84 +89,6 @@ class StepLog(NamedTuple):
     commits: Array
     prefills: Array
     prefilled: Array
-
-
-class Numbers(NamedTuple):
-    """Random numbers: `pool[at[s]:to[s]]` are the next ratios of source s; `lengths` are acceptance lengths."""
-
-    pool: Array
-    at: Array
-    to: Array
-    lengths: Array
-
-
-@compiled
-def push(heap: Array, clock: Record, time_s: float, event: int, subject: int) -> None:
-    """Schedule an event."""
-    place, order = clock.events, clock.scheduled
-    clock.events += 1
-    clock.scheduled += 1
-    while place > 0:
-        above = (place - 1) // 2
-        if heap[above].time_s <= time_s:  # earlier scheduling goes first
-            break
-        heap[place] = heap[above]
-        place = above
-    new = heap[place]
-    new.time_s, new.order, new.event, new.subject = time_s, order, event, subject
-
-
-@compiled
-def pop(heap: Array, clock: Record) -> None:
-    """Take the next event off the heap."""
-    clock.events -= 1
-    size = clock.events
-    last = heap[size]
-    time_s, order, event, subject = last.time_s, last.order, last.event, last.subject
-    place = 0
-    while 2 * place + 1 < size:
-        below = 2 * place + 1
-        if below + 1 < size:
-            left, right = heap[below], heap[below + 1]
-            if right.time_s < left.time_s or (right.time_s == left.time_s and right.order < left.order):
-                below += 1
-        child = heap[below]
-        if time_s < child.time_s or (time_s == child.time_s and order < child.order):
-            break
-        heap[place] = child
-        place = below
-    moved = heap[place]
-    moved.time_s, moved.order, moved.event, moved.subject = time_s, order, event, subject
-
-
-@compiled
-def used_up(numbers: Numbers, source: int) -> bool:
-    """Whether a source has no ratio left; -1 is the source of ones."""
-    return bool(source >= 0 and numbers.at[source] == numbers.to[source])
-
-
-@compiled
-def draw(numbers: Numbers, source: int) -> float:
-    """Take the next ratio of a source."""
-    if source < 0:
-        return 1.0
-    place = numbers.at[source]
-    numbers.at[source] = place + 1
-    return float(numbers.pool[place])
-
-
-@compiled
-def interpolated(x: float, xs: Array, ys: Array) -> float:
-    """Interpolate as `fleet.times.effects` does."""
-    right = 0
-    while right < len(xs) and xs[right] <= x:
-        right += 1
-    if right == 0:
-        return float(ys[0])
-    if right == len(xs):
-        return float(ys[-1])
-    share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
-    return float(ys[right - 1] + share * (ys[right] - ys[right - 1]))
 
 
 @compiled
@@ -194,7 +120,7 @@ def next_request(streams: Array, requests: Array, heap: Array, clock: Record, st
 
 
 @compiled
-def lacks(
+def missing(
     event: int, subject: int, requests: Array, streams: Array, stations: Array, ways: Array, numbers: Numbers
 ) -> tuple[int, int]:
     """Return the kind and subject of random numbers that an event lacks; (OVER, 0) if it lacks none."""
@@ -209,23 +135,7 @@ def lacks(
             sends = stream.committed + 1 < requests[stream.request].goal
         if sends:
             jitter = ways[stream.down if kind == DRAFTING else stream.up].jitter
-    return (RATIOS, jitter) if used_up(numbers, jitter) else (OVER, 0)
-
-
-@compiled
-def send(
-    wires: Wires, numbers: Numbers, heap: Array, clock: Record,
-    number: int, kind: int, stream: int, request: int, size: int,
-) -> None:  # fmt: skip
-    """Schedule the arrival of a message, after all earlier ones of its direction."""
-    way, now_s = wires.ways[number], clock.now_s
-    link = wires.links[way.link]
-    way_s = link.latency_s * draw(numbers, way.jitter) + size * link.s_per_byte
-    message = wires.messages[way.start + (way.oldest + way.count) % way.room]
-    message.kind, message.stream, message.request, message.bytes = kind, stream, request, size
-    way.count += 1
-    way.last_s = max(way.last_s, now_s + way_s)
-    push(heap, clock, now_s + (way.last_s - now_s), ARRIVES, number)
+    return (RATIOS, jitter) if lacks(numbers, jitter, 1) else (OVER, 0)
 
 
 @compiled
@@ -279,8 +189,18 @@ def log_commit(
 
 
 @compiled
+def post(
+    wires: Wires, numbers: Numbers, heap: Array, clock: Record,
+    number: int, kind: int, stream: int, request: int, size: int,
+) -> None:  # fmt: skip
+    """Send a message."""
+    message = send(wires, numbers, heap, clock, number, size)
+    message.kind, message.stream, message.request = kind, stream, request
+
+
+@compiled_loop
 def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom)
-    requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, numbers: Numbers,
+    _code: Array, requests: Array, streams: Array, stations: Array, wires: Wires, means: Means, numbers: Numbers,
     heap: Array, clocks: Array, times: Array, rows: Array, log: StepLog,
 ) -> tuple[int, int]:  # fmt: skip
     """Run until the end, or until rows or random numbers are missing. Return the reason and its subject.
@@ -301,7 +221,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
             if clock.events == 0:
                 return OVER, 0
             event, here = heap[0].event, heap[0].subject
-            need, subject = lacks(event, here, requests, streams, stations, ways, numbers)
+            need, subject = missing(event, here, requests, streams, stations, ways, numbers)
             if need != OVER:
                 return need, subject
             if clock.rows > room or clock.drafts > draft_room or clock.commits > commit_room:
@@ -316,9 +236,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 mean_s, source = station.woken_s, station.woken_ratios
                 if station.queued:
                     mean_s, source = station.queued_s, station.queued_ratios
-                if used_up(numbers, source):
+                if lacks(numbers, source, 1):
                     return RATIOS, source
-                delay_s, station.delayed = mean_s * draw(numbers, source), True
+                delay_s, station.delayed = mean_s * take(numbers, source), True
                 if delay_s > 0:
                     clock.begins, station.pausing = -1, True
                     push(heap, clock, now_s + delay_s, GOES_ON, here)
@@ -329,9 +249,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
             if station.program < 0 and station.is_drafter and one.cold:
                 kind = PREFILL
             source = station.prefills if kind == PREFILL else station.steps
-            if used_up(numbers, source):
+            if lacks(numbers, source, 1):
                 return RATIOS, source
-            if used_up(numbers, station.after_ratios):
+            if lacks(numbers, station.after_ratios, 1):
                 return RATIOS, station.after_ratios
             clock.begins, station.queued, station.delayed = -1, False, False
             if station.program >= 0:
@@ -352,12 +272,12 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                     tokens = means.draft_tokens[base - means.least_base]
                 elif kind == VERIFY:
                     tokens = one.drafted
-            duration_s = mean_s * draw(numbers, source)
+            duration_s = mean_s * take(numbers, source)
             if kind == DRAFTING:
                 duration_s *= interpolated(station.idle_gap_s, means.gaps_s, means.slowdowns)
                 if one.drafted > 0 and one.drafted == base - one.drafted_at - 1:  # its last draft was accepted
                     duration_s += means.catch_up_s
-            station.ending_s = station.after_s * draw(numbers, station.after_ratios)
+            station.ending_s = station.after_s * take(numbers, station.after_ratios)
             duration_s += station.ending_s
             station.steps_started += 1
             station.running, station.stream, station.tokens, station.duration_s = kind, stream, tokens, duration_s
@@ -393,7 +313,7 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
 
             if kind == DRAFTING:
                 one.drafted, one.drafted_at = tokens, one.committed
-                send(wires, numbers, heap, clock, one.down, DRAFT, stream, place, means.draft_bytes[tokens])
+                post(wires, numbers, heap, clock, one.down, DRAFT, stream, place, wires.draft_bytes[tokens])
             elif station.is_drafter:
                 one.cold, one.work = False, DRAFTING
             else:  # the target commits
@@ -403,10 +323,10 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 if finished:
                     request.last_s = now_s
                 if finished and kind == VERIFY:
-                    send(wires, numbers, heap, clock, one.up, LEAVE, stream, place, request.leave_bytes)
+                    post(wires, numbers, heap, clock, one.up, LEAVE, stream, place, request.leave_bytes)
                 elif not finished and one.drafter >= 0:
-                    size = request.opening_bytes if kind == PREFILL else means.request_bytes[accepted + 1]
-                    send(wires, numbers, heap, clock, one.up, REQUEST, stream, place, size)
+                    size = request.opening_bytes if kind == PREFILL else wires.request_bytes[accepted + 1]
+                    post(wires, numbers, heap, clock, one.up, REQUEST, stream, place, size)
                 elif not finished:
                     wait(stations, streams, here, stream, DECODE)
                 if finished:
@@ -427,11 +347,9 @@ def run_star(  # noqa: C901, PLR0912, PLR0915 (one loop, read from top to bottom
                 one.epoch, one.committed = 0, request.prompt
                 one.length, one.lengths_to = request.lengths_from, request.lengths_to
             else:
-                way = ways[here]
-                message = wires.messages[way.start + way.oldest]
-                way.oldest = (way.oldest + 1) % way.room
-                way.count -= 1
+                message = receive(wires, here)
                 kind, stream, place, size = message.kind, message.stream, message.request, message.bytes
+                way = ways[here]
                 here, one, request = way.station, streams[stream], requests[place]
             station = stations[here]
             if recorded:

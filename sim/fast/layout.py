@@ -1,6 +1,6 @@
 """Records of the compiled loops: requests, streams, stations, link directions, messages, events; serving targets.
 
-They are part of the argument types of the loops, so numba recompiles them after a change here.
+They are part of the argument types of the loops.
 """
 
 import numpy as np
@@ -91,8 +91,10 @@ A_LINK = np.dtype([  # distinct mean times of links
     ("s_per_byte", REAL),
 ])  # fmt: skip
 
-A_MESSAGE = np.dtype([
-    ("kind", SMALL), ("stream", SMALL), ("request", SMALL), ("bytes", WHOLE)
+A_MESSAGE = np.dtype([  # its last fields are of serving targets
+    *((name, SMALL) for name in ("kind", "stream", "request")),
+    ("bytes", WHOLE),
+    *((name, SMALL) for name in ("epoch", "base", "tokens", "round")),
 ], align=True)  # fmt: skip
 
 AN_EVENT = np.dtype([("time_s", REAL), ("order", WHOLE), ("event", WHOLE), ("subject", WHOLE)])
@@ -129,14 +131,28 @@ A_ROW = np.dtype([  # a stream at a serving target, in the order of their first 
     ("round", SMALL),  # number of its last draft among those of all streams
     ("drafted_epoch", SMALL),  # its epoch then
     ("granted", TRUTH),  # whether it drafts after the running step
+    ("drafter", SMALL),  # elsewhere, -1 for none
+    ("down", SMALL),  # directions of its link
+    ("up", SMALL),
+    ("passed", SMALL),  # tokens by which the text is ahead of its draft
+    ("requested", SMALL),  # committed tokens at its last draft request
+    ("open_there", SMALL),  # its request that is open at its drafter, -1 for none; its state there
+    ("epoch_there", SMALL),
+    ("base_there", SMALL),
+    ("tail_there", SMALL),
+    ("round_there", SMALL),
+    ("behind_there", SMALL),  # next stream in the queue, -1 for none
+    ("waits_there", TRUTH),
+    ("cold", TRUTH),  # whether its drafter needs a prefill
+    ("catches_up", TRUTH),  # whether its last draft was accepted
     ("arrives_s", REAL),  # of the next request, and its place in the order of scheduling
     ("order", WHOLE),
 ], align=True)  # fmt: skip
 
-A_TARGET = np.dtype([  # a serving target; hot fields first
+A_SERVER = np.dtype([  # targets, then drafters, of the loop of serving targets; hot fields first
     ("free_blocks", WHOLE),
     ("start", SMALL),  # of its places in `Slots`
-    ("running", SMALL),  # rows
+    ("running", SMALL),  # rows; sessions in a drafter's group
     ("works", SMALL),  # rows with work
     ("members", SMALL),  # rows of the running step
     ("ended", SMALL),  # streams whose requests are complete, until their results leave
@@ -149,6 +165,8 @@ A_TARGET = np.dtype([  # a serving target; hot fields first
     ("logged", SMALL),  # first part of the running step in the log
     ("steps_started", SMALL),
     ("written", SMALL),  # rows of the event table
+    ("is_drafter", TRUTH),
+    ("is_busy", TRUTH),  # whether a step runs
     ("is_planned", TRUTH),  # whether the next step is planned, but not drawn
     ("queued", TRUTH),  # whether work was waiting at the end of its last step
     ("delayed", TRUTH),  # whether the delay before its next step is over
@@ -203,14 +221,15 @@ AN_ATTENTION = np.dtype([
 
 A_PART = np.dtype([  # a row's part of a step, or a request that joins
     *((name, SMALL) for name in ("stream", "request", "epoch", "base", "tokens", "accepted", "kind")),
-    ("round", SMALL),  # number of the round that a draft begins or a verification ends, -1 for none
+    ("round", SMALL),  # number of the round that a draft begins, a verification ends, or a drafter serves; else -1
 ])  # fmt: skip
 
-A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a start or an end of a step
+A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a message, a start or an end of a step
     ("time_s", REAL),
     ("duration_s", REAL),
     ("begun_s", REAL),  # of the step, and the idle time before it
     ("gap_s", REAL),
+    ("bytes", WHOLE),  # of a message
     *((name, SMALL) for name in ("station", "seq", "event", "step")),
     ("first", SMALL),  # of its parts, and their number
     ("parts", SMALL),
@@ -218,7 +237,8 @@ A_BLOCK = np.dtype([  # rows of the event table at one time: a join, a start or 
 
 A_SERVING_CLOCK = np.dtype([  # state of the loop of serving targets; one record
     ("now_s", REAL),
-    ("begins", WHOLE),  # target that starts a step now, -1 for none
+    ("begins", WHOLE),  # station that starts a step now, -1 for none
+    ("events", WHOLE),  # in the heap
     ("arriving", WHOLE),  # streams in the ring of arrivals, and the place of the oldest
     ("oldest", WHOLE),
     ("scheduled", WHOLE),  # events up to now

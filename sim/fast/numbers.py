@@ -7,7 +7,7 @@ import numpy as np
 from fleet.acceptance.models import Sampler
 from fleet.times.durations import ratio_blocks
 from fleet.times.step_time import Constant, Spread
-from sim.fast.kernel import Array, Numbers
+from sim.fast.events import Array, Numbers
 
 ONES = -1  # the source of constant ratios
 RESERVE = 1.1  # lengths drawn in advance, over the expected ones
@@ -62,8 +62,9 @@ class MultiplierSources:
         return numbers
 
     def refill(self, source: int, numbers: Numbers) -> Numbers:
-        """Draw the next block of a source; return the updated numbers."""
-        block, (start, room) = next(self.blocks[source]), self.places[source]
+        """Draw the next block of a source, behind the ratios that are left; return the updated numbers."""
+        left = numbers.pool[numbers.at[source] : numbers.to[source]]
+        block, (start, room) = np.concatenate([left, next(self.blocks[source])]), self.places[source]
         if len(block) > room:
             start, room = self.pool.append(block), len(block)
             self.places[source] = start, room

@@ -3,12 +3,14 @@
 A new key is therefore refused until it is listed.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from fleet.acceptance.models import BetaGeometric, Geometric, PerPosition, Recorded
+from fleet.policies.group import One
 from fleet.scenario.resolved import Fleet, ResolvedDrafters, ResolvedLink, ResolvedVerifiers
 from fleet.scenario.scenario import Workload
 from fleet.scenario.workload import longest_of
@@ -28,8 +30,10 @@ SUPPORTED: dict[type, frozenset[str]] = {
         "name seed precision drafters verifiers links link_ranges streams workload measure acceptance room "
         "vocabulary hidden power profile profile_digest basis slo cost target_power"
     ),
-    ResolvedDrafters: _names("count targets depth place kind model positions profile times"),
-    ResolvedVerifiers: _names("count kind model rule speculates drafts batching priorities drafters profile times"),
+    ResolvedDrafters: _names("count targets depth place kind model group positions profile times"),
+    ResolvedVerifiers: _names(
+        "count kind model rule speculates drafts batching late priorities drafters profile times"
+    ),
     Workload: _names("requests seed streams prompts prompt_tokens new_tokens arrivals lengths temperature top_k top_p"),
     DrafterTimes: _names("first draft prefill catch_up_s idle overhead"),
     VerifierTimes: _names("first verify prefill decode overhead"),
@@ -49,14 +53,17 @@ def unsupported_in(fleet: Fleet) -> str:
 
 
 def has_serving_targets(fleet: Fleet) -> bool:
-    """Whether the loop of serving targets takes a supported fleet: it drafts at its targets, or does not draft.
+    """Whether the loop of serving targets takes a supported fleet.
 
-    The loop of plain stars is faster where each target decodes one request at a time, in one chunk.
+    The loop of plain stars is faster where each target decodes one request at a time, in one chunk, and each drafter
+    drafts for one session at a time.
     """
-    if fleet.drafters.stations:
-        return False
-    one_row = isinstance(fleet.acceptance, LENGTH_MODELS) and not next(_shared_steps(fleet), "")
-    return fleet.verifiers.drafts is not None or not one_row
+    verifiers, workload = fleet.verifiers, fleet.workload
+    streams = fleet.streams or (workload.requests if workload.arrivals is None else math.inf)
+    one_row = streams <= verifiers.count and longest_of(workload)[0] <= verifiers.batching.max_num_batched_tokens
+    simple = isinstance(fleet.acceptance, LENGTH_MODELS) and isinstance(fleet.drafters.group, One)
+    simple &= verifiers.late == "skip" and verifiers.drafts is None and not verifiers.batching.kv_blocks
+    return not (simple and one_row)
 
 
 def _unsupported(fleet: Fleet) -> Iterator[str]:
@@ -64,23 +71,12 @@ def _unsupported(fleet: Fleet) -> Iterator[str]:
     yield from _others(fleet, "")
     if drafters.count and not isinstance(model, LENGTH_MODELS):
         yield f"acceptance = {_format(model)}"
-    if drafters.stations:
-        yield from _shared_steps(fleet)
+    if drafters.stations and verifiers.batching.kv_blocks:
+        yield "kv_tokens with drafters elsewhere"
     if not (verifiers.times and fleet.links and (drafters.times or not drafters.count)):
         yield "a scenario without a profile"
     if len({(times.idle, times.catch_up_s) for times in drafters.times}) > 1:
         yield "drafters that differ in more than step times and links"
-
-
-def _shared_steps(fleet: Fleet) -> Iterator[str]:
-    """Yield the reason if requests of a target that has drafters elsewhere may share steps, or have several chunks."""
-    batching, alone = fleet.verifiers.batching, 0 < fleet.streams <= fleet.verifiers.count
-    if not alone:
-        yield "drafters elsewhere for targets with several requests at once"
-    elif longest_of(fleet.workload)[0] > batching.max_num_batched_tokens:
-        yield "drafters elsewhere for prompts of several chunks"
-    elif batching.kv_blocks:
-        yield "kv_tokens with drafters elsewhere"
 
 
 def _others(value: object, key: str) -> Iterator[str]:

@@ -7,13 +7,15 @@ import pyarrow as pa
 
 from fleet.records.metrics.findings import Findings
 from fleet.scenario.resolved import Fleet
-from sim.fast import serving
+from sim.fast import serving_state as serving
 from sim.fast.arrays import StarArrays, star_of
-from sim.fast.compiled import ready
+from sim.fast.compiled import CODE, ready
+from sim.fast.events import LENGTHS, OVER, RATIOS, ROWS, Array
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
-from sim.fast.kernel import COLUMNS, LENGTHS, OVER, RATIOS, ROWS, TIMES, Array, StepLog, run_star
+from sim.fast.kernel import COLUMNS, TIMES, StepLog, run_star
 from sim.fast.layout import A_BLOCK, A_PART
 from sim.fast.plain import has_serving_targets
+from sim.fast.serving import run_serving
 from sim.fast.serving_arrays import ServingArrays, serving_of
 from sim.fast.serving_findings import columns_of, findings_of_log
 from sim.fast.table import RowBatches
@@ -32,7 +34,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     if has_serving_targets(fleet):
         arrays, served = _served(fleet)
         table.take(columns_of(arrays, served), int(served.blocks["parts"].sum()))
-        return table.whole(), table.counts(arrays.targets["written"])
+        return table.whole(), table.counts(arrays.stations["written"])
     star, need, room, empty = star_of(fleet), ROWS, FIRST_ROOM, allocate_log(0, 0)
     clock = star.clocks[0]
     while need != OVER:
@@ -66,7 +68,7 @@ def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[Sta
     """Run the loop until it needs rows or is over. Draw the random numbers that it needs."""
     while True:
         arguments = (
-            star.requests, star.streams, star.stations, star.wires, star.means, star.numbers, star.heap,
+            CODE, star.requests, star.streams, star.stations, star.wires, star.means, star.numbers, star.heap,
             star.clocks, times, rows, log,
         )  # fmt: skip
         need, subject = ready(run_star, *arguments)(*arguments)
@@ -83,14 +85,15 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
     arrays, need = serving_of(fleet), ROWS
     clock, most = arrays.clocks[0], len(arrays.slots.running) + 2  # parts of one step
     tokens = int((arrays.requests["goal"] - arrays.requests["prompt"]).sum())
-    rounds = tokens if arrays.lengths is None else 2.2 * arrays.lengths.rounds  # with a draft each
+    parts = 4.4 if fleet.drafters.stations else 2.2  # of a round: its messages, its draft, its verification
+    rounds = tokens if arrays.lengths is None else parts * arrays.lengths.rounds
     log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
     while need != OVER:
         arguments = (
-            arrays.requests, arrays.streams, arrays.targets, arrays.slots, arrays.limits, arrays.laws, arrays.numbers,
-            arrays.clocks, log,
+            CODE, arrays.requests, arrays.streams, arrays.stations, arrays.slots, arrays.limits, arrays.laws,
+            arrays.wires, arrays.numbers, arrays.heap, arrays.clocks, log,
         )  # fmt: skip
-        need, subject = ready(serving.run_serving, *arguments)(*arguments)
+        need, subject = ready(run_serving, *arguments)(*arguments)
         if need == RATIOS:
             arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
         elif need == LENGTHS:
@@ -101,8 +104,8 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
 
 
 def allocate_parts(parts: int) -> serving.StepLog:
-    """Allocate a log of so many parts of steps; their number in a step, and so that of blocks, is not known."""
-    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(FIRST_ROOM, dtype=A_BLOCK))
+    """Allocate a log of so many parts of steps and messages. A message is a block of one part, a step often of more."""
+    return serving.StepLog(np.empty(parts, dtype=A_PART), np.empty(max(FIRST_ROOM, parts // 2), dtype=A_BLOCK))
 
 
 def _with_room(part: Array, used: int) -> Array:

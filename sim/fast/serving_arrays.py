@@ -1,6 +1,7 @@
-"""Arrays of serving targets for their compiled loop: requests, streams, targets, and the laws of their steps."""
+"""Arrays of serving targets for their compiled loop: requests, streams, stations, links, and the laws of steps."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -9,18 +10,34 @@ import numpy as np
 
 from fleet.acceptance.models import Sampler
 from fleet.acceptance.sources import sources_of
+from fleet.policies.group import One
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import Request, streams_of
 from fleet.stations.outcomes import Outcomes
+from fleet.times.effects import NEVER_IDLE
+from fleet.times.overhead import Overhead
 from fleet.times.roofline import Roofline
+from fleet.times.station_times import DrafterTimes
 from fleet.times.step_time import StepTime
-from sim.fast.arrays import drawn_lengths, texts_of
-from sim.fast.kernel import Array, Numbers
-from sim.fast.layout import A_LAW, A_POINT, A_ROOFLINE, A_ROW, A_SERVING_CLOCK, A_TARGET, AN_ATTENTION
+from sim.fast.arrays import drawn_lengths, set_sizes, texts_of, wires_of
+from sim.fast.events import Array, Numbers, Record, Wires
+from sim.fast.layout import (
+    A_LAW,
+    A_POINT,
+    A_ROOFLINE,
+    A_ROW,
+    A_SERVER,
+    A_SERVING_CLOCK,
+    AN_ATTENTION,
+    AN_EVENT,
+)
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
-from sim.fast.serving import NEVER_S, Laws, Limits, Slots
+from sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
+
+NewGenerator = Callable[..., np.random.Generator]
 
 UNLIMITED = 1 << 40  # KV blocks
+LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
 
 
 class ServingArrays(NamedTuple):
@@ -28,11 +45,13 @@ class ServingArrays(NamedTuple):
 
     requests: Array
     streams: Array
-    targets: Array
+    stations: Array
     slots: Slots
     limits: Limits
     laws: Laws
+    wires: Wires
     numbers: Numbers
+    heap: Array
     clocks: Array
     sources: MultiplierSources
     lengths: DrawnLengths | None
@@ -50,8 +69,13 @@ def serving_of(fleet: Fleet) -> ServingArrays:
         assert isinstance(sampler, Sampler)
         lengths = drawn_lengths(fleet, sampler, flat)
     sources, laws = MultiplierSources(), LawTables()
-    requests, rows = texts_of(flat, lengths), _rows(fleet, streams)
-    targets = _targets(fleet, sources, laws)
+    # Of each request, a draft request and a leave may be in flight. Unless texts go on without drafts, only its leave
+    # is in flight when the next request begins.
+    most = {tag: 2 * len(each) if fleet.verifiers.late == "decode" else 2 for tag, each in streams.items()}
+    requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
+    rows, stations = _rows(fleet, streams, downs), _stations(fleet, sources, laws)
+    if fleet.drafters.stations:
+        set_sizes(fleet, requests, np.repeat(rows["tag"], list(map(len, streams.values()))))
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     clocks = np.zeros(1, dtype=A_SERVING_CLOCK)
     clocks["begins"], clocks["arriving"], clocks["scheduled"] = -1, len(rows), len(rows)
@@ -59,11 +83,13 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     return ServingArrays(
         requests=requests,
         streams=rows,
-        targets=targets,
-        slots=_slots(fleet, targets, rows),
+        stations=stations,
+        slots=_slots(fleet, stations, rows),
         limits=_limits(fleet),
-        laws=laws.arrays(),
+        laws=laws.arrays(fleet.drafters.times),
+        wires=wires,
         numbers=Numbers(sources.pool.array, at, to, lengths.pool.array if lengths else np.zeros(0, dtype=np.int16)),
+        heap=np.zeros(1 + len(stations) + len(wires.messages), dtype=AN_EVENT),
         clocks=clocks,
         sources=sources,
         lengths=lengths,
@@ -74,16 +100,19 @@ class LawTables:
     """Step times and their rooflines, as records."""
 
     def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}  # of laws, by identity of the step times, which the fleet keeps
         self.laws: list[tuple[float, ...]] = []
         self.rooflines: list[tuple[float, ...]] = []
         self.points: list[tuple[float, float]] = []
         self.attention: list[tuple[float, ...]] = []
 
     def add(self, time: StepTime) -> int:
-        """Add a step time; return its number."""
-        terms = tuple([float(getattr(time, name)) for name in A_LAW.names or () if name != "roofline"])
-        self.laws.append((*terms, -1 if time.roofline is None else self._roofline(time.roofline)))
-        return len(self.laws) - 1
+        """Add a step time unless it is known; return its number."""
+        if id(time) not in self.numbers:
+            terms = tuple([float(getattr(time, name)) for name in A_LAW.names or () if name != "roofline"])
+            self.laws.append((*terms, -1 if time.roofline is None else self._roofline(time.roofline)))
+            self.numbers[id(time)] = len(self.laws) - 1
+        return self.numbers[id(time)]
 
     def _roofline(self, roofline: Roofline) -> int:
         points = list(zip(roofline.tokens, roofline.pass_s, strict=True))
@@ -95,17 +124,21 @@ class LawTables:
         self.attention += [tuple(map(float, msgspec.structs.astuple(kind))) for kind in roofline.attention]
         return len(self.rooflines) - 1
 
-    def arrays(self) -> Laws:
-        """Return the tables as arrays."""
+    def arrays(self, drafters: Sequence[DrafterTimes]) -> Laws:
+        """Return the tables as arrays. All drafters have the same idle slowdown, and catch up alike."""
+        idle = drafters[0].idle if drafters else NEVER_IDLE
         return Laws(
             np.array(self.laws, dtype=A_LAW),
             np.array(self.rooflines, dtype=A_ROOFLINE),
             np.array(self.points, dtype=A_POINT),
             np.array(self.attention, dtype=AN_ATTENTION),
+            np.array(idle.gaps_s, dtype=np.float64),
+            np.array(idle.slowdowns, dtype=np.float64),
+            float(drafters[0].catch_up_s) if drafters else 0.0,
         )
 
 
-def _rows(fleet: Fleet, streams: dict[int, list[Request]]) -> Array:
+def _rows(fleet: Fleet, streams: dict[int, list[Request]], downs: dict[tuple[int, int], int]) -> Array:
     made, tags = np.zeros(len(streams), dtype=A_ROW), list(streams)
     ends = np.cumsum([len(requests) for requests in streams.values()])
     made["tag"] = tags
@@ -113,60 +146,79 @@ def _rows(fleet: Fleet, streams: dict[int, list[Request]]) -> Array:
     made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
     made["last"] = ends - 1
     made["request"] = np.concatenate([[0], ends[:-1]])
+    made["drafter"] = made["open_there"] = -1
+    if fleet.drafters.stations:
+        made["drafter"] = [fleet.verifiers.count + fleet.drafter_of(tag) for tag in tags]
+        made["down"] = [downs[fleet.target_of(tag), fleet.drafter_of(tag)] for tag in tags]
+        made["up"] = made["down"] + 1
     return made
 
 
-def _targets(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
-    """Return the targets. Random generators are made in the order of `sim/network.py`."""
-    drawn, made = sources_of(fleet.seed), np.zeros(fleet.verifiers.count, dtype=A_TARGET)
-    drafter = fleet.drafter_times(0) if fleet.verifiers.drafts is not None else None
-    numbers: dict[int, int] = {}  # of laws, by identity of the step times, which the fleet keeps
-
-    def law(time: StepTime) -> int:
-        if id(time) not in numbers:
-            numbers[id(time)] = laws.add(time)
-        return numbers[id(time)]
-
-    for number, target in enumerate(made):
+def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
+    """Return the targets, then the drafters. Random generators are made in the order of `sim/network.py`."""
+    N, M, drawn = fleet.verifiers.count, fleet.drafters.stations, sources_of(fleet.seed)
+    made = np.zeros(N + M, dtype=A_SERVER)
+    local = fleet.drafter_times(0) if fleet.verifiers.drafts is not None else None
+    for number in range(N):
         times = fleet.verifier_times(number)
-        steps = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode}
-        spreads = {name: step.spread for name, step in steps.items()} | {"pass": times.verify.spread}
-        if drafter is not None:
-            steps |= {"draft": drafter.draft, "draft_prefill": drafter.prefill}
-            spreads["draft"] = drafter.draft.spread
-        for name, step in steps.items():
-            target[name] = law(step)
-        added = sources.add(partial(child, drawn.targets, number), *spreads.values())
-        for name, source in zip(spreads, added, strict=True):
-            target[f"{name}_ratios"] = source
-        for place, name in enumerate(("queued", "woken", "after")):
-            delay = getattr(times.overhead, name)
-            target[f"{name}_s"] = delay.mean_s
-            (target[f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, number, place), delay.spread)
-    made["first"] = -1
+        steps = {"verify": times.verify, "prefill": times.prefill, "decode": times.decode, "pass": times.verify}
+        if local is not None:
+            steps["draft"] = local.draft
+            made[number]["draft_prefill"] = laws.add(local.prefill)
+        _set_steps(made[number], steps, laws, sources, partial(child, drawn.targets, number))
+        _set_delays(made[number], times.overhead, sources, partial(child, drawn.delays, M + number))
+    for number in range(M):
+        drafting, path = fleet.drafter_times(number), (number,) if M > 1 else ()  # as `of_each` does
+        steps = {"draft": drafting.draft, "prefill": drafting.prefill}
+        _set_steps(made[N + number], steps, laws, sources, partial(child, drawn.drafters, *path))
+        _set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
+    made["first"] = made["newest"] = -1
+    made["is_drafter"] = np.arange(N + M) >= N
     made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
     return made
 
 
-def _slots(fleet: Fleet, targets: Array, rows: Array) -> Slots:
-    """Return empty places for the rows of each target, and all first requests in order of arrival."""
-    streams, most = Counter(rows["target"].tolist()), fleet.verifiers.batching.max_num_seqs
-    places = np.array([min(streams[number], most) for number in range(len(targets))], dtype=np.int64)
-    targets["start"] = np.cumsum(places) - places
+def _set_steps(
+    station: Record, steps: dict[str, StepTime], laws: LawTables, sources: MultiplierSources, make: NewGenerator
+) -> None:
+    """Set the laws of a station's steps, and the sources of their ratios, which share a generator."""
+    added = sources.add(make, *[step.spread for step in steps.values()])
+    for (name, step), source in zip(steps.items(), added, strict=True):
+        station[f"{name}_ratios"] = source
+        if name != "pass":  # of several rows; its time is computed from others
+            station[name] = laws.add(step)
+
+
+def _set_delays(station: Record, overhead: Overhead, sources: MultiplierSources, make: NewGenerator) -> None:
+    """Set the delays of a station's overhead, and the sources of their ratios, each with its own generator."""
+    for place, name in enumerate(("queued", "woken", "after")):
+        delay = getattr(overhead, name)
+        station[f"{name}_s"] = delay.mean_s
+        (station[f"{name}_ratios"],) = sources.add(partial(make, place), delay.spread)
+
+
+def _slots(fleet: Fleet, stations: Array, rows: Array) -> Slots:
+    """Return empty places for the rows of each station, and all first requests in order of arrival."""
+    streams, limits = Counter(rows["target"].tolist()) + Counter(rows["drafter"].tolist()), _limits(fleet)
+    most = [limits.group if station["is_drafter"] else limits.max_num_seqs for station in stations]
+    places = np.array([min(streams[number], each) for number, each in enumerate(most)], dtype=np.int64)
+    stations["start"] = np.cumsum(places) - places
     running, works, members, ended, kinds, tokens = (np.zeros(places.sum(), dtype=np.int32) for _ in range(6))
     fed, context = (np.zeros(places.sum()) for _ in range(2))
-    due_s, order = np.full(len(targets), NEVER_S), np.zeros(len(targets), dtype=np.int64)
     arrivals = np.argsort(rows["arrives_s"], kind="stable").astype(np.int32)
-    return Slots(running, works, members, ended, kinds, tokens, fed, context, due_s, order, arrivals)
+    return Slots(running, works, members, ended, kinds, tokens, fed, context, arrivals)
 
 
 def _limits(fleet: Fleet) -> Limits:
-    rule, drafts = fleet.verifiers.batching, fleet.verifiers.drafts
+    rule, drafts, group = fleet.verifiers.batching, fleet.verifiers.drafts, fleet.drafters.group
     named = {name: int(value) for name, value in msgspec.structs.asdict(rule).items() if name in Limits._fields}
+    by = drafts or fleet.drafters
     return Limits(
         **named,
         drafts=int(drafts is not None),
-        depth=drafts.depth if drafts else 0,
-        positions=drafts.positions if drafts else 0,
+        depth=by.depth,
+        positions=by.positions,
         reads_prompts=int(drafts is not None and drafts.reads_prompts),
+        late=LATE[fleet.verifiers.late],
+        group=1 if isinstance(group, One) else group.most,
     )

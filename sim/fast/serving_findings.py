@@ -4,26 +4,32 @@ import numpy as np
 
 from fleet.records.columns import Column, Table, Words
 from fleet.records.metrics.findings import Findings
-from fleet.records.metrics.tables import COMMITTING, with_differences
+from fleet.records.metrics.tables import COMMITTING, at_drafter, with_differences
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.resolved import Fleet
+from sim.fast.events import DONE, DRAFT, DRAFTING, JOIN, REQUEST, START, Array
 from sim.fast.findings import requests_of, words_of
-from sim.fast.serving import DONE, JOIN, START, Array, StepLog
 from sim.fast.serving_arrays import ServingArrays
+from sim.fast.serving_state import StepLog
 from sim.fast.table import EVENTS, KINDS, station_names
 
 SOURCES = {  # of each column: a part of the log or of the arrays, and its field
     **{name: ("blocks", name) for name in ("time_s", "duration_s", "begun_s", "gap_s")},
     **{name: ("blocks", name) for name in ("station", "seq", "event", "step")},
     "idle_gap_s": ("blocks", "gap_s"),
+    "payload_bytes": ("blocks", "bytes"),
     **{name: ("parts", name) for name in ("base", "kind", "epoch", "tokens", "accepted", "round")},
+    "flag": ("parts", "epoch"),
     "tag": ("streams", "tag"),
     "priority": ("streams", "priority"),
     "request": ("requests", "number"),
     "goal": ("requests", "goal"),
     "left": ("requests", "goal"),
 }
-ONLY_OF = {"duration_s": DONE, "accepted": DONE, "idle_gap_s": START, "goal": JOIN, "priority": JOIN}  # events
+ONLY_OF = {  # events
+    "duration_s": (DONE,), "accepted": (DONE,), "idle_gap_s": (START,), "goal": (JOIN,), "priority": (JOIN, REQUEST),
+    "flag": (REQUEST,),
+}  # fmt: skip
 FURTHER = ("begun_s", "gap_s", "round", "left")  # not of the event table; `left`: tokens from the base to the goal
 
 
@@ -55,7 +61,11 @@ class LoggedRows:
             found = found + self.within
         if name == "left":
             found = found - self.parts["base"][self.part]
-        return np.where(self.blocks["event"][self.block] == ONLY_OF[name], found, 0) if name in ONLY_OF else found
+        if name == "flag":
+            found = found == 1
+        if name not in ONLY_OF:
+            return found
+        return np.where(np.isin(self.blocks["event"], ONLY_OF[name])[self.block], found, 0)
 
 
 def columns_of(serving: ServingArrays, log: StepLog) -> dict[str, Array]:
@@ -69,21 +79,22 @@ def findings_of_log(fleet: Fleet, serving: ServingArrays, log: StepLog) -> Findi
     """Return the tables of a finished simulation. Columns of `rows` are made when a metric uses them."""
     ends = log.blocks[log.blocks["event"] == DONE]
     ended = _table(fleet, serving, log, ends, FURTHER)
-    kinds, speculates = log.parts["kind"][ends["first"]], fleet.drafters.count > 0
-    drafts = kinds == KINDS.index("draft")
+    kinds, speculates, targets = log.parts["kind"][ends["first"]], fleet.drafters.count > 0, fleet.verifiers.count
+    drafts = (kinds == DRAFTING) | (ends["station"] >= targets)
+    drafters = np.count_nonzero(serving.stations["written"][targets:]) or len(np.unique(ends["station"][drafts]))
     tags = np.repeat(serving.streams["tag"], np.diff(serving.streams["last"], prepend=-1))
-    committing, verified = ended.kind.among(*COMMITTING), ended.where(ended.kind.among("verify"))
+    verified, committing = ended.where(ended.kind.among("verify")), ended.kind.among(*COMMITTING) & ~at_drafter(ended)
     accepted, left = ended.accepted[committing], ended.left[committing]
     commits = Table(len(ended), SCHEMA.names, lambda name: getattr(ended, name)).where(committing)
     return Findings(
         fleet=fleet,
         commits=commits.plus(committed=np.minimum(accepted + 1, left), from_draft=np.minimum(accepted, left)),
         requests=requests_of(fleet, serving, tags),
-        rounds=_rounds(ended.where(ended.kind.among("draft") & (ended.round >= 0)), verified) if speculates else None,
+        rounds=_rounds(fleet, serving, log, ended, verified) if speculates else None,
         verified=_verified(verified) if speculates else None,
         draft_steps=_steps(fleet, ends[drafts], kinds[drafts]),
         other_steps=_steps(fleet, ends[~drafts], kinds[~drafts]),
-        drafters=len(np.unique(ends["station"][drafts])),
+        drafters=int(drafters),
         rows=_table(fleet, serving, log, log.blocks),
     )
 
@@ -107,14 +118,17 @@ def _table(fleet: Fleet, serving: ServingArrays, log: StepLog, blocks: Array, fu
     return Table(len(rows.block), (*SCHEMA.names, *further), column)
 
 
-def _rounds(drafts: Table, verified: Table) -> Table:
+def _rounds(fleet: Fleet, serving: ServingArrays, log: StepLog, ended: Table, verified: Table) -> Table:
     """Return the rounds; drafts on the target's device are not asked for, and have no way."""
-    unknown = np.full(len(drafts), np.nan)
-    verified_s, verify_s, accepted = (np.full(len(drafts), np.nan) for _ in range(3))
-    place = np.full(int(drafts.round.max(initial=-1)) + 1, -1)
-    place[drafts.round] = np.arange(len(drafts))
-    of = place[verified.round]
-    verified_s[of], verify_s[of], accepted[of] = verified.time_s, verified.duration_s, verified.accepted
+    drafts, count = ended.where(ended.kind.among("draft") & (ended.round >= 0)), int(serving.clocks["rounds"][0])
+    times = _at_drafters(fleet, serving, log) if fleet.drafters.stations else {}
+
+    def of_rounds(name: str) -> Array:
+        return times[name][drafts.round] if times else np.full(len(drafts), np.nan)
+
+    def verification(name: str) -> Array:
+        return _by_round(count, verified.round, getattr(verified, name))[drafts.round]
+
     rounds = Table.of(
         tag=drafts.tag,
         request=drafts.request,
@@ -122,16 +136,40 @@ def _rounds(drafts: Table, verified: Table) -> Table:
         drafted_s=drafts.time_s,
         service_s=drafts.duration_s,
         draft_tokens=drafts.tokens,
-        asked_s=unknown,
-        begun_s=drafts.begun_s,
+        asked_s=of_rounds("asked_s"),
+        begun_s=of_rounds("begun_s") if times else drafts.begun_s,
         idle_gap_s=drafts.gap_s,
-        arrived_s=unknown,
-        verified_s=verified_s,
-        verify_s=verify_s,
-        acceptance_length=accepted,
-        returned_s=unknown,
+        arrived_s=of_rounds("arrived_s"),
+        verified_s=verification("time_s"),
+        verify_s=verification("duration_s"),
+        acceptance_length=verification("accepted"),
+        returned_s=of_rounds("returned_s"),
     )
     return with_differences(rounds)
+
+
+def _at_drafters(fleet: Fleet, serving: ServingArrays, log: StepLog) -> dict[str, Array]:
+    """Return the times of rounds, by their number: those of messages, and the start of the first step for each."""
+    blocks, parts, count = log.blocks, log.parts, int(serving.clocks["rounds"][0])
+    asking, coming = (blocks[blocks["event"] == event] for event in (REQUEST, DRAFT))  # requests number the rounds
+    begun = LoggedRows(serving, log, blocks[(blocks["event"] == START) & (blocks["station"] >= fleet.verifiers.count)])
+    of, returned_s = parts["request"][asking["first"]], np.full(count, np.nan)
+    order = np.argsort(of, kind="stable")
+    follows = of[order[1:]] == of[order[:-1]]
+    returned_s[order[:-1][follows]] = asking["time_s"][order[1:][follows]]
+    return {
+        "asked_s": asking["time_s"],
+        "begun_s": _by_round(count, begun.parts["round"][begun.part], begun.blocks["time_s"][begun.block]),
+        "arrived_s": _by_round(count, parts["round"][coming["first"]], coming["time_s"]),
+        "returned_s": returned_s,
+    }
+
+
+def _by_round(count: int, rounds: Array, values: Array) -> Array:
+    """Return the first value of each round; NaN for rounds without one."""
+    found = np.full(count, np.nan)
+    found[rounds[::-1]] = values[::-1]
+    return found
 
 
 def _verified(verified: Table) -> Table:

@@ -8,10 +8,10 @@ import pyarrow as pa
 from fleet.records.schema import SCHEMA, Row
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolved import Fleet
-from sim.fast.kernel import Array
+from sim.fast.events import Array
 
-EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `kernel.py`
-KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]  # `serving.py` has all
+EVENTS = pa.array(["join", "draft-request", "draft", "leave", "start", "done"])  # by their numbers in `events.py`
+KINDS = ["", "prefill", "draft", "verify", "decode", "chunk", "draft_prefill"]
 
 
 def station_names(fleet: Fleet) -> list[str]:

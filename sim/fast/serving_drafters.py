@@ -1,0 +1,192 @@
+"""Drafters elsewhere of serving targets: requests for drafts, groups that share a step, and late drafts.
+
+A row has a second state, that at its drafter (`..._there`). The two differ while messages are in flight: a text may go
+on before its draft arrives, and its next request may begin before the drafter knows.
+"""
+
+from sim.fast.compiled import compiled
+from sim.fast.events import (
+    DRAFT,
+    DRAFTING,
+    LEAVE,
+    NO_STEP,
+    PREFILL,
+    REQUEST,
+    VERIFY,
+    Array,
+    Numbers,
+    Record,
+    Wires,
+    send,
+)
+from sim.fast.serving_rows import add_work, drop_work
+from sim.fast.serving_state import Limits, Slots, StepLog
+
+
+@compiled
+def request_draft(
+    requests: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
+) -> None:  # fmt: skip
+    """Request a draft of a row from its drafter."""
+    row = streams[stream]
+    size = requests[row.request].opening_bytes
+    if row.epoch > 1:
+        size = wires.request_bytes[row.committed - row.requested]
+    message = send(wires, numbers, heap, clock, row.up, size)
+    message.kind, message.stream, message.request = REQUEST, stream, row.request
+    message.epoch, message.base, message.tokens, message.round = row.epoch, row.committed, -1, -1
+    row.requested = row.committed
+
+
+@compiled
+def send_leave(
+    requests: Array, streams: Array, wires: Wires, numbers: Numbers, heap: Array, clock: Record, stream: int
+) -> None:  # fmt: skip
+    """Close a complete request at its drafter."""
+    row = streams[stream]
+    message = send(wires, numbers, heap, clock, row.up, requests[row.request].leave_bytes)
+    message.kind, message.stream, message.request = LEAVE, stream, row.request
+    message.epoch, message.base, message.tokens, message.round = 0, 0, 0, -1
+
+
+@compiled
+def drop_drafts(
+    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    clock: Record, stream: int, tokens: int,
+) -> None:  # fmt: skip
+    """Drop the first tokens of a late draft, which the text has passed; request another if none is left."""
+    row = streams[stream]
+    if row.drafts > tokens:
+        row.drafts -= tokens
+        add_work(target, streams, slots, stream, VERIFY)
+        return
+    row.drafts, row.passed = 0, 0
+    row.epoch += 1
+    request_draft(requests, streams, wires, numbers, heap, clock, stream)
+
+
+@compiled
+def decode_late(
+    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    clock: Record, stream: int,
+) -> None:  # fmt: skip
+    """Commit a token of a row whose draft is late. A draft that came meanwhile loses its first token."""
+    row = streams[stream]
+    row.committed += 1
+    row.passed += 1
+    if row.drafts > 0:
+        drop_work(target, slots, stream)
+        row.work = NO_STEP
+        drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, 1)
+
+
+@compiled
+def receive_draft(
+    requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
+    clock: Record, message: Record,
+) -> None:  # fmt: skip
+    """Let a row wait for the verification of its draft, unless its request is complete."""
+    stream = message.stream
+    row = streams[stream]
+    if message.request != row.request or message.epoch != row.epoch:
+        return
+    row.drafts, row.round = message.tokens, message.round
+    if row.passed > 0:
+        drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, row.passed)
+    else:
+        add_work(target, streams, slots, stream, VERIFY)
+
+
+@compiled
+def receive_request(drafter: Record, streams: Array, clock: Record, message: Record) -> None:
+    """Let a session wait for its drafter, behind all others; the first request opens it there."""
+    stream = message.stream
+    row = streams[stream]
+    if message.epoch == 1:
+        row.cold, row.tail_there = True, 0
+    row.catches_up = row.tail_there > 0 and row.tail_there == message.base - row.base_there - 1
+    row.open_there, row.epoch_there, row.base_there = message.request, message.epoch, message.base
+    row.tail_there, row.round_there, row.behind_there, row.waits_there = 0, clock.rounds, -1, True
+    clock.rounds += 1
+    if drafter.first < 0:
+        drafter.first = stream
+    else:
+        streams[drafter.newest].behind_there = stream
+    drafter.newest = stream
+
+
+@compiled
+def receive_leave(drafter: Record, streams: Array, slots: Slots, stream: int) -> None:
+    """End a session at its drafter. If its draft is late, it may still wait there, or be about to draft."""
+    row = streams[stream]
+    row.open_there = -1
+    if row.waits_there:
+        row.waits_there = False
+        before, other = -1, drafter.first
+        while other != stream:
+            before, other = other, streams[other].behind_there
+        if before < 0:
+            drafter.first = row.behind_there
+        else:
+            streams[before].behind_there = row.behind_there
+        if drafter.newest == stream:
+            drafter.newest = before
+    if drafter.follows != NO_STEP:
+        left = 0
+        for place in range(drafter.start, drafter.start + drafter.running):
+            if slots.running[place] != stream:
+                slots.running[drafter.start + left] = slots.running[place]
+                left += 1
+        drafter.running = left
+        if left == 0:
+            drafter.follows = NO_STEP
+
+
+@compiled
+def plan_group(drafter: Record, streams: Array, slots: Slots, limits: Limits, now_s: float) -> None:
+    """Plan the next step of a drafter: the draft of its group, after prefills, or that of the next group."""
+    start, follows, drafter.follows = drafter.start, drafter.follows, NO_STEP
+    if follows == NO_STEP:
+        drafter.idle_gap_s, drafter.running = now_s - drafter.ended_s, 0
+        while drafter.first >= 0 and drafter.running < limits.group:
+            stream = drafter.first
+            row = streams[stream]
+            drafter.first, row.waits_there = row.behind_there, False
+            slots.running[start + drafter.running] = stream
+            drafter.running += 1
+            if row.cold:
+                drafter.follows = DRAFTING
+    drafter.step, drafter.members = DRAFTING if drafter.follows == NO_STEP else PREFILL, 0
+    for number in range(start, start + drafter.running):
+        stream = slots.running[number]
+        row, place = streams[stream], start + drafter.members
+        tokens, context = row.base_there - 1, 0
+        if drafter.step == DRAFTING:
+            tokens, context = limits.depth, row.base_there
+            if limits.positions > 0:
+                tokens = max(min(tokens, limits.positions - context), 0)
+        elif not row.cold:
+            continue
+        slots.members[place], slots.kinds[place], slots.tokens[place] = stream, drafter.step, tokens
+        slots.fed[place], slots.context[place] = tokens, context
+        drafter.members += 1
+
+
+@compiled
+def end_group_step(
+    streams: Array, drafter: Record, wires: Wires, numbers: Numbers, heap: Array, clock: Record,
+    log: StepLog,
+) -> None:  # fmt: skip
+    """Send the drafts of a step, except for sessions that left while it ran; or note their prefills."""
+    for number in range(drafter.members):
+        part = log.parts[drafter.logged + number]
+        row = streams[part.stream]
+        if row.open_there != part.request:
+            continue
+        if drafter.step == PREFILL:
+            row.cold = False
+        elif row.epoch_there == part.epoch:
+            row.tail_there = part.tokens
+            message = send(wires, numbers, heap, clock, row.down, wires.draft_bytes[part.tokens])
+            message.kind, message.stream, message.request, message.round = DRAFT, part.stream, part.request, part.round
+            message.epoch, message.base, message.tokens = part.epoch, part.base, part.tokens

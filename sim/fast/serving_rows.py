@@ -1,0 +1,188 @@
+"""Rows of serving targets: admission, shares of the next step, and its plan, as `fleet.policies.continuous`."""
+
+from sim.fast.compiled import compiled
+from sim.fast.events import CHUNK, DECODE, NO_STEP, PREFILL, VERIFY, Array, Record
+from sim.fast.serving_state import DECODE_LATE, MIXED, WAIT, Limits, Slots
+
+
+@compiled
+def queue(target: Record, streams: Array, stream: int, first: bool) -> None:
+    """Let a stream wait for admission, before all others or behind them, with the newest work."""
+    row = streams[stream]
+    row.work, row.place, row.computed, row.blocks, row.share, row.drafts = PREFILL, target.works_made, 0, 0, 0, 0
+    target.works_made += 1
+    row.behind = target.first if first else -1
+    if target.first < 0:
+        target.first = target.newest = stream
+    elif first:
+        target.first = stream
+    else:
+        streams[target.newest].behind = stream
+        target.newest = stream
+
+
+@compiled
+def add_work(target: Record, streams: Array, slots: Slots, stream: int, kind: int) -> None:
+    """Give a running row its next work, behind all other work."""
+    row = streams[stream]
+    row.work, row.place = kind, target.works_made
+    target.works_made += 1
+    slots.works[target.start + target.works] = stream
+    target.works += 1
+
+
+@compiled
+def drop_work(target: Record, slots: Slots, stream: int) -> None:
+    """Remove the work of a running row."""
+    place, end = target.start, target.start + target.works
+    while slots.works[place] != stream:
+        place += 1
+    for later in range(place + 1, end):
+        slots.works[later - 1] = slots.works[later]
+    target.works -= 1
+
+
+@compiled
+def preempt(target: Record, streams: Array, slots: Slots) -> None:
+    """Take its KV cache from the row that was admitted last; it waits before all others."""
+    target.running -= 1
+    stream = slots.running[target.start + target.running]
+    row = streams[stream]
+    target.free_blocks += row.blocks
+    drop_work(target, slots, stream)
+    row.epoch += row.epoch > 0
+    queue(target, streams, stream, True)
+
+
+@compiled
+def admit(target: Record, streams: Array, slots: Slots) -> None:
+    """Let the first waiting stream run. Its work keeps its place among all work."""
+    stream = target.first
+    row = streams[stream]
+    target.first = row.behind
+    slots.running[target.start + target.running] = stream
+    target.running += 1
+    place = target.start + target.works
+    while place > target.start and streams[slots.works[place - 1]].place > row.place:
+        slots.works[place] = slots.works[place - 1]
+        place -= 1
+    slots.works[place] = stream
+    target.works += 1
+
+
+@compiled
+def admits(target: Record, limits: Limits) -> bool:
+    """Whether a stream waits for a row, and one is free."""
+    return bool(target.first >= 0 and target.running < limits.max_num_seqs)
+
+
+@compiled
+def prefills(target: Record, streams: Array, slots: Slots, limits: Limits) -> bool:
+    """Whether a target has a prompt to prefill."""
+    for place in range(target.start, target.start + target.works):
+        if streams[slots.works[place]].work == PREFILL:
+            return True
+    return admits(target, limits)
+
+
+@compiled
+def schedule(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
+    """Set each row's share of the next step, as `ContinuousBatching.schedule`; `Rows.next_step` says who takes part."""
+    found, preempted = False, False
+    if limits.prefill_first:
+        found, preempted = schedule_rows(target, streams, slots, limits, True, False)
+    if not found:
+        schedule_rows(target, streams, slots, limits, False, preempted)
+
+
+@compiled
+def schedule_rows(
+    target: Record, streams: Array, slots: Slots, limits: Limits, prompts_alone: bool, preempted: bool
+) -> tuple[bool, bool]:
+    """Set the shares of all rows, or of prompts, and return whether there are any, and whether a row was preempted."""
+    left, size, place = limits.max_num_batched_tokens, limits.block_size, 0
+    waits = limits.late == WAIT
+    only = PREFILL if waits and prefills(target, streams, slots, limits) else VERIFY
+    while place < target.running:
+        row = streams[slots.running[target.start + place]]
+        if (waits and row.work != only) or (row.work == NO_STEP and limits.late != DECODE_LATE):
+            row.share = 0
+            place += 1
+            continue
+        pending = row.committed - row.computed
+        tokens = min(pending + row.drafts, left - limits.slots)
+        if prompts_alone and pending == 1 and row.computed > 0:
+            tokens = 0
+        row.share = max(tokens, 0)
+        if tokens > 0:
+            needed = -(-(row.computed + tokens + (limits.lookahead if row.computed else 0)) // size)
+            while needed - row.blocks > target.free_blocks and place < target.running:
+                preempt(target, streams, slots)
+                preempted = True
+            if place == target.running:  # the row itself was preempted
+                break
+            more = max(needed - row.blocks, 0)
+            row.blocks += more
+            target.free_blocks -= more
+            row.share_drafts = max(tokens - pending, 0)
+            left -= tokens + limits.slots
+        place += 1
+    while not preempted and admits(target, limits) and not (waits and only == VERIFY):
+        row = streams[target.first]
+        tokens = min(row.committed, left - limits.slots)
+        if tokens <= 0 or -(-row.committed // size) > target.free_blocks:
+            break
+        admit(target, streams, slots)
+        row.share, row.share_drafts, row.blocks = tokens, 0, -(-tokens // size)
+        target.free_blocks -= row.blocks
+        left -= tokens + limits.slots
+    return left < limits.max_num_batched_tokens, preempted
+
+
+@compiled
+def add_member(target: Record, row: Record, slots: Slots, stream: int, kind: int) -> None:
+    """Add a row with a share to the next step of a target."""
+    place, tokens, fed, context = target.start + target.members, row.share, row.share, row.committed
+    if kind in (PREFILL, CHUNK):
+        context = row.computed
+    elif kind == VERIFY:
+        tokens, fed = row.share_drafts, row.share_drafts + 1
+    slots.members[place], slots.kinds[place], slots.tokens[place] = stream, kind, tokens
+    slots.fed[place], slots.context[place] = fed, context
+    target.step = kind if target.members == 0 or target.step == kind else MIXED
+    target.members += 1
+
+
+@compiled
+def plan_target_step(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
+    """Make the members of a step from the shares, in the order of their work. Only chunks keep their work."""
+    start, kept = target.start, 0
+    target.members = 0
+    for number in range(target.works):
+        stream = slots.works[start + number]
+        row = streams[stream]
+        if row.share > 0:
+            is_chunk = row.work == PREFILL and row.share < row.committed - row.computed
+            add_member(target, row, slots, stream, CHUNK if is_chunk else row.work)
+            if not is_chunk:
+                continue
+        slots.works[start + kept] = stream
+        kept += 1
+    target.works = kept
+    if limits.late == DECODE_LATE:  # rows without a draft come last
+        for place in range(start, start + target.running):
+            row = streams[slots.running[place]]
+            if row.work == NO_STEP and row.share > 0:
+                add_member(target, row, slots, slots.running[place], DECODE)
+
+
+@compiled
+def plan_draft_step(target: Record, streams: Array, slots: Slots, limits: Limits) -> None:
+    """Plan the draft of the members of the step before."""
+    target.step, target.follows = target.follows, NO_STEP
+    for place in range(target.start, target.start + target.members):
+        row = streams[slots.members[place]]
+        depth = limits.depth if row.granted else 0
+        if limits.positions > 0:
+            depth = max(min(depth, limits.positions - row.committed), 0)
+        slots.kinds[place], slots.tokens[place] = target.step, depth
