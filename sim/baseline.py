@@ -16,8 +16,7 @@ def without_drafts(scenario: Scenario) -> Scenario:
     replace, names = msgspec.structs.replace, ("allocate", "aligned", "late", "patience_s", "rejoin_s", "priorities")
     defaults = {field.name: field.default for field in msgspec.structs.fields(type(scenario.verifiers))}
     verifiers = replace(scenario.verifiers, **{name: defaults[name] for name in names})
-    profile = scenario.drafters.profile  # a side's own may be the only one
-    drafters = Drafters(count=0, profile=profile)
+    drafters = Drafters(count=0, depth=scenario.drafters.depth, profile=scenario.drafters.profile)
     return replace(scenario, drafters=drafters, verifiers=verifiers, link=None, faults=())
 
 

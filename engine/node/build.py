@@ -128,7 +128,12 @@ def with_positions(fleet: Fleet) -> Fleet:
     known = [positions for model, role in asked if (positions := positions_of(model, role))]
     if not known:
         return fleet
-    return msgspec.structs.replace(fleet, drafters=msgspec.structs.replace(fleet.drafters, positions=min(known)))
+    drafters = msgspec.structs.replace(fleet.drafters, positions=min(known))
+    verifiers = fleet.verifiers
+    if verifiers.drafts is not None:
+        drafts = msgspec.structs.replace(verifiers.drafts, positions=min(known))
+        verifiers = msgspec.structs.replace(verifiers, drafts=drafts)
+    return msgspec.structs.replace(fleet, drafters=drafters, verifiers=verifiers)
 
 
 def positions_of(model: str, role: str) -> int:

@@ -66,10 +66,11 @@ def compare_load(imported: Imported) -> LoadComparison | None:
     ...     "Engine 000: Avg prompt throughput: 800.0 tokens/s, Avg generation throughput: 400.0 tokens/s, "
     ...     "Running: 4 reqs, Waiting: 0 reqs"
     ... )
+    >>> counts = "\\n".join([line] * 3)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     log = Path(folder, "server.log")
-    ...     _ = log.write_text(f"{line}\\n" * 3)
-    ...     comparison = specfleet.compare_load(specfleet.import_record("vllm-log", log, f"{folder}/mine.toml"))
+    ...     answer = Path(folder, "server.log")
+    ...     _ = answer.write_text(counts)
+    ...     comparison = specfleet.compare_load(specfleet.import_record("vllm-log", answer, f"{folder}/mine.toml"))
     >>> [(row.quantity, row.kind) for row in comparison.rows]
     [('time of a round, ms', 'input'), ('in flight', 'input'), ('tokens/s', 'predicted')]
     """

@@ -150,9 +150,9 @@ def note_drafts(drafter: Any, drafted: list[tuple[list[int], list[int]]]) -> Non
     """Note each whole draft, and the text before it."""
     draft = drafter.draft
 
-    def noting(tags: list[int], depths: list[int]) -> Drafts:
+    def noting(tags: list[int], depths: list[int], *more: object) -> Drafts:
         texts = [list(drafter.committed(tag)) for tag in tags]
-        drafts: Drafts = draft(tags, depths)
+        drafts: Drafts = draft(tags, depths, *more)
         rows = zip(texts, drafts.tokens.tolist(), depths, strict=True)
         drafted.extend((text, row) for text, row, depth in rows if depth == 4)
         return drafts

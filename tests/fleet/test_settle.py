@@ -28,7 +28,7 @@ SHIPPED = sorted((ROOT / "fleet" / "data" / "scenarios").glob("*.toml"))
 DOORS = {  # where a scenario is read, changed, resolved, kept or written
     *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
-    *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py"),
+    *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py", "sim/baseline.py"),
     *(
         "engine/launch/by_hand.py",
         "engine/launch/serve.py",

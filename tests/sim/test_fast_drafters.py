@@ -27,6 +27,7 @@ targets = st.fixed_dictionaries(
     optional={
         "max_num_seqs": st.integers(1, 6),
         "max_num_batched_tokens": st.integers(1, 60),
+        "prefill_first": st.booleans(),
         "tiers": st.sampled_from([fast.SLOWER_TARGETS, fast.FARTHER_TARGETS]),
     },
 )

@@ -115,7 +115,7 @@ LISTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "drafters.route": (ONE_DRAFTER, ("star", "one session each", "shared", "arrivals", "ahead", "faulty")),
     "drafters.order": (ONE_TARGET, ("barrier",)),
     "verifiers.max_num_seqs": (ONE_SESSION, ("one session each",)),
-    "verifiers.prefill_first": (AT_ONCE, tuple(name for name in CORNERS if name not in ("batch", "arrivals"))),
+    "verifiers.prefill_first": (AT_ONCE, tuple(name for name in CORNERS if name not in ("aligned", "arrivals"))),
 }
 WITHOUT_A_DRAFTER = (
     "drafters.depth", "drafters.shape", "drafters.shape.kind", "acceptance", "acceptance.beta", "link",

@@ -40,7 +40,7 @@ KEYS = ("--key", "a.secret", "--server-key")
         (["simulate", "--of", "nowhere.parquet"], "nowhere.parquet: cannot be read"),
         (["profile", "estimate"], "--target"),
         (["profile", "estimate", "--target", "llama-3.1-8b@h100", "--engine", "steam"], "'steam': does not ship"),
-        (["profile", "estimate", "--target", "llama-3.1-8b@b200"], "device 'b200'"),
+        (["profile", "estimate", "--target", "llama-3.1-8b@b2000"], "device 'b2000'"),
         (["drafter", "star", "--host", "0.0.0.0"], "0.0.0.0: other hosts can reach that address"),  # noqa: S104
         (["verifier", "star", "--connect", "192.0.2.7:5555"], "192.0.2.7: is another host, and without keys anybody"),
         (["drafter", "star", "--key", "a.secret"], "--key and --allowed belong together"),
