@@ -136,11 +136,12 @@ def _verifier_times(scenario: Scenario, hardware: Hardware) -> Iterator[Verifier
     prefill = side.verify or (profile.verify_prefill if profile else None)
     decode = side.verify or (profile.decode if profile else None)
     overhead = Overhead() if side.kind == "replayed" else hardware.target_overhead
+    realign = profile.realign if profile and side.aligned is not None else StepTime()
     for first in _firsts(side.tiers, side.count):
         chosen = _in_tier(side.tiers, first, "step", verify)
         if chosen is None or prefill is None or decode is None:
             return
-        yield VerifierTimes(first, chosen, prefill, decode, overhead, profile.realign if profile else StepTime())
+        yield VerifierTimes(first, chosen, prefill, decode, overhead, realign)
 
 
 def _priced(
