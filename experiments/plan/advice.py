@@ -211,11 +211,11 @@ def _limit(found: Found) -> Iterator[str]:
     curve = found.estimates[best.title].curve
     resource, rows = next(iter(curve.full.items()))
     rate = f"{best.replicas * curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
-    line = f"limit: {resource}, from {rate}{rows:.0f} requests at once at each target on (equations)"
+    line = f"limit: {resource}: saturated from {rate}{rows:.0f} requests at once at each target on (equations)"
     if not best.drafters and best.replicas * rows <= MOST_IN_FLIGHT:
         once, twice = (_tokens_per_s(best, Load(0, round(more * rows) * best.replicas)) for more in (1, 2))
         _, answer = mean_lengths(best.candidate.base.workload)
-        line += f"; simulated, so many serve {once / answer:.3g}/s, and twice as many {twice / once - 1:+.0%}"
+        line += f"; simulated at that number: {once / answer:.3g}/s, at twice as many {twice / once - 1:+.0%}"
         if question.load.per_s and found.winner is not None and question.goals:
             line += f"; the goals hold {_edge(found)}"
     yield line
