@@ -125,8 +125,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ways_of(
-    gap_s: float | None,
-    tpot_s: float | None,
+    gap_s: Spread | None,
+    tpot_s: Spread | None,
     rows: float | None,
     tokens_per_s: float | None,
     rounds_per_s: float | None,
@@ -134,18 +134,19 @@ def ways_of(
 ) -> tuple[Way, ...]:
     """Return the ways to the time of a round that the data allow.
 
-    - `gap_s`: mean time between a row's steps. `tpot_s`: mean over requests.
+    - `gap_s`: between a row's steps. `tpot_s`: of requests.
     - `rows`: requests that decode, on average. `rounds_per_s`: of all rows.
     """
-    found = [
-        Way("time between a row's steps", "measured", gap_s or 0.0),
-        Way("rows / (rounds/s)", "inferred", rows / rounds_per_s if rows and rounds_per_s else 0.0),
-        Way("TPOT x tokens a round", "inferred", (tpot_s or 0.0) * tokens_per_round),
-        Way("rows x tokens a round / (tokens/s)", "inferred", rows * tokens_per_round / tokens_per_s)
-        if rows and tokens_per_s
-        else Way("", "", 0.0),
-    ]
-    return tuple(way for way in found if way.time_s > 0)
+    ways = []
+    if gap_s:
+        ways.append(Way("time between a row's steps", "measured", gap_s.mean))
+    if rows and rounds_per_s:
+        ways.append(Way("rows / (rounds/s)", "inferred", rows / rounds_per_s))
+    if tpot_s:
+        ways.append(Way("TPOT x tokens a round", "inferred", tpot_s.mean * tokens_per_round))
+    if rows and tokens_per_s:
+        ways.append(Way("rows x tokens a round / (tokens/s)", "inferred", rows * tokens_per_round / tokens_per_s))
+    return tuple(way for way in ways if way.time_s > 0)
 
 
 def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
