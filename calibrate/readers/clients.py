@@ -58,14 +58,14 @@ def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
     if found_in(entry, "metadata", "benchmark_phase") == "warmup" or not has_times:
         return None
     made = convert(known, AiperfTimes, origin)
-    start_s = made.request_start_ns / 1e9
+    start_s = made.request_start_ns * 1e-9
     times = {
         "start_s": start_s,
-        "first_s": start_s + made.time_to_first_token / 1e3,
-        "end_s": start_s + made.request_latency / 1e3,
+        "first_s": start_s + made.time_to_first_token * 1e-3,
+        "end_s": start_s + made.request_latency * 1e-3,
         "prompt": made.input_sequence_length,
         "answer": made.output_sequence_length,
-        "gaps_s": [gap / 1e3 for gap in made.inter_chunk_latency],
+        "gaps_s": [gap / 1000 for gap in made.inter_chunk_latency],
     }
     return convert(times, Timed, origin)
 

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -17,8 +18,7 @@ from calibrate.readers.served import (
     estimated,
     inferred_profile,
     input_names,
-    load_workload,
-    serving_sides,
+    served,
     with_inferred_seqs,
 )  # fmt: skip
 from calibrate.readers.sglang_log import read_sglang_log
@@ -155,20 +155,23 @@ def import_record(
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
     if seconds is not None and (kind != "vllm-metrics" or not 0 < seconds <= MAX_MS or len(paths) != 2):
         raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
-    options = {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds}
-    taken = {name: options[name] for name in OPTIONS.get(kind, ()) if options[name]}
-    for name in ("method", "dataset"):
-        if options[name] and name not in taken:
-            raise InputError(
-                f"--{name} {shortened(options[name], quoted=False)}: picks from specdecode-bench; leave it out"
-            )
-    recording = READERS[kind](paths, **taken)
+    recording = _read(kind, paths, {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds})
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
         stated = estimated(target, draft, recording.acceptance is not None), what
     if depth is not None and depth > recording.depth:
         raise InputError(f"{paths[0]}: depth = {depth} goes beyond the recorded depth = {recording.depth}")
     return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
+
+
+def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recording:
+    """Read the files with those options that the kind has; InputError for one that has no effect."""
+    taken = {name: options[name] for name in OPTIONS.get(kind, ()) if options[name]}
+    for name in ("method", "dataset"):
+        if options[name] and name not in taken:
+            stated = shortened(options[name], quoted=False)
+            raise InputError(f"--{name} {stated}: picks from specdecode-bench; leave it out")
+    return READERS[kind](paths, **taken)
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -223,13 +226,11 @@ def _written(
     comments = list(_comments(kind, paths, recording, notes, source))
     inputs: tuple[str, ...] = ()
     if load is not None:
-        drafters, verifiers = serving_sides(load, recording, depth, draft)
-        workload, said = load_workload(load, made.workload, beside[TRACE].name if TRACE in beside else "")
-        made = msgspec.structs.replace(made, drafters=drafters, verifiers=verifiers, workload=workload)
+        made, said = served(made, load, draft, beside[TRACE].name if TRACE in beside else "")
         comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
         if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
             comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
-        inputs = input_names(load, workload, stated is None)
+        inputs = input_names(load, made.workload, stated is None)
     named = beside[PROFILE].name if PROFILE in beside else profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)
@@ -298,10 +299,8 @@ def _scenario(
 
 def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequence[str], times: str) -> Iterator[str]:
     """Yield what the scenario's file says of where its numbers come from."""
-    said = [
-        f"Written by `specfleet import {kind}`: {recording.format}, "
-        f"from {', '.join(shortened(path.name) for path in read)}."
-    ]
+    names = ", ".join(shortened(path.name) for path in read)
+    said = [f"Written by `specfleet import {kind}`: {recording.format}, from {names}."]
     if (model := recording.acceptance) is not None:
         says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
         depth = model.depth if isinstance(model, ByPlace) else recording.depth

@@ -1,7 +1,6 @@
 """`vllm bench serve --save-result`: acceptance and, with `--save-detailed`, the times of each request."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from msgspec import Meta
 
 from calibrate.readers.clients import Timed, load_of
 from calibrate.readers.counts import recording_of_survivors
-from calibrate.readers.laws import rounds_to, same
+from calibrate.readers.laws import falls, rounds_to, same
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import Count, Length, Real
 from fleet.errors import InputError
@@ -63,8 +62,7 @@ def read_vllm_bench(files: Sequence[Path]) -> Recording:
 def _acceptance(origin: str, bench: Bench) -> Recording:
     drafts, rates = bench.spec_decode_num_drafts, bench.spec_decode_per_position_acceptance_rates
     passed = [round(rate * drafts) for rate in rates]
-    if not rates or [*accumulate(passed, min)] != passed:
-        raise InputError(f"{origin}: spec_decode_per_position_acceptance_rates = {rates}; needs falling shares")
+    falls(origin, "spec_decode_per_position_acceptance_rates", rates, "1", 1.0)
     accepted, stated = bench.spec_decode_accepted_tokens, bench.spec_decode_acceptance_length
     same(origin, "spec_decode_accepted_tokens", accepted, "the sum of rates by position times drafts", sum(passed))
     rounds_to(origin, "spec_decode_acceptance_length", stated, "1 + accepted / drafts", 1 + accepted / drafts)
