@@ -13,14 +13,7 @@ from calibrate.readers.amusd import read_amusd
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.served import (
-    SETTINGS,
-    estimated,
-    inferred_profile,
-    input_names,
-    served,
-    with_inferred_seqs,
-)  # fmt: skip
+from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, served, with_inferred_seqs
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
