@@ -46,7 +46,8 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     """
     names = ", ".join(map(str, files))
     read = [line for path in files for _, line in read_lines(path)]
-    decoding = [(line, one) for line in read if {"running", "tokens_per_s"} <= (one := numbers_in([line], LOAD)).keys()]
+    lines = ((line, numbers_in([line], LOAD)) for line in read)
+    decoding = [(line, one) for line, one in lines if "running" in one and "tokens_per_s" in one]
     written = {name: int(value) for name, value in numbers_in(read, DRAFTS).items() if value}
     stated = {"depth": depth or 0, "steps": STEPS} | written
     lengths = [(one["length"], int(one["running"])) for _, one in decoding if "length" in one]

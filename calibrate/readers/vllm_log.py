@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from calibrate.readers.laws import at_most, falls
-from calibrate.readers.load import Load
 from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
@@ -88,9 +87,13 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
             more = numbers_in([line], MORE_LOAD)
             loads.append({**found, **more, "kv_share": more.get("kv_percent", 0.0) / 100})
     names = ", ".join(map(str, files))
-    settings = numbers_in((line for _, line in read), SETTINGS)
+    weights = [interval.drafts for interval in intervals]
+    drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)
+    load = None
+    if len({line["engine"] for line in loads}) == 1:
+        settings = numbers_in((line for _, line in read), SETTINGS)
+        load = load_between(loads, 1 + accepted / drafts if intervals else 1.0, settings)
     if not intervals:
-        load = _load(loads, 1.0, settings)
         if load is None:
             wanted = f"{MARK!r}, which a server with speculative decoding writes, nor two of its load in turn"
             raise InputError(f"{names}: holds no line with {wanted}")
@@ -98,8 +101,6 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
     depths = sorted({len(interval.rates) for interval in intervals})
     if len(depths) > 1:
         raise InputError(f"{names}: lines with {depths[0]} and with {depths[1]} positions; give the log of one server")
-    weights = [interval.drafts for interval in intervals]
-    drafts, accepted = sum(weights), sum(interval.accepted for interval in intervals)
     survival = np.average([interval.rates for interval in intervals], axis=0, weights=weights)
     short = sum(interval.drafted < 0.999 * interval.drafts * depths[0] for interval in intervals)
     lines = f"{len(intervals)} lines" if len(intervals) > 1 else "a line"
@@ -112,15 +113,9 @@ def read_vllm_log(files: Sequence[Path]) -> Recording:
         accepted=accepted,
         stated=float(np.average([interval.mean for interval in intervals], weights=weights)),
         sources={"acceptance": shares},
-        load=_load(loads, 1 + accepted / drafts, settings),
+        load=load,
         notes=(f"{short} lines have drafts that were not full: later places come out low",) if short else (),
     )
-
-
-def _load(lines: Sequence[LoadLine], tokens_per_round: float, settings: dict[str, float]) -> Load | None:
-    """Return the load in the lines of one engine; None of several."""
-    engines = {line["engine"] for line in lines}
-    return load_between(lines, tokens_per_round, settings) if len(engines) == 1 else None
 
 
 def _interval(origin: str, line: str) -> Interval:

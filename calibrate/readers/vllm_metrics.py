@@ -1,5 +1,6 @@
 """vLLM's Prometheus text (/metrics): acceptance and load, since the start or between two scrapes."""
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,10 +9,10 @@ import msgspec
 
 from calibrate.readers.counts import recording_of_survivors
 from calibrate.readers.laws import at_most, falls, same
-from calibrate.readers.prometheus import Sample, Sums, add_up, between, number_of, samples
+from calibrate.readers.load import Load, Spread, ways_of
+from calibrate.readers.prometheus import Sample, Sums, add_up, between, histogram, number_of, samples
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
-from calibrate.readers.vllm_load import TOKENS, read_load
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 
@@ -19,6 +20,11 @@ PREFIX = "vllm:spec_decode_num_"
 DRAFTS, DRAFT_TOKENS, ACCEPTED = (f"{PREFIX}{name}" for name in ("drafts", "draft_tokens", "accepted_tokens"))
 PASSED = f"{PREFIX}accepted_tokens_per_pos"
 MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
+COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
+KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10
+GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
+TOKENS = "vllm:generation_tokens"
+LEAST_BUSY, MOST_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
 def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
@@ -36,7 +42,7 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
     if any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape):
         recording = _acceptance(files, scrapes, model)
-    load = read_load(files, scrapes, recording.rounds, 1 + recording.mean_accepted, seconds)
+    load = _load(files, scrapes, recording.rounds, 1 + recording.mean_accepted, seconds)
     if recording.acceptance is None and load is None:
         lacks = f"{DRAFTS}_total, which a server with speculative decoding tells, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
@@ -101,3 +107,106 @@ def _checked(origin: str, counters: Sums) -> list[int]:
     at_most(origin, ACCEPTED, accepted, DRAFT_TOKENS, draft_tokens)
     at_most(origin, DRAFT_TOKENS, draft_tokens, f"{DRAFTS} times its positions", drafts * len(passed))
     return counts
+
+
+def _load(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], drafts: int, tokens_per_round: float,
+    seconds: float | None,
+) -> Load | None:  # fmt: skip
+    """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
+
+    - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
+    - `seconds`: time between two scrapes, if it is stated.
+    """
+    origin, last = str(files[-1]), scrapes[-1]
+    sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
+    of = {
+        name.removeprefix("vllm:"): histogram(counted, name, origin)
+        for key in counted
+        if (name := key.removesuffix("_count")) != key
+    }
+
+    def count(name: str) -> float:
+        return counted.get(f"vllm:{name}", 0.0)
+
+    def mean_number(times: str, gauge: str) -> float | None:
+        """Of requests, by Little's law; for versions without their times, what the scrapes saw."""
+        has_times = span_s < math.inf and f"vllm:{times}_sum" in counted
+        return count(f"{times}_sum") / span_s if has_times else counted.get(f"vllm:{gauge}")
+
+    tokens, steps = count("generation_tokens"), count("iteration_tokens_total_count")
+    if not tokens:
+        return None
+    engines = len({one.labels.get("engine") for one in last if one.name.removesuffix("_total") == TOKENS})
+    gap_s = of.get("inter_token_latency_seconds") or of.get("time_per_output_token_seconds")  # the second until 0.10
+    tpot_s, decoding_s = of.get("request_time_per_output_token_seconds"), count("request_decode_time_seconds_sum")
+    later = count("request_generation_tokens_sum") - count("request_generation_tokens_count")
+    if tpot_s is None and later > 0 and decoding_s:  # of versions without a histogram: the mean over all tokens
+        tpot_s = Spread(decoding_s / later)
+    busy_s = steps / engines * gap_s.mean if gap_s else 0.0
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s)
+    span_s = time_s or busy_s or math.inf  # without any time there are no rates
+    busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
+    if busy_share is not None and busy_share < LEAST_BUSY:
+        notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
+    if hits := count("prefix_cache_hits"):
+        share = hits / max(count("prefix_cache_queries"), hits)
+        notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
+    finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
+    return Load(
+        over=over,
+        seconds=span_s if span_s < math.inf else None,
+        requests=round(finished),
+        requests_per_s=finished / span_s or None,
+        tokens_per_s=tokens_per_s,
+        prompt_tokens=of.get("request_prompt_tokens"),
+        new_tokens=of.get("request_generation_tokens"),
+        in_flight=count("e2e_request_latency_seconds_sum") / span_s or None,
+        running=mean_number("request_inference_time_seconds", "num_requests_running"),
+        waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
+        kv_share=next((sums[-1][name] / engines for name in KV_SHARES if sums[-1].get(name)), None),
+        preemptions=round(count("num_preemptions")),
+        ttft_s=of.get("time_to_first_token_seconds"),
+        tpot_s=tpot_s,
+        gap_s=gap_s,
+        prefill_s=of.get("request_prefill_time_seconds"),
+        prompts_per_round=count("prompt_tokens") / steps if steps else 0.0,
+        tokens_per_round=tokens_per_round,
+        busy_share=busy_share,
+        ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, drafts / span_s, tokens_per_round),
+        kv_tokens=_kv_tokens(last),
+        engines=engines,
+        notes=tuple(notes),
+    )
+
+
+def _time_between(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float
+) -> tuple[float, str, list[str]]:
+    """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
+
+    - `busy_s`: time that the steps between them took.
+    """
+    inferred = f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
+    if len(files) == 1:
+        return 0.0, f"since the server's start{inferred}", []
+    if seconds is not None:
+        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)", []
+    first, last = (next((one.at_ms for one in scrape if one.at_ms), None) for scrape in scrapes)
+    time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
+    if first is not None and last is not None:
+        time_s, known = (last - first) / 1000, "by their samples"
+    if time_s <= 0 or busy_s > MOST_BUSY * time_s:
+        note = f"the scrapes are {time_s:.4g} s apart ({known}), and steps took about {busy_s:.3g} s: state --seconds"
+        return 0.0, f"between two scrapes{inferred}", [note]
+    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", []
+
+
+def _kv_tokens(scrape: Sequence[Sample]) -> int | None:
+    """Return the size of the KV cache of an engine, which a metric's labels say."""
+    for one in scrape:
+        sizes = [one.labels.get(name, "") for name in ("block_size", "num_gpu_blocks")]
+        if one.name == "vllm:cache_config_info" and all(size.isdecimal() and len(size) < 10 for size in sizes):
+            return int(sizes[0]) * int(sizes[1])
+    return None
