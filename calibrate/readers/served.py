@@ -119,12 +119,15 @@ def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str,
 
     - `is_inferred`: whether its step times come from the load.
     """
-    known = {"prompt, tokens": load.prompt_tokens, "answer, tokens": load.new_tokens}
-    lengths = [name for name, spread in known.items() if spread is not None]
-    rates = ["in flight"] if workload.arrivals is None else ["requests/s"]
-    rounds = ["tokens a round"] if load.tokens_per_round > 1 else []
-    times = ["time of a round, ms"] if is_inferred else []
-    return (*lengths, *rates, *rounds, *times)
+    is_input = {
+        "prompt, tokens": load.prompt_tokens is not None,
+        "answer, tokens": load.new_tokens is not None,
+        "in flight": workload.arrivals is None,
+        "requests/s": workload.arrivals is not None,
+        "tokens a round": load.tokens_per_round > 1,
+        "time of a round, ms": is_inferred,
+    }
+    return tuple(name for name in is_input if is_input[name])
 
 
 def _lengths(load: Load) -> tuple[int | Between, int | Between]:
