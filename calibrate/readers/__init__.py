@@ -9,7 +9,6 @@ responses.py        vLLM, SGLang, AIPerf: where their responses and records have
 load.py             the load of a server, and ways to the time of a round
 prometheus.py       Prometheus text: samples, differences, histograms
 vllm_metrics.py     vLLM: Prometheus text, one scrape or two
-vllm_load.py        vLLM: the load in that text
 log_lines.py        the load in lines of a log
 vllm_log.py         vLLM: its log's lines of acceptance and load
 sglang_log.py       SGLang: its log's lines "Decode batch"

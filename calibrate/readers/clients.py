@@ -17,7 +17,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Length = Annotated[float, Meta(ge=0, le=1e7)]
 
 
-class Timed(msgspec.Struct, frozen=True, kw_only=True):
+class Timed(msgspec.Struct, frozen=True):
     """A request as a client saw it.
 
     - `start_s`, `first_s`, `end_s`: when it was sent, and when its first and its last token came.
@@ -37,37 +37,37 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"start = {self.start_s}, first token = {self.first_s}, end = {self.end_s} do not rise")
 
 
+class AiperfTimes(msgspec.Struct, frozen=True):
+    """What is read of a record of AIPerf, in its units: nanoseconds, milliseconds and tokens."""
+
+    request_start_ns: Annotated[float, Meta(ge=0, le=1e20)]
+    time_to_first_token: Seconds
+    request_latency: Seconds
+    inter_chunk_latency: list[Seconds] = []
+    input_sequence_length: Length = 0
+    output_sequence_length: Length = 0
+
+
 def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
     """Return the times of AIPerf's record; None of a warm-up, and of a request that failed or did not stream."""
-    metrics = found_in(entry, "metrics")
-    start_ns, ttft = found_in(entry, "metadata", "request_start_ns"), found_in(metrics, "time_to_first_token", "value")
-    latency = found_in(metrics, "request_latency", "value")
-    if found_in(entry, "metadata", "benchmark_phase") == "warmup" or None in (start_ns, ttft, latency):
+    start, *metrics = AiperfTimes.__struct_fields__
+    read = {start: found_in(entry, "metadata", start)}
+    read |= {name: found_in(entry, "metrics", name, "value") for name in metrics}
+    known = {name: value for name, value in read.items() if value is not None}
+    has_times = known.keys() >= {start, "time_to_first_token", "request_latency"}
+    if found_in(entry, "metadata", "benchmark_phase") == "warmup" or not has_times:
         return None
-    start_s, ttft_s, latency_s = (
-        convert({"value": value}, Value, origin).value * scale
-        for value, scale in ((start_ns, 1e-9), (ttft, 1e-3), (latency, 1e-3))
-    )
-    gaps = found_in(metrics, "inter_chunk_latency", "value")
-    tokens = {
-        name: found_in(metrics, key, "value") or 0
-        for name, key in (("prompt", "input_sequence_length"), ("answer", "output_sequence_length"))
+    made = convert(known, AiperfTimes, origin)
+    start_s = made.request_start_ns * 1e-9
+    times = {
+        "start_s": start_s,
+        "first_s": start_s + made.time_to_first_token * 1e-3,
+        "end_s": start_s + made.request_latency * 1e-3,
+        "prompt": made.input_sequence_length,
+        "answer": made.output_sequence_length,
+        "gaps_s": [gap / 1000 for gap in made.inter_chunk_latency],
     }
-    times = {"start_s": start_s, "first_s": start_s + ttft_s, "end_s": start_s + latency_s}
-    gaps_s = [gap / 1000 for gap in convert({"value": gaps or []}, Values, origin).value]
-    return convert(times | tokens | {"gaps_s": gaps_s}, Timed, origin)
-
-
-class Value(msgspec.Struct, frozen=True):
-    """A metric's value."""
-
-    value: Annotated[float, Meta(ge=0, le=1e20)]
-
-
-class Values(msgspec.Struct, frozen=True):
-    """Values of a metric, one after the other."""
-
-    value: list[Seconds]
+    return convert(times, Timed, origin)
 
 
 def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, where: str) -> Load | None:
@@ -86,10 +86,9 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
     gaps_s = [gap for one in requests for gap in one.gaps_s]
     mean, most = in_flight_of(starts_s, ends_s)
     rows = float(decoding_s.sum() / span_s) if span_s else None
-    ways = ways_of(
-        float(np.mean(gaps_s)) if gaps_s else None, tpot_s.mean if tpot_s else None, rows,
-        float(answers.sum()) / span_s if span_s else None, rounds / span_s if span_s else None, tokens_per_round,
-    )  # fmt: skip
+    tokens_per_s, rounds_per_s = (float(answers.sum()) / span_s, rounds / span_s) if span_s else (None, None)
+    gap_s = spread_of(gaps_s)
+    ways = ways_of(gap_s, tpot_s, rows, tokens_per_s, rounds_per_s, tokens_per_round)
     joined, notes = 1 - len(gaps_s) / rounds if rounds else 0.0, []
     if gaps_s and joined > 0.02:
         notes.append(
@@ -117,7 +116,7 @@ def load_of(requests: Sequence[Timed], rounds: int, tokens_per_round: float, whe
         in_flight=most if is_closed else mean,
         ttft_s=spread_of(ttft_s),
         tpot_s=tpot_s,
-        gap_s=spread_of(gaps_s),
+        gap_s=gap_s,
         prefill_s=Spread(max(float(np.quantile(ttft_s, SOON)) - waited_s, 0.0)),
         has_prefill=False,
         prompts_per_round=float(prompts.sum()) / (span_s / ways[0].time_s) if ways and span_s else 0.0,

@@ -1,10 +1,12 @@
-"""Counts of rounds by what they drafted and accepted, as an acceptance model."""
+"""Counts of rounds by what they drafted and accepted, as an acceptance model and a recording of it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
+from typing import Any
 
+from calibrate.readers.recording import Recording
 from fleet.acceptance.models import PerPosition, Recorded
 from fleet.errors import InputError
 
@@ -16,6 +18,37 @@ def rounds_of(drafted: int, histogram: Mapping[int, int] | Sequence[int]) -> Rou
     """Return the counts of rounds that all drafted the same, from how many accepted j tokens."""
     pairs = histogram.items() if isinstance(histogram, Mapping) else enumerate(histogram)
     return Counter({(drafted, accepted): count for accepted, count in pairs if count})
+
+
+def recording_of_rounds(format_: str, origin: str, source: str, rounds: Rounds, **more: Any) -> Recording:
+    """Return the recording of rounds; `source`: what they are, `more`: its further fields. Raises as `model_of`."""
+    model, depth = model_of(rounds, origin)
+    count, accepted = rounds.total(), sum(accepted * count for (_, accepted), count in rounds.items())
+    return Recording(
+        format=format_,
+        acceptance=model,
+        depth=depth,
+        rounds=count,
+        accepted=accepted,
+        sources={"acceptance": f"{count} {source}"},
+        **more,
+    )
+
+
+def recording_of_survivors(
+    format_: str, origin: str, source: str, passed: Sequence[int], drafts: int, draft_tokens: int, stated: float | None
+) -> Recording:
+    """Return the recording of drafts of which so many passed each position; raises as `model_of`.
+
+    - `draft_tokens`: of all drafts. Where it shows short ones, a note says what that does to the shares.
+    """
+    rounds = rounds_of(len(passed), [here - after for here, after in pairwise((drafts, *passed, 0))])
+    note = (
+        f"{drafts} drafts had {draft_tokens} tokens, and not {len(passed)} each: shares are of all drafts, so later "
+        "places come out lower than full drafts would have them"
+    )
+    notes = (note,) if draft_tokens < drafts * len(passed) else ()
+    return recording_of_rounds(format_, origin, source, rounds, stated=stated, notes=notes)
 
 
 def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:
@@ -55,8 +88,3 @@ def recorded(sessions: Sessions, depth: int) -> Recorded | None:
     full = [[accepted for _, accepted in session] for session in sessions if session]
     alike = all(drafted == depth for session in sessions for drafted, _ in session)
     return Recorded(depth, tuple(map(tuple, full))) if alike and full else None
-
-
-def totals(rounds: Rounds) -> tuple[int, int]:
-    """Return the number of rounds, and of the draft tokens that they accepted."""
-    return rounds.total(), sum(accepted * count for (_, accepted), count in rounds.items())

@@ -2,7 +2,9 @@
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -11,17 +13,9 @@ from calibrate.readers.amusd import read_amusd
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
-from calibrate.readers.served import (
-    SETTINGS,
-    estimated,
-    inferred_profile,
-    input_names,
-    load_workload,
-    serving_sides,
-    with_inferred_seqs,
-)  # fmt: skip
+from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, served, with_inferred_seqs
 from calibrate.readers.sglang_log import read_sglang_log
-from calibrate.readers.specdecode_bench import DEPTH, Method, read_specdecode_bench
+from calibrate.readers.specdecode_bench import read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
@@ -38,18 +32,18 @@ from fleet.shown import Shown
 from fleet.times.profile import HardwareProfile, read_profile, write_profile
 from fleet.times.step_time import StepTime
 
-BY_PLACE, SCRAPES, LOG_OF_SGLANG = "specdecode-bench", "vllm-metrics", "sglang-log"
-READERS: dict[str, Callable[[Sequence[Path]], Recording]] = {
+READERS: dict[str, Callable[..., Recording]] = {
     "vllm": read_vllm,
-    SCRAPES: read_vllm_metrics,
+    "vllm-metrics": read_vllm_metrics,
     "vllm-log": read_vllm_log,
     "vllm-bench": read_vllm_bench,
     "sglang": read_sglang,
-    LOG_OF_SGLANG: read_sglang_log,
+    "sglang-log": read_sglang_log,
     "aiperf": read_aiperf,
-    BY_PLACE: read_specdecode_bench,
+    "specdecode-bench": read_specdecode_bench,
     "amusd": read_amusd,
 }
+OPTIONS = {"vllm-metrics": ["seconds"], "sglang-log": ["depth"], "specdecode-bench": ["method", "dataset", "depth"]}
 PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
@@ -152,9 +146,9 @@ def import_record(
         raise InputError("--target has the step times; leave --draft-ms, --verify-ms and --profile out")
     if draft and not target:
         raise InputError(f"--draft {shortened(draft, quoted=False)}: needs --target MODEL@DEVICE beside it")
-    if seconds is not None and (kind != SCRAPES or not 0 < seconds <= MAX_MS or len(paths) != 2):
+    if seconds is not None and (kind != "vllm-metrics" or not 0 < seconds <= MAX_MS or len(paths) != 2):
         raise InputError(f"--seconds {seconds}: needs a time above 0 between two scrapes of vllm-metrics")
-    recording = _read(kind, paths, depth, method, dataset, seconds)
+    recording = _read(kind, paths, {"method": method, "dataset": dataset, "depth": depth, "seconds": seconds})
     if target:
         what = f"estimated: {target}{f' and {draft}' if draft else ''}, rooflines"
         stated = estimated(target, draft, recording.acceptance is not None), what
@@ -163,20 +157,14 @@ def import_record(
     return _written(place, paths, kind, recording, depth or recording.depth, stated, draft)
 
 
-def _read(
-    kind: str, paths: Sequence[Path], depth: int | None, method: str, dataset: str, seconds: float | None
-) -> Recording:
-    if kind == BY_PLACE:
-        methods: dict[str, Method] = {"": "eagle", "eagle": "eagle", "ngram": "ngram"}
-        if method not in methods:
-            raise InputError(f"--method {shortened(method, quoted=False)}: unknown; allowed: eagle, ngram")
-        return read_specdecode_bench(paths, methods[method], dataset, DEPTH if depth is None else depth)
-    for name, value in (("--method", method), ("--dataset", dataset)):
-        if value:
-            raise InputError(f"{name} {shortened(value, quoted=False)}: picks from specdecode-bench; leave it out")
-    if kind == LOG_OF_SGLANG:
-        return read_sglang_log(paths, depth)
-    return read_vllm_metrics(paths, seconds) if kind == SCRAPES else READERS[kind](paths)
+def _read(kind: str, paths: Sequence[Path], options: Mapping[str, Any]) -> Recording:
+    """Read the files with those options that the kind has; InputError for one that has no effect."""
+    taken = {name: options[name] for name in OPTIONS.get(kind, ()) if options[name]}
+    for name in ("method", "dataset"):
+        if options[name] and name not in taken:
+            stated = shortened(options[name], quoted=False)
+            raise InputError(f"--{name} {stated}: picks from specdecode-bench; leave it out")
+    return READERS[kind](paths, **taken)
 
 
 def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path | None, out: Path) -> Times | None:
@@ -184,11 +172,12 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
     if profile is not None:
         if draft_ms is not None or verify_ms is not None:
             raise InputError("--profile has the step times; leave --draft-ms and --verify-ms out")
-        name = str(profile)
-        read_profile(name, Path())
-        if name in shipped_profiles():
-            return name, f"the profile {name}"
-        return _from_folder(Path(name), out), f"the profile {shortened(name)}"
+        path, folder = Path(profile).resolve(), out.resolve().parent
+        read_profile(str(profile), Path())
+        if str(profile) in shipped_profiles():
+            return str(profile), f"the profile {profile}"
+        name = path.relative_to(folder) if path.is_relative_to(folder) else path
+        return str(name), f"the profile {shortened(str(profile))}"
     if draft_ms is None and verify_ms is None:
         return None
     draft_s, verify_s = _seconds("--draft-ms", draft_ms), _seconds("--verify-ms", verify_ms)
@@ -210,63 +199,45 @@ def _seconds(option: str, time_ms: float | None) -> float:
     return time_ms / 1000
 
 
-def _from_folder(path: Path, out: Path) -> str:
-    """Return the path of a file as it is found from the folder of another."""
-    try:
-        return str(path.resolve().relative_to(out.resolve().parent))
-    except ValueError:
-        return str(path.resolve())
-
-
 def _written(
     out: Path, paths: Sequence[Path], kind: str, recording: Recording, depth: int, stated: Times | None, draft: str
 ) -> Imported:
     """Write the scenario and the files beside it, and read it back."""
     load = with_inferred_seqs(recording.load) if recording.load else None
-    if load is not None:
-        recording = msgspec.structs.replace(recording, load=load, notes=(*recording.notes, *load.notes))
+    notes = (*recording.notes, *(load.notes if load else ()))
     times = stated or _own_times(recording)
     profile, source = times or ("", "")
-    beside = _beside(out, recording, profile)
-    written = [*beside.values(), out]
-    for path in written:
+    writers = dict(_writers(recording, profile))
+    beside = {name: out.with_name(f"{out.stem}-{name}") for name in writers}
+    for path in (*beside.values(), out):
         if path.resolve() in [other.resolve() for other in paths]:
             raise InputError(f"{path}: would replace a file that is read; name another with -o")
         check_writable(path)
-    if PLACES in beside:
-        write_places(recording.texts, beside[PLACES])
-    if LENGTHS in beside:
-        write_rows(beside[LENGTHS], TOKENS, recording.lengths)
-    if TRACE in beside and load is not None:
-        write_rows(beside[TRACE], ("arrived_at", *TOKENS), load.arrivals)
-    if PROFILE in beside and isinstance(profile, HardwareProfile):
-        write_profile(profile, beside[PROFILE])
-        profile = beside[PROFILE].name
+    for name, write in writers.items():
+        write(beside[name])
     made = _scenario(out.stem, recording, depth, profile, beside)
-    comments = list(_comments(kind, paths, recording, source, LENGTHS in beside))
+    comments = list(_comments(kind, paths, recording, notes, source))
     inputs: tuple[str, ...] = ()
     if load is not None:
-        drafters, verifiers = serving_sides(load, recording, depth, draft)
-        workload, said = load_workload(load, made.workload, beside[TRACE].name if TRACE in beside else "")
-        made = msgspec.structs.replace(made, drafters=drafters, verifiers=verifiers, workload=workload)
+        made, said = served(made, load, draft, beside[TRACE].name if TRACE in beside else "")
         comments += textwrap.wrap(f"Load: {said}; {load.over}.", WIDTH, subsequent_indent="  ")
         if unknown := [name for name in SETTINGS if getattr(load, name) is None]:
             comments.append(f"Settings that the record does not have, assumed: {', '.join(unknown)}.")
-        inputs = input_names(load, workload, stated is None)
-    named = profile if isinstance(profile, str) else ""
+        inputs = input_names(load, made.workload, stated is None)
+    named = beside[PROFILE].name if PROFILE in beside else profile if isinstance(profile, str) else ""
     write_file(out, "\n".join(scenario_lines(made, named, comments)) + "\n")
     scenario = read_scenario(out)
     model = scenario.acceptance
     return Imported(
         scenario=scenario,
-        files=tuple(written),
+        files=(*beside.values(), out),
         format=recording.format,
         rounds=recording.rounds,
         accepted=recording.accepted,
         mean_acceptance_length=recording.mean_accepted + 1,
         stated=recording.stated,
         modelled=expected_committed(model, depth) if isinstance(model, LengthModel) else None,
-        notes=recording.notes if times else (*recording.notes, NO_TIMES),
+        notes=notes if times else (*notes, NO_TIMES),
         load=load,
         inputs=inputs,
         times=source,
@@ -281,73 +252,66 @@ def _own_times(recording: Recording) -> Times | None:
     return None if inferred is None else (inferred, inferred.sources["verify"].partition(", less")[0])
 
 
-def _beside(out: Path, recording: Recording, profile: HardwareProfile | str) -> dict[str, Path]:
-    """Return the files beside the scenario that it needs, by their kind."""
-    wanted = {
-        PLACES: bool(recording.texts),
-        LENGTHS: bool(recording.lengths),
-        TRACE: recording.load is not None and bool(recording.load.arrivals),
-        PROFILE: isinstance(profile, HardwareProfile) and profile.verify.roofline is not None,  # too long for a line
-    }
-    return {name: out.with_name(f"{out.stem}-{name}") for name, is_wanted in wanted.items() if is_wanted}
+def _writers(recording: Recording, profile: HardwareProfile | str) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    """Yield the files beside the scenario that it needs, by name, and what writes each."""
+    arrivals = recording.load.arrivals if recording.load else ()
+    if recording.texts:
+        yield PLACES, partial(write_places, recording.texts)
+    if recording.lengths:
+        yield LENGTHS, partial(write_rows, TOKENS, recording.lengths)
+    if arrivals:
+        yield TRACE, partial(write_rows, ("arrived_at", *TOKENS), arrivals)
+    if isinstance(profile, HardwareProfile) and profile.verify.roofline is not None:  # too long for a line
+        yield PROFILE, partial(write_profile, profile)
 
 
-def write_rows(path: Path, columns: Sequence[str], rows: Sequence[tuple[float, ...]]) -> None:
+def write_rows(columns: Sequence[str], rows: Sequence[tuple[float, ...]], path: Path) -> None:
     """Write a CSV file of numbers."""
     write_file(path, "".join(",".join(map(str, row)) + "\n" for row in (columns, *rows)))
 
 
 def _scenario(
-    name: str,
-    recording: Recording,
-    depth: int,
-    profile: HardwareProfile | str,
-    beside: Mapping[str, Path],
+    name: str, recording: Recording, depth: int, profile: HardwareProfile | str, beside: Mapping[str, Path]
 ) -> Scenario:
     """Return the scenario of a recording; what it does not have stays at its default."""
-    acceptance = recording.acceptance
+    acceptance, workload = recording.acceptance, Workload()
     if isinstance(acceptance, ByPlace):
         acceptance = msgspec.structs.replace(acceptance, file=beside[PLACES].name)
-    workload = Workload()
-    if LENGTHS in beside:
+    if recording.lengths:
         workload = Workload(requests=len(recording.lengths), lengths=beside[LENGTHS].name)
     elif recording.answer_tokens:
         workload = Workload(new_tokens=recording.answer_tokens)
     return Scenario(
         name=name.encode("ascii", "replace").decode(),
-        profile=profile,
+        profile=beside[PROFILE].name if PROFILE in beside else profile,
         drafters=Drafters(depth=depth, kind=recording.drafts),
         acceptance=acceptance,
         workload=workload,
     )
 
 
-def _comments(kind: str, read: Sequence[Path], recording: Recording, times: str, has_lengths: bool) -> Iterator[str]:
+def _comments(kind: str, read: Sequence[Path], recording: Recording, notes: Sequence[str], times: str) -> Iterator[str]:
     """Yield what the scenario's file says of where its numbers come from."""
-    says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
-    mean, model = recording.mean_accepted, recording.acceptance
-    depth = model.depth if isinstance(model, ByPlace) else recording.depth
-    at = f" at depth {recording.depth}" if recording.texts else ""
     names = ", ".join(shortened(path.name) for path in read)
-    answers = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
-    acceptance = (
-        []
-        if model is None
-        else [
+    said = [f"Written by `specfleet import {kind}`: {recording.format}, from {names}."]
+    if (model := recording.acceptance) is not None:
+        says = "says nothing of it" if recording.stated is None else f"says {recording.stated:.4g}"
+        depth = model.depth if isinstance(model, ByPlace) else recording.depth
+        at, mean = f" at depth {recording.depth}" if recording.texts else "", recording.mean_accepted
+        said += [
             f"Acceptance: {recording.sources['acceptance']}, recorded at depth {depth}.",
             f"Mean acceptance length{at}: {mean + 1:.4f} with the bonus token, {mean:.4f} without; the file {says}.",
         ]
-    )
-    lengths = recording.sources["lengths"] if has_lengths else answers
-    if recording.load is not None and not has_lengths:
+    lengths = "prompts assumed, answers of the recorded mean" if recording.answer_tokens else "assumed"
+    if recording.lengths:
+        lengths = recording.sources["lengths"]
+    elif recording.load is not None:
         known = recording.load.prompt_tokens is not None
         lengths = "of the load; lognormal between their bounds" if known else "answers assumed, prompts by throughput"
-    said = [
-        f"Written by `specfleet import {kind}`: {recording.format}, from {names}.",
-        *acceptance,
+    said += [
         f"Lengths: {lengths}.",
         f"Step times: {times}." if times else 'Step times: none yet. Name a profile, such as profile = "rtx-4090".',
-        *(f"Note: {note}." for note in recording.notes),
+        *(f"Note: {note}." for note in notes),
     ]
     for text in said:
         printable = "".join(character if character.isprintable() else "?" for character in text)

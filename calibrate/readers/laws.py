@@ -15,7 +15,7 @@ def same(origin: str, key: str, stated: int, meaning: str, counted: int) -> None
 def rounds_to(origin: str, key: str, stated: float | None, meaning: str, computed: float) -> None:
     """Raise InputError where a quotient that was written, perhaps rounded, is not what `meaning` comes to."""
     if stated is not None and abs(stated - computed) > half_a_digit(stated) + 1e-9 * abs(computed):
-        raise InputError(f"{origin}: {key} = {stated} contradicts {meaning} = {computed:.6g}")
+        raise InputError(f"{origin}: {key} = {stated:.15g} contradicts {meaning} = {computed:.6g}")
 
 
 def at_most(origin: str, key: str, stated: float, meaning: str, most: float) -> None:

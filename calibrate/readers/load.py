@@ -20,6 +20,10 @@ class Spread(msgspec.Struct, frozen=True):
     high: float = math.inf
     cv: float = 0.0
 
+    def levels(self, scale: float) -> dict[str, float]:
+        """Return mean and quantiles by name, in a unit of which `scale` make one of these."""
+        return {name: scale * value for name, value in {"mean": self.mean, **self.quantiles}.items()}
+
 
 def spread_of(values: ArrayLike) -> Spread | None:
     """Return the spread of single values; None without one."""
@@ -92,8 +96,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """Time of a round: a step of a row with its drafts, by the best way."""
         return self.ways[0].time_s if self.ways else None
 
-    def rows(self) -> Iterator[tuple[str, Spread | float]]:
-        """Yield what was observed, by name; times in ms."""
+    def rows(self) -> Iterator[tuple[str | float | None, ...]]:
+        """Yield what was observed: name, mean and the quantiles of `LEVELS`; times in ms."""
         named: dict[str, Spread | float | None] = {
             "requests finished": self.requests or None,
             "requests/s": self.requests_per_s,
@@ -106,12 +110,17 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             "busy, share of time": self.busy_share,
             "KV cache used, share": self.kv_share,
             "preemptions": self.preemptions,
-            "TTFT, ms": _ms(self.ttft_s),
-            "prefill, ms": _ms(self.prefill_s) if self.has_prefill else None,
-            "TPOT, ms": _ms(self.tpot_s),
-            "time between a row's steps, ms": _ms(self.gap_s),
+            "TTFT, ms": self.ttft_s,
+            "prefill, ms": self.prefill_s if self.has_prefill else None,
+            "TPOT, ms": self.tpot_s,
+            "time between a row's steps, ms": self.gap_s,
         }
-        yield from ((name, value) for name, value in named.items() if value is not None)
+        for name, value in named.items():
+            if isinstance(value, Spread):
+                levels = value.levels(1e3 if name.endswith("ms") else 1.0)
+                yield name, *(levels.get(level) for level in ("mean", *LEVELS))
+            elif value is not None:
+                yield name, value, *(None for _ in LEVELS)
 
     def disagreement(self) -> str:
         """Say how far the ways to the time of a round are apart; empty with fewer than two."""
@@ -125,8 +134,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ways_of(
-    gap_s: float | None,
-    tpot_s: float | None,
+    gap_s: Spread | None,
+    tpot_s: Spread | None,
     rows: float | None,
     tokens_per_s: float | None,
     rounds_per_s: float | None,
@@ -134,18 +143,19 @@ def ways_of(
 ) -> tuple[Way, ...]:
     """Return the ways to the time of a round that the data allow.
 
-    - `gap_s`: mean time between a row's steps. `tpot_s`: mean over requests.
+    - `gap_s`: between a row's steps. `tpot_s`: of requests.
     - `rows`: requests that decode, on average. `rounds_per_s`: of all rows.
     """
-    found = [
-        Way("time between a row's steps", "measured", gap_s or 0.0),
-        Way("rows / (rounds/s)", "inferred", rows / rounds_per_s if rows and rounds_per_s else 0.0),
-        Way("TPOT x tokens a round", "inferred", (tpot_s or 0.0) * tokens_per_round),
-        Way("rows x tokens a round / (tokens/s)", "inferred", rows * tokens_per_round / tokens_per_s)
-        if rows and tokens_per_s
-        else Way("", "", 0.0),
-    ]
-    return tuple(way for way in found if way.time_s > 0)
+    ways = []
+    if gap_s:
+        ways.append(Way("time between a row's steps", "measured", gap_s.mean))
+    if rows and rounds_per_s:
+        ways.append(Way("rows / (rounds/s)", "inferred", rows / rounds_per_s))
+    if tpot_s:
+        ways.append(Way("TPOT x tokens a round", "inferred", tpot_s.mean * tokens_per_round))
+    if rows and tokens_per_s:
+        ways.append(Way("rows x tokens a round / (tokens/s)", "inferred", rows * tokens_per_round / tokens_per_s))
+    return tuple(way for way in ways if way.time_s > 0)
 
 
 def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
@@ -161,10 +171,3 @@ def in_flight_of(starts_s: ArrayLike, ends_s: ArrayLike) -> tuple[float, int]:
         return float(len(begun)), len(begun)
     by_number = np.bincount(held, lasted_s) / lasted_s.sum()
     return float(by_number @ np.arange(len(by_number))), int(np.searchsorted(np.cumsum(by_number), 0.95))
-
-
-def _ms(times_s: Spread | None) -> Spread | None:
-    if times_s is None:
-        return None
-    quantiles = {name: 1e3 * time_s for name, time_s in times_s.quantiles.items()}
-    return Spread(1e3 * times_s.mean, quantiles)

@@ -2,9 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from calibrate.readers.load import LEVELS, Spread
 from fleet.errors import InputError
@@ -15,15 +17,18 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 WIDEST = 1.5  # upper over lower bound of a bucket that a quantile is read from
 
 Sums = dict[str, float]
-"""Values by name and, of a bucket, its bound: `NAME_bucket le=0.5`; summed over all other labels."""
+"""Values summed over engines, by name and bound or position: `NAME`, `NAME_bucket of le 0.5`, `NAME of position 2`.
+
+The name of a counter is without `_total`.
+"""
 
 
 class Sample(NamedTuple):
-    """A line: `labels` as written, `at_ms` where it has a time."""
+    """A line: `value` as written, `at_ms` where it has a time."""
 
     origin: str
     name: str
-    labels: str
+    labels: dict[str, str]
     value: str
     at_ms: int | None
 
@@ -42,7 +47,7 @@ def samples(path: Path, prefix: str) -> Iterator[Sample]:
             raise InputError(f"{origin}: {name}{{{shortened(labels, quoted=False)}}} stands there twice")
         read.add((name, labels))
         if not name.endswith("_created"):  # when the counter began
-            yield Sample(origin, name, labels, found[3], int(found[4]) if found[4] else None)
+            yield Sample(origin, name, dict(LABEL.findall(labels)), found[3], int(found[4]) if found[4] else None)
 
 
 def number_of(sample: Sample) -> float:
@@ -56,16 +61,17 @@ def number_of(sample: Sample) -> float:
     return value
 
 
-def add_up(each: Iterator[Sample], names: frozenset[str]) -> Sums:
-    """Return the sums of samples by name and bucket, of those metrics only."""
+def add_up(scrape: Iterable[Sample]) -> Sums:
+    """Return the sums of samples over engines."""
     sums: Sums = {}
-    for sample in each:
-        if re.sub(r"_(bucket|sum|count|total)$", "", sample.name) in names or sample.name in names:
-            bound = dict(LABEL.findall(sample.labels)).get("le")
-            if bound is not None:
-                number_of(sample._replace(name=f"{sample.name}, le", value=bound.replace("+Inf", "0")))
-            key = sample.name if bound is None else f"{sample.name} le={bound}"
-            sums[key] = sums.get(key, 0.0) + number_of(sample)
+    for sample in scrape:
+        key = sample.name.removesuffix("_total")
+        if (bound := sample.labels.get("le")) is not None:
+            number_of(sample._replace(name=f"{sample.name}, le", value=bound.replace("+Inf", "0")))
+            key += f" of le {bound}"
+        if (position := sample.labels.get("position")) is not None:
+            key += f" of position {position}"
+        sums[key] = sums.get(key, 0.0) + number_of(sample)
     return sums
 
 
@@ -75,7 +81,8 @@ def between(before: Mapping[str, float], after: Mapping[str, float], gauges: fro
     for key, value in after.items():
         earlier = before.get(key, 0.0)
         if key not in gauges and value < earlier:
-            raise InputError(f"{origin}: {key} = {value:g} is below the scrape before it, {earlier:g}: a restart?")
+            fell = f"{key} = {value:.15g} is below the scrape before it, {earlier:.15g}"
+            raise InputError(f"{origin}: {fell}: a restart?")
         found[key] = (earlier + value) / 2 if key in gauges else value - earlier
     return found
 
@@ -83,39 +90,32 @@ def between(before: Mapping[str, float], after: Mapping[str, float], gauges: fro
 def histogram(sums: Mapping[str, float], name: str, origin: str) -> Spread | None:
     """Return mean and quantiles of a histogram, linear within its buckets; None where it is empty or not there.
 
-    Raises InputError where its buckets contradict each other or its count.
+    A quantile is left out if its bucket is too wide to say. Raises InputError where buckets contradict each other or
+    the count.
     """
     count = sums.get(f"{name}_count", 0.0)
     if not count or f"{name}_sum" not in sums:
         return None
     mean = sums[f"{name}_sum"] / count
-    begins = f"{name}_bucket le="
-    bounds = sorted((float(key.removeprefix(begins)), value) for key, value in sums.items() if key.startswith(begins))
-    if not bounds:
+    begins = f"{name}_bucket of le "
+    buckets = sorted((float(key.removeprefix(begins)), value) for key, value in sums.items() if key.startswith(begins))
+    if not buckets:
         return Spread(mean)
-    steps = [count_to for _, count_to in bounds]
-    if steps != sorted(steps) or steps[-1] != count or bounds[-1][0] != math.inf:
+    highs, reached = np.array(buckets).T
+    lows, numbers = np.array([0.0, *highs[:-1]]), np.diff(reached, prepend=0.0)
+    if min(numbers) < 0 or reached[-1] != count or highs[-1] != math.inf:
         raise InputError(f"{origin}: buckets of {name} contradict its count = {count:g}; needs rising counts up to it")
-    edges = [0.0, *(bound for bound, _ in bounds)]
-    shares = [
-        (low, high, here - under)
-        for low, high, here, under in zip(edges[:-1], edges[1:], steps, [0.0, *steps[:-1]], strict=True)
-    ]
-    filled = [(low, high, number) for low, high, number in shares if number]
-    quantiles = {label: _quantile(filled, level * count) for label, level in LEVELS.items()}
-    known = {label: value for label, value in quantiles.items() if value is not None}
-    low, high = filled[0][0], filled[-1][1]
-    within = [(number, (low + high) / 2, (high - low) ** 2 / 12) for low, high, number in filled if high < math.inf]
-    centre = sum(number * middle for number, middle, _ in within) / max(sum(number for number, *_ in within), 1)
-    spread = sum(number * ((middle - centre) ** 2 + width) for number, middle, width in within)
-    return Spread(mean, known, low, high, math.sqrt(spread / count) / centre if centre else 0.0)
-
-
-def _quantile(filled: list[tuple[float, float, float]], rank: float) -> float | None:
-    """Return a quantile; None where its bucket is too wide to say."""
-    under = 0.0
-    for low, high, number in filled:
-        if under + number >= rank:
-            return low + (high - low) * (rank - under) / number if high <= WIDEST * low else None
-        under += number
-    return None
+    quantiles = {}
+    for label, level in LEVELS.items():
+        at = int(np.searchsorted(reached, level * count))
+        if highs[at] <= WIDEST * lows[at]:
+            share = 1 - (reached[at] - level * count) / numbers[at]
+            quantiles[label] = float(lows[at] + (highs[at] - lows[at]) * share)
+    filled = numbers > 0
+    within = numbers[:-1]  # the last bucket has no width
+    middles, widths = (lows + highs)[:-1] / 2, (highs - lows)[:-1]
+    centre = within @ middles / max(within.sum(), 1)
+    deviation = math.sqrt(within @ ((middles - centre) ** 2 + widths**2 / 12) / count)
+    return Spread(
+        mean, quantiles, float(lows[filled][0]), float(highs[filled][-1]), float(deviation / centre) if centre else 0.0
+    )

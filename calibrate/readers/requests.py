@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.counts import Rounds, model_of, recorded, rounds_of, totals
+from calibrate.readers.counts import Rounds, recorded, recording_of_rounds, rounds_of
 from calibrate.readers.laws import at_most, rounds_to, same
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
@@ -176,10 +176,13 @@ def recording_of(
         own, is_sure = rounds_in(one)
         rounds += own
         unsure += not is_sure
-    model, depth = model_of(rounds, names)
-    count, accepted = totals(rounds)
+    pooled = recording_of_rounds(format_, names, f"rounds, all requests together (requests: {len(requests)})", rounds)
+    count, depth = pooled.rounds, pooled.depth
     sessions = [one.in_order for one in requests if one.in_order is not None]
     by_round = recorded(sessions, depth) if len(sessions) == len(requests) else None
+    sources = pooled.sources | {"lengths": "the answers' usage"}
+    if by_round is not None:
+        sources["acceptance"] = f"{count} rounds in order, request by request (requests: {len(requests)})"
     lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
     means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
     notes = []
@@ -190,15 +193,11 @@ def recording_of(
             f"{unsure} of {len(requests)} requests drafted fewer tokens in some rounds and do not say in which: all are"
             f" taken to have drafted {depth}, so the later places come out too low"
         )
-    what = "rounds in order, request by request" if by_round else "rounds, all requests together"
-    return Recording(
-        format=format_,
-        acceptance=by_round or model,
-        depth=depth,
-        rounds=count,
-        accepted=accepted,
+    return msgspec.structs.replace(
+        pooled,
+        acceptance=by_round or pooled.acceptance,
         stated=sum(mean * own for mean, own in means) / count if sum(own for _, own in means) == count else None,
         lengths=tuple(lengths) if all(min(pair) > 0 for pair in lengths) else (),
-        sources={"acceptance": f"{count} {what} (requests: {len(requests)})", "lengths": "the answers' usage"},
+        sources=sources,
         notes=tuple(notes),
     )

@@ -19,9 +19,9 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from calibrate.readers.clients import load_of, timed_by_aiperf
-from calibrate.readers.counts import model_of, rounds_of, totals
+from calibrate.readers.counts import recording_of_rounds, rounds_of
 from calibrate.readers.entries import entries_of, found_in, table_of
-from calibrate.readers.laws import rounds_to, same
+from calibrate.readers.laws import rounds_to
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import (
     ByLength,
@@ -169,7 +169,7 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
 
     Records of a server that does not speculate have a load only.
     """
-    timed, has_counts = [], False
+    timed, rounds, has_counts = [], 0, False
     for origin, entry in entries_of(files):
         if isinstance(entry, dict) and POOLED in entry:
             if len(files) > 1:
@@ -177,17 +177,16 @@ def read_aiperf(files: Sequence[Path]) -> Recording:
             return _pooled(origin, convert(entry, Pooled, origin))
         has_counts = has_counts or AIPERF.mark in table_of(entry, origin) or bool(found_in(entry, *AIPERF.ways[0]))
         if (one := timed_by_aiperf(origin, entry)) is not None:
+            timed.append(one)
             steps = found_in(entry, *AIPERF.ways[0], "num_spec_steps")
-            timed.append((one, steps if isinstance(steps, int) else 0))
-    requests, rounds = [one for one, _ in timed], sum(rounds for _, rounds in timed)
-    if requests and not has_counts:
-        load = load_of(requests, 0, 1.0, "AIPerf")
-        return Recording(format="AIPerf's records, without speculation", acceptance=None, depth=0, load=load)
-    recording = read_responses(AIPERF, files)
-    load = load_of(requests, rounds, 1 + recording.mean_accepted, "AIPerf")
-    if load is None:
-        return recording
-    lengths = () if load.arrivals else tuple((round(one.prompt), round(one.answer)) for one in requests)
+            rounds += steps if isinstance(steps, int) else 0
+    recording = Recording(format="AIPerf's records, without speculation", acceptance=None, depth=0)
+    if has_counts or not timed:
+        recording = read_responses(AIPERF, files)
+    load = load_of(timed, rounds, 1 + recording.mean_accepted, "AIPerf")
+    if load is None or not has_counts:
+        return replace(recording, load=load)
+    lengths = () if load.arrivals else tuple((round(one.prompt), round(one.answer)) for one in timed)
     return replace(recording, load=load, lengths=lengths if all(map(min, lengths)) else ())
 
 
@@ -195,19 +194,9 @@ def _pooled(origin: str, pooled: Pooled) -> Recording:
     histogram = {int(j): count for j, count in pooled.pooled_spec_decode_acceptance_histogram.items()}
     total = pooled.total_spec_decode_steps
     steps = total.avg if isinstance(total, Total) else total
-    if steps is not None and not steps.is_integer():
-        rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", sum(histogram.values()))
-    elif steps is not None:
-        same(origin, "total_spec_decode_steps", int(steps), f"the sum of {POOLED}", sum(histogram.values()))
-    rounds = rounds_of(max((j for j, count in histogram.items() if count), default=0), histogram)
-    model, depth = model_of(rounds, origin)
-    count, accepted = totals(rounds)
-    return Recording(
-        format="AIPerf's pooled histogram",
-        acceptance=model,
-        depth=depth,
-        rounds=count,
-        accepted=accepted,
-        sources={"acceptance": f"{count} rounds of all requests together"},
-        notes=(f"the export does not say how many tokens were drafted: {depth}, the most that were accepted",),
-    )
+    rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", sum(histogram.values()))
+    longest = max((j for j, count in histogram.items() if count), default=0)
+    note = f"the export does not say how many tokens were drafted: {longest}, the most that were accepted"
+    rounds = rounds_of(longest, histogram)
+    source = "rounds of all requests together"
+    return recording_of_rounds("AIPerf's pooled histogram", origin, source, rounds, notes=(note,))

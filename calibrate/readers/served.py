@@ -5,13 +5,12 @@ import math
 import msgspec
 
 from calibrate.readers.load import Load, Spread
-from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 from fleet.hardware.profile import beside, estimated_profile, placed_of
 from fleet.hardware.shipped import shape_of
 from fleet.scenario.arrivals import Poisson, Trace
 from fleet.scenario.lengths import Between, mean_tokens
-from fleet.scenario.scenario import Drafters, Verifiers, Workload
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
 
@@ -77,25 +76,28 @@ def estimated(target: str, draft: str, speculates: bool) -> HardwareProfile:
     return profile
 
 
-def serving_sides(load: Load, recording: Recording, depth: int, draft: str) -> tuple[Drafters, Verifiers]:
-    """Return the server: drafts made on the target's device, or none, and its settings as far as they are recorded."""
-    kind = recording.drafts
-    if draft:
-        kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
-    drafters = Drafters(depth=depth, place="target", kind=kind) if recording.acceptance else Drafters(count=0)
-    settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
-    return drafters, msgspec.structs.replace(Verifiers(count=load.engines), **settings)
+def served(made: Scenario, load: Load, draft: str, trace: str) -> tuple[Scenario, str]:
+    """Return the scenario of a record as its server, and the source of its workload in words.
 
+    Drafts are made on the target's device, or there are none; settings are those that are recorded.
 
-def load_workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str]:
-    """Return the workload, and its source in words.
-
-    - `recorded`: with the lengths of single requests, where the record has them. `trace`: file of arrivals, or empty.
+    - `made`: with the lengths of single requests, where the record has them.
+    - `draft`: the estimated drafter, or empty. `trace`: file of arrivals, or empty.
     """
     replace = msgspec.structs.replace
+    kind = made.drafters.kind
+    if draft:
+        kind = "lookup" if draft == LOOKUP else "eagle" if shape_of(draft).head else "model"
+    drafters = replace(made.drafters, place="target", kind=kind) if made.acceptance else Drafters(count=0)
+    settings = {name: value for name in SETTINGS if (value := getattr(load, name)) is not None}
+    verifiers = replace(Verifiers(count=load.engines), **settings)
+    workload, said = _workload(load, made.workload, trace)
+    return replace(made, drafters=drafters, verifiers=verifiers, workload=workload), said
+
+
+def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str]:
     if trace:
-        workload = Workload(requests=len(load.arrivals), arrivals=Trace(trace))
-        return workload, f"{len(load.arrivals)} recorded arrivals"
+        return Workload(requests=len(load.arrivals), arrivals=Trace(trace)), f"{len(load.arrivals)} recorded arrivals"
     known = load.in_flight if load.in_flight is not None else load.running
     in_flight = max(round(known or 1), 1)
     workload = recorded
@@ -106,9 +108,10 @@ def load_workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload,
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new)
     if load.busy_share is not None and load.busy_share < ENOUGH_BUSY and load.requests_per_s:
         arrivals = Poisson(per_s=load.requests_per_s)
-        return replace(workload, arrivals=arrivals), f"{arrivals.per_s:.4g} requests/s arrive, as observed"
+        said = f"{arrivals.per_s:.4g} requests/s arrive, as observed"
+        return msgspec.structs.replace(workload, arrivals=arrivals), said
     observed = f"observed {known:.4g}" if known is not None else "assumed: the record does not say"
-    return replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
+    return msgspec.structs.replace(workload, streams=in_flight), f"{in_flight} requests in flight, {observed}"
 
 
 def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str, ...]:
@@ -116,12 +119,15 @@ def input_names(load: Load, workload: Workload, is_inferred: bool) -> tuple[str,
 
     - `is_inferred`: whether its step times come from the load.
     """
-    known = {"prompt, tokens": load.prompt_tokens, "answer, tokens": load.new_tokens}
-    lengths = [name for name, spread in known.items() if spread is not None]
-    rates = ["in flight"] if workload.arrivals is None else ["requests/s"]
-    rounds = ["tokens a round"] if load.tokens_per_round > 1 else []
-    times = ["time of a round, ms"] if is_inferred else []
-    return (*lengths, *rates, *rounds, *times)
+    is_input = {
+        "prompt, tokens": load.prompt_tokens is not None,
+        "answer, tokens": load.new_tokens is not None,
+        "in flight": workload.arrivals is None,
+        "requests/s": workload.arrivals is not None,
+        "tokens a round": load.tokens_per_round > 1,
+        "time of a round, ms": is_inferred,
+    }
+    return tuple(name for name in is_input if is_input[name])
 
 
 def _lengths(load: Load) -> tuple[int | Between, int | Between]:

@@ -1,37 +1,39 @@
 """SGLang's log: its lines `Decode batch` (load, mean acceptance length) and `Prefill batch` (lengths of prompts)."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
+from scipy.optimize import brentq
 
 from calibrate.readers.load import Spread, Way
-from calibrate.readers.log_lines import LoadLine, load_between, settings_in
+from calibrate.readers.log_lines import NUMBER, WHOLE, load_between, numbers_in
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
-from fleet.acceptance.models import Geometric, expected_accepted
+from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines
 
-WHOLE, NUMBER = r"(\d{1,12})", r"(\d{1,12}(?:\.\d{1,9})?)"
-RUNNING, WAITING = re.compile(rf"Decode batch.*#running-req: {WHOLE}"), re.compile(rf"#queue-req: {WHOLE}")
-USED, SPEED = re.compile(rf" token usage: {NUMBER}"), re.compile(rf"gen throughput \(token/s\): {NUMBER}")
-RETRACTED, LENGTH = re.compile(rf"#retracted-req: {WHOLE}"), re.compile(rf"accept len: {NUMBER}")
-PREFILL = re.compile(rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}")
+LOAD = {
+    "tokens_per_s": rf"gen throughput \(token/s\): {NUMBER}",
+    "running": rf"Decode batch.*#running-req: {WHOLE}",
+    "waiting": rf"#queue-req: {WHOLE}",
+    "kv_share": rf" token usage: {NUMBER}",
+    "preemptions": rf"#retracted-req: {WHOLE}",
+    "length": rf"accept len: {NUMBER}",
+}
 SETTINGS = {
-    "max_num_seqs": re.compile(rf"max_running_requests=\s*{WHOLE}"),
-    "max_num_batched_tokens": re.compile(rf"chunked_prefill_size=\s*{WHOLE}"),
-    "kv_tokens": re.compile(rf"max_total_num_tokens=\s*{WHOLE}"),
+    "max_num_seqs": rf"max_running_requests=\s*{WHOLE}",
+    "max_num_batched_tokens": rf"chunked_prefill_size=\s*{WHOLE}",
+    "kv_tokens": rf"max_total_num_tokens=\s*{WHOLE}",
 }
-DRAFTS = {
-    "depth": re.compile(rf"speculative_num_steps=\s*{WHOLE}"),
-    "steps": re.compile(rf"decode_log_interval=\s*{WHOLE}"),
-}
+DRAFTS = {"depth": rf"speculative_num_steps=\s*{WHOLE}", "steps": rf"decode_log_interval=\s*{WHOLE}"}
+PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}"
+TIME = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
 ASSUMED = "assumed: every draft token passes as often"
 STEPS = 40  # of each line, unless decode_log_interval says otherwise
-TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 
 
 def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recording:
@@ -44,19 +46,21 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     """
     names = ", ".join(map(str, files))
     read = [line for path in files for _, line in read_lines(path)]
-    decoding = [(line, one) for line in read if (one := _load_line(line)) is not None]
-    written = {name: value for name, value in settings_in(read, DRAFTS).items() if value}
+    lines = ((line, numbers_in([line], LOAD)) for line in read)
+    decoding = [(line, one) for line, one in lines if "running" in one and "tokens_per_s" in one]
+    written = {name: int(value) for name, value in numbers_in(read, DRAFTS).items() if value}
     stated = {"depth": depth or 0, "steps": STEPS} | written
-    lengths = [(float(own[1]), load.running) for line, load in decoding if (own := LENGTH.search(line))]
+    lengths = [(one["length"], int(one["running"])) for _, one in decoding if "length" in one]
     rows = sum(running for _, running in lengths)
     mean = sum(length * running for length, running in lengths) / rows if rows else 1.0
-    load = load_between([one for _, one in decoding], mean, settings_in(read, SETTINGS))
+    load = load_between([one for _, one in decoding], mean, numbers_in(read, SETTINGS))
     if load is None:
         raise InputError(f"{names}: holds no two lines `Decode batch` in turn with requests running and a throughput")
-    load = msgspec.structs.replace(load, ways=(*load.ways, *_by_clock(decoding, stated["steps"])))
-    if prefills := [(int(new[1]), int(new[2])) for line in read if (new := PREFILL.search(line)) and int(new[1])]:
-        prompt = sum(tokens for _, tokens in prefills) / sum(count for count, _ in prefills)
-        load = msgspec.structs.replace(load, prompt_tokens=Spread(max(prompt, 1.0)))
+    load = msgspec.structs.replace(
+        load,
+        ways=(*load.ways, *_by_clock([line for line, _ in decoding], stated["steps"])),
+        prompt_tokens=_mean_prompt(read),
+    )
     if not rows:
         return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
     levels, rounds = stated["depth"], rows * stated["steps"]
@@ -66,7 +70,7 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
         raise InputError(f"{names}: accept len = {mean:.4g}, speculative_num_steps = {levels}; needs 1 to steps + 1")
     return Recording(
         format="SGLang's log",
-        acceptance=Geometric(_beta(mean - 1, levels)),
+        acceptance=Geometric(brentq(lambda beta: committed_closed_form(beta, levels) - mean, 0.0, 1.0, xtol=1e-15)),
         depth=levels,
         rounds=rounds,
         accepted=round(rounds * (mean - 1)),
@@ -76,35 +80,17 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     )
 
 
-def _load_line(line: str) -> LoadLine | None:
-    running, speed = RUNNING.search(line), SPEED.search(line)
-    if running is None or speed is None:
-        return None
-    waiting, used, retracted = (one.search(line) for one in (WAITING, USED, RETRACTED))
-    return LoadLine(
-        tokens_per_s=float(speed[1]),
-        running=int(running[1]),
-        waiting=int(waiting[1]) if waiting else 0,
-        kv_share=float(used[1]) if used else 0.0,
-        preemptions=int(retracted[1]) if retracted else 0,
-    )
+def _mean_prompt(read: Sequence[str]) -> Spread | None:
+    found = [one for line in read if (one := re.search(PREFILL, line))]
+    prompts, tokens = (sum(int(one[group]) for one in found if int(one[1])) for group in (1, 2))
+    return Spread(max(tokens / prompts, 1.0)) if prompts else None
 
 
-def _by_clock(decoding: Sequence[tuple[str, LoadLine]], steps: int) -> Iterator[Way]:
-    """Yield the time of a step by the times of the lines, each of which follows so many steps."""
+def _by_clock(lines: Sequence[str], steps: int) -> list[Way]:
+    """Return the way to the time of a step by the times of the lines, each of which follows so many steps, if any."""
     try:
-        times = [datetime.fromisoformat(one[1]) for line, _ in decoding if (one := TIME.search(line))]
+        times = [datetime.fromisoformat(one[1]) for line in lines if (one := re.search(TIME, line))]
     except ValueError:  # a day or an hour that is none
-        return
-    span_s = (times[-1] - times[0]).total_seconds() if len(times) == len(decoding) else 0.0
-    if span_s > 0:
-        yield Way("time between lines / steps", "inferred", span_s / (steps * (len(times) - 1)))
-
-
-def _beta(accepted: float, depth: int) -> float:
-    """Return the probability with which so many tokens pass on average, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected_accepted(Geometric(middle), depth) < accepted else (low, middle)
-    return high
+        return []
+    span_s = (times[-1] - times[0]).total_seconds() if len(times) == len(lines) else 0.0
+    return [Way("time between lines / steps", "inferred", span_s / (steps * (len(times) - 1)))] if span_s > 0 else []

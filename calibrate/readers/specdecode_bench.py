@@ -20,6 +20,7 @@ from fleet.acceptance.places import ByPlace, walk
 from fleet.errors import InputError
 from fleet.inputs.parquet import read_table
 from fleet.inputs.strict import convert
+from fleet.inputs.text import shortened
 from fleet.scenario.scenario import DraftKind
 
 Method = Literal["eagle", "ngram"]
@@ -61,6 +62,8 @@ def read_specdecode_bench(
     Raises InputError, naming file, answer, key and both values, where an answer contradicts the format.
     """
     names = ", ".join(map(str, files))
+    if method not in COLUMNS:
+        raise InputError(f"--method {shortened(method, quoted=False)}: unknown; allowed: {', '.join(COLUMNS)}")
     if not 1 <= depth <= DRAFTED:
         raise InputError(f"{names}: depth = {depth}; allowed: 1 to {DRAFTED}, the tokens of each recorded draft")
     answers = [answer for path in files for answer in _answers(path, method, dataset)]

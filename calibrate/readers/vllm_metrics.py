@@ -1,31 +1,30 @@
 """vLLM's Prometheus text (/metrics): acceptance and load, since the start or between two scrapes."""
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from calibrate.readers.counts import model_of, rounds_of, totals
+from calibrate.readers.counts import recording_of_survivors
 from calibrate.readers.laws import at_most, falls, same
-from calibrate.readers.prometheus import LABEL, Sample, number_of, samples
+from calibrate.readers.load import Load, Spread, ways_of
+from calibrate.readers.prometheus import Sample, Sums, add_up, between, histogram, number_of, samples
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import MOST
-from calibrate.readers.vllm_load import read_load
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 
 PREFIX = "vllm:spec_decode_num_"
+DRAFTS, DRAFT_TOKENS, ACCEPTED = (f"{PREFIX}{name}" for name in ("drafts", "draft_tokens", "accepted_tokens"))
+PASSED = f"{PREFIX}accepted_tokens_per_pos"
 MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
-TOTALS, PER_POSITION = ("drafts", "draft_tokens", "accepted_tokens"), "accepted_tokens_per_pos"
-
-
-class VllmCounters(NamedTuple):
-    """Counts over all engines by name: TOTALS, then how many drafts were accepted at each place."""
-
-    model: str
-    counts: dict[str, int]
+COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
+KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10
+GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
+TOKENS = "vllm:generation_tokens"
+LEAST_BUSY, MOST_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
 def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Recording:
@@ -38,104 +37,176 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
     """
     if len(files) > 2:
         raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
-    read = [list(samples(path, "vllm:")) for path in files]
-    names = ", ".join(map(str, files))
-    recording = None
-    if any(one.name.startswith(PREFIX) for each in read for one in each):
-        recording = _acceptance(files, names, [_read(path, each) for path, each in zip(files, read, strict=True)])
-    tokens_per_round = 1 + recording.mean_accepted if recording else 1.0
-    load = read_load(files, read, recording.rounds if recording else 0, tokens_per_round, seconds)
-    if recording is None:
-        if load is None:
-            lacks = f"{PREFIX}drafts_total, which a server with speculative decoding tells, and a load"
-            raise InputError(f"{names}: lacks {lacks}")
-        recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
+    scrapes = [list(samples(path, "vllm:")) for path in files]
+    model = _model(files, scrapes)
+    recording = Recording(format="vLLM's Prometheus metrics, without speculation", acceptance=None, depth=0)
+    if any(one.name.startswith(PREFIX) for scrape in scrapes for one in scrape):
+        recording = _acceptance(files, scrapes, model)
+    load = _load(files, scrapes, recording.rounds, 1 + recording.mean_accepted, seconds)
+    if recording.acceptance is None and load is None:
+        lacks = f"{DRAFTS}_total, which a server with speculative decoding tells, and a load"
+        raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
     return msgspec.structs.replace(recording, load=load)
 
 
-def _acceptance(files: Sequence[Path], names: str, scrapes: "list[VllmCounters]") -> Recording:
+def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
+    """Return the name of the model that is counted; InputError where there are several."""
+    models = set()
     for path, scrape in zip(files, scrapes, strict=True):
-        _check(str(path), scrape)
-    counted = scrapes[0] if len(files) == 1 else _between(files[1], *scrapes)
-    _check(names, counted)
-    drafts, draft_tokens, accepted_tokens, *per_pos = counted.counts.values()
-    survivors, depth = (drafts, *per_pos), len(per_pos)
-    rounds = rounds_of(depth, [here - after for here, after in zip(survivors, (*survivors[1:], 0), strict=True)])
-    model, depth = model_of(rounds, names)
-    count, accepted = totals(rounds)
-    notes = []
-    if draft_tokens < count * depth:
-        notes.append(
-            f"{count} drafts had {draft_tokens} tokens, and not {depth} each: shares are of all drafts, so "
-            "later places come out lower than full drafts would have them"
-        )
-    since = "since the server's start" if len(files) == 1 else "between the two scrapes"
-    return Recording(
-        format="vLLM's Prometheus metrics",
-        acceptance=model,
-        depth=depth,
-        rounds=count,
-        accepted=accepted,
-        stated=1 + accepted_tokens / drafts,
-        sources={"acceptance": f"{count} drafts of {counted.model or 'the model'} {since}"},
+        models |= {one.labels.get("model_name", "") for one in scrape if one.name.startswith((PREFIX, TOKENS))}
+        if len(models) > 1:
+            raise InputError(f"{path}: counts the models {', '.join(sorted(models))}; give a scrape of one")
+    return models.pop() if models else ""
+
+
+def _acceptance(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], model: str) -> Recording:
+    each = [_counters(path, scrape) for path, scrape in zip(files, scrapes, strict=True)]
+    origin, counted, since = str(files[-1]), each[-1], "since the server's start"
+    if len(each) == 2:
+        before, after = each
+        if before.keys() != after.keys():
+            after_it, before_it = (len(counters) - 3 for counters in (after, before))
+            raise InputError(f"{origin}: counts {after_it} positions; the scrape before it {before_it}")
+        counted = between(before, after, frozenset(), origin)
+        origin, since = ", ".join(map(str, files)), "between the two scrapes"
+    drafts, draft_tokens, accepted, *passed = _checked(origin, counted)
+    return recording_of_survivors(
+        "vLLM's Prometheus metrics", origin, f"drafts of {model or 'the model'} {since}", passed, drafts, draft_tokens,
+        1 + accepted / max(drafts, 1),
+    )  # fmt: skip
+
+
+def _counters(path: Path, scrape: Sequence[Sample]) -> Sums:
+    """Return the counters of acceptance: drafts, their tokens, accepted tokens, and those of each position."""
+    counters = [one for one in scrape if one.name.startswith(PREFIX)]
+    for one in counters:
+        value = number_of(one)
+        if value > MOST_COUNTED or not value.is_integer():
+            raise InputError(f"{one.origin}: {one.name} = {one.value}; allowed: whole numbers from 0")
+        position = one.labels.get("position", "")
+        is_place = re.fullmatch(r"[0-9]{1,4}", position, re.ASCII) and int(position) < MOST
+        if one.name.startswith(PASSED) and not is_place:
+            raise InputError(f'{one.origin}: position="{shortened(position, quoted=False)}"; allowed: 0 to {MOST - 1}')
+    sums = add_up(counters)
+    positions = max(sum(name.startswith(PASSED) for name in sums), 1)
+    names = (DRAFTS, DRAFT_TOKENS, ACCEPTED, *(f"{PASSED} of position {place}" for place in range(positions)))
+    if missing := [name for name in names if name not in sums]:
+        metric, _, position = missing[0].partition(" of ")
+        lacking = f"{metric}_total" + " of each position" * bool(position)
+        raise InputError(f"{path}: lacks {lacking}, which a server with speculative decoding tells")
+    counted = {name: sums[name] for name in names}
+    _checked(str(path), counted)
+    return counted
+
+
+def _checked(origin: str, counters: Sums) -> list[int]:
+    """Return the counts; InputError where they contradict each other."""
+    drafts, draft_tokens, accepted, *passed = counts = list(map(int, counters.values()))
+    falls(origin, f"{PASSED} of position", passed, DRAFTS, drafts)
+    same(origin, ACCEPTED, accepted, "the sum over its positions", sum(passed))
+    at_most(origin, ACCEPTED, accepted, DRAFT_TOKENS, draft_tokens)
+    at_most(origin, DRAFT_TOKENS, draft_tokens, f"{DRAFTS} times its positions", drafts * len(passed))
+    return counts
+
+
+def _load(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], drafts: int, tokens_per_round: float,
+    seconds: float | None,
+) -> Load | None:  # fmt: skip
+    """Return the load in one scrape or between two; None where no token came, or no metric of the load is there.
+
+    - `drafts`, `tokens_per_round`: verifications of rows, and their mean acceptance length.
+    - `seconds`: time between two scrapes, if it is stated.
+    """
+    origin, last = str(files[-1]), scrapes[-1]
+    sums = [add_up(one for one in scrape if COUNTED.search(one.name) or one.name in GAUGES) for scrape in scrapes]
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], GAUGES, origin)
+    of = {
+        name.removeprefix("vllm:"): histogram(counted, name, origin)
+        for key in counted
+        if (name := key.removesuffix("_count")) != key
+    }
+
+    def count(name: str) -> float:
+        return counted.get(f"vllm:{name}", 0.0)
+
+    def mean_number(times: str, gauge: str) -> float | None:
+        """Of requests, by Little's law; for versions without their times, what the scrapes saw."""
+        has_times = span_s < math.inf and f"vllm:{times}_sum" in counted
+        return count(f"{times}_sum") / span_s if has_times else counted.get(f"vllm:{gauge}")
+
+    tokens, steps = count("generation_tokens"), count("iteration_tokens_total_count")
+    if not tokens:
+        return None
+    engines = len({one.labels.get("engine") for one in last if one.name.removesuffix("_total") == TOKENS})
+    gap_s = of.get("inter_token_latency_seconds") or of.get("time_per_output_token_seconds")  # the second until 0.10
+    tpot_s, decoding_s = of.get("request_time_per_output_token_seconds"), count("request_decode_time_seconds_sum")
+    later = count("request_generation_tokens_sum") - count("request_generation_tokens_count")
+    if tpot_s is None and later > 0 and decoding_s:  # of versions without a histogram: the mean over all tokens
+        tpot_s = Spread(decoding_s / later)
+    busy_s = steps / engines * gap_s.mean if gap_s else 0.0
+    time_s, over, notes = _time_between(files, scrapes, seconds, busy_s)
+    span_s = time_s or busy_s or math.inf  # without any time there are no rates
+    busy_share = min(busy_s / time_s, 1.0) if time_s and busy_s else None
+    if busy_share is not None and busy_share < LEAST_BUSY:
+        notes.append(f"requests ran {busy_share:.0%} of the time: means over all of it are lower than under way")
+    if hits := count("prefix_cache_hits"):
+        share = hits / max(count("prefix_cache_queries"), hits)
+        notes.append(f"{share:.0%} of the prompts' tokens were cached: their prefill is shorter here")
+    finished, tokens_per_s = count("e2e_request_latency_seconds_count"), tokens / span_s or None
+    return Load(
+        over=over,
+        seconds=span_s if span_s < math.inf else None,
+        requests=round(finished),
+        requests_per_s=finished / span_s or None,
+        tokens_per_s=tokens_per_s,
+        prompt_tokens=of.get("request_prompt_tokens"),
+        new_tokens=of.get("request_generation_tokens"),
+        in_flight=count("e2e_request_latency_seconds_sum") / span_s or None,
+        running=mean_number("request_inference_time_seconds", "num_requests_running"),
+        waiting=mean_number("request_queue_time_seconds", "num_requests_waiting"),
+        kv_share=next((sums[-1][name] / engines for name in KV_SHARES if sums[-1].get(name)), None),
+        preemptions=round(count("num_preemptions")),
+        ttft_s=of.get("time_to_first_token_seconds"),
+        tpot_s=tpot_s,
+        gap_s=gap_s,
+        prefill_s=of.get("request_prefill_time_seconds"),
+        prompts_per_round=count("prompt_tokens") / steps if steps else 0.0,
+        tokens_per_round=tokens_per_round,
+        busy_share=busy_share,
+        ways=ways_of(gap_s, tpot_s, decoding_s / span_s, tokens_per_s, drafts / span_s, tokens_per_round),
+        kv_tokens=_kv_tokens(last),
+        engines=engines,
         notes=tuple(notes),
     )
 
 
-def _read(path: Path, scrape: Iterable[Sample]) -> VllmCounters:
-    """Add up the engines' counters of one scrape."""
-    sums: dict[str, int] = {}
-    models = set()
-    for sample in scrape:
-        if not sample.name.startswith(PREFIX):
-            continue
-        value = number_of(sample)
-        if value > MOST_COUNTED or not value.is_integer():
-            raise InputError(f"{sample.origin}: {sample.name} = {sample.value}; allowed: whole numbers from 0")
-        named = dict(LABEL.findall(sample.labels))
-        models.add(named.get("model_name", ""))
-        name = sample.name.removeprefix(PREFIX).removesuffix("_total")
-        key = _at(_position(sample.origin, named)) if name == PER_POSITION else name
-        sums[key] = sums.get(key, 0) + int(value)
-    if len(models) > 1:
-        raise InputError(f"{path}: counts the models {', '.join(sorted(models))}; give a scrape of one")
-    positions = sum(name.startswith(PER_POSITION) for name in sums)
-    names = (*TOTALS, *map(_at, range(max(positions, 1))))
-    missing = [name for name in names if name not in sums]
-    if missing:
-        lacking = f"{missing[0]}_total" if missing[0] in TOTALS else f"{PER_POSITION}_total of each position"
-        raise InputError(f"{path}: lacks {PREFIX}{lacking}, which a server with speculative decoding tells")
-    return VllmCounters(models.pop(), {name: sums[name] for name in names})
+def _time_between(
+    files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], seconds: float | None, busy_s: float
+) -> tuple[float, str, list[str]]:
+    """Return the time between two scrapes, how it is known, and warnings; 0 where it is not known.
+
+    - `busy_s`: time that the steps between them took.
+    """
+    inferred = f"; rates are of the {busy_s:.4g} s that steps took (inferred)" if busy_s else ""
+    if len(files) == 1:
+        return 0.0, f"since the server's start{inferred}", []
+    if seconds is not None:
+        return seconds, f"between two scrapes, {seconds:.4g} s apart (stated)", []
+    first, last = (next((one.at_ms for one in scrape if one.at_ms), None) for scrape in scrapes)
+    time_s, known = files[1].stat().st_mtime - files[0].stat().st_mtime, "assumed: by the files' times"
+    if first is not None and last is not None:
+        time_s, known = (last - first) / 1000, "by their samples"
+    if time_s <= 0 or busy_s > MOST_BUSY * time_s:
+        note = f"the scrapes are {time_s:.4g} s apart ({known}), and steps took about {busy_s:.3g} s: state --seconds"
+        return 0.0, f"between two scrapes{inferred}", [note]
+    return time_s, f"between two scrapes, {time_s:.4g} s apart ({known})", []
 
 
-def _at(position: int) -> str:
-    return f"{PER_POSITION} of position {position}"
-
-
-def _position(origin: str, labels: dict[str, str]) -> int:
-    text = labels.get("position", "")
-    if not re.fullmatch(r"[0-9]{1,4}", text, re.ASCII) or int(text) >= MOST:
-        raise InputError(f'{origin}: position="{shortened(text, quoted=False)}"; allowed: 0 to {MOST - 1}')
-    return int(text)
-
-
-def _check(origin: str, counters: VllmCounters) -> None:
-    drafts, draft_tokens, accepted, *per_pos = counters.counts.values()
-    falls(origin, f"{PREFIX}accepted_tokens_per_pos of position", per_pos, f"{PREFIX}drafts", drafts)
-    same(origin, f"{PREFIX}accepted_tokens", accepted, "the sum over its positions", sum(per_pos))
-    at_most(origin, f"{PREFIX}accepted_tokens", accepted, f"{PREFIX}draft_tokens", draft_tokens)
-    at_most(origin, f"{PREFIX}draft_tokens", draft_tokens, f"{PREFIX}drafts times its positions", drafts * len(per_pos))
-
-
-def _between(second: Path, before: VllmCounters, after: VllmCounters) -> VllmCounters:
-    """Return what was counted between two scrapes; InputError where a counter fell, as after a restart."""
-    (model, counts), (earlier, before_counts) = after, before
-    if (earlier, before_counts.keys()) != (model, counts.keys()):
-        counted, before_it = (f"{name!r} with {len(each) - len(TOTALS)}" for name, each in (after, before))
-        raise InputError(f"{second}: counts {counted} positions; the scrape before it {before_it}")
-    for name, count in counts.items():
-        if count < before_counts[name]:
-            raise InputError(
-                f"{second}: {PREFIX}{name} = {count} is below the scrape before it, {before_counts[name]}: a restart?"
-            )
-    return VllmCounters(model, {name: count - before_counts[name] for name, count in counts.items()})
+def _kv_tokens(scrape: Sequence[Sample]) -> int | None:
+    """Return the size of the KV cache of an engine, which a metric's labels say."""
+    for one in scrape:
+        sizes = [one.labels.get(name, "") for name in ("block_size", "num_gpu_blocks")]
+        if one.name == "vllm:cache_config_info" and all(size.isdecimal() and len(size) < 10 for size in sizes):
+            return int(sizes[0]) * int(sizes[1])
+    return None

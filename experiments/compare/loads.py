@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 from typing import Literal
 
 import msgspec
 import pandas as pd
 
 from calibrate.readers.importing import Imported
-from calibrate.readers.load import Load, Spread
+from calibrate.readers.load import Load
 from fleet.records.metrics.glossary import percentile_name
 from fleet.records.metrics.measure import measure
 from fleet.records.metrics.window import with_percentiles
@@ -41,12 +42,12 @@ class LoadComparison(Shown, msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """Say the largest error of what was predicted."""
-        errors = [(abs(row.error), row) for row in self.rows if row.kind == "predicted" and row.error is not None]
+        predicted = [row for row in self.rows if row.kind == "predicted"]
+        errors = {row.quantity: abs(row.error) for row in predicted if row.error is not None}
         if not errors:
             return "nothing was predicted"
-        worst, row = max(errors, key=lambda pair: pair[0])
-        mean = sum(error for error, _ in errors) / len(errors)
-        return f"predicted: {mean:.1%} off on average, {worst:.1%} at worst ({row.quantity})"
+        worst = max(errors, key=errors.__getitem__)
+        return f"predicted: {fmean(errors.values()):.1%} off on average, {errors[worst]:.1%} at worst ({worst})"
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a frame: quantity, observed, simulated, error, kind."""
@@ -92,8 +93,8 @@ def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> 
 
     carried_per_s, length = simulated("carried_requests_per_s"), metrics.get("mean_acceptance_length", 1.0)
     means: dict[str, tuple[float | None, float]] = {
-        "prompt, tokens": (_mean(load.prompt_tokens), simulated("prompt")),
-        "answer, tokens": (_mean(load.new_tokens), simulated("answer")),
+        "prompt, tokens": (load.prompt_tokens.mean if load.prompt_tokens else None, simulated("prompt")),
+        "answer, tokens": (load.new_tokens.mean if load.new_tokens else None, simulated("answer")),
         "tokens a round": (load.tokens_per_round if load.tokens_per_round > 1 else None, length),
         "time of a round, ms": (load.round_s and 1e3 * load.round_s, 1e3 * simulated("tpot_s") * length),
         "requests/s": (load.requests_per_s, carried_per_s),
@@ -104,12 +105,6 @@ def _rows(load: Load, metrics: Mapping[str, float], inputs: tuple[str, ...]) -> 
         if observed is not None:
             yield LoadRow(name, observed, value, "input" if name in inputs else "predicted")
     for name, metric, times_s in (("TTFT", "ttft_s", load.ttft_s), ("TPOT", "tpot_s", load.tpot_s)):
-        if times_s is not None:
-            yield LoadRow(f"{name}, ms, mean", 1e3 * times_s.mean, 1e3 * simulated(metric), "predicted")
-            for level, observed_s in times_s.quantiles.items():
-                at_level = 1e3 * simulated(percentile_name(metric, level.lower()))
-                yield LoadRow(f"{name}, ms, {level}", 1e3 * observed_s, at_level, "predicted")
-
-
-def _mean(spread: Spread | None) -> float | None:
-    return None if spread is None else spread.mean
+        for level, observed in times_s.levels(1e3).items() if times_s else ():
+            at_level = metric if level == "mean" else percentile_name(metric, level.lower())
+            yield LoadRow(f"{name}, ms, {level}", observed, 1e3 * simulated(at_level), "predicted")

@@ -1,13 +1,13 @@
 """import, export: records of other engines become scenarios; a scenario's acceptance is forced on other engines."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from experiments.console.exits import keeping
-from experiments.console.printing import busy, print_json, print_table, remark
-from fleet.shown import number
+from experiments.console.printing import busy, print_json, print_table, remark, value_text
 from specfleet.cli.options import AsJson, Changes, ScenarioFile, file_option, settings
 
 if TYPE_CHECKING:
@@ -80,9 +80,8 @@ def import_(
 
 def print_imported(imported: "Imported") -> None:
     """Print what was counted beside what the file says, then the load."""
-    rows = [(name, *map(_cell, values)) for name, *values in imported.rows()]
-    if rows:
-        print_table(imported.format, ("quantity", "counted", "the file says"), rows)
+    if rows := imported.rows():
+        _print_rows(imported.format, ("quantity", "counted", "the file says"), rows)
     if imported.load is not None:
         print_load(imported.load)
     for note in imported.notes:
@@ -95,37 +94,27 @@ def print_load(load: "Load") -> None:
     """Print what the server did, then the time of a round by each way, and how far the ways are apart."""
     from calibrate.readers.load import LEVELS
 
-    observed = []
-    for name, value in load.rows():
-        mean, quantiles = (value, {}) if isinstance(value, int | float) else (value.mean, value.quantiles)
-        observed.append((name, _cell(mean), *(_cell(quantiles.get(level)) for level in LEVELS)))
-    print_table(f"load: {load.over}", ("observed", "mean", *LEVELS), observed)
+    _print_rows(f"load: {load.over}", ("observed", "mean", *LEVELS), load.rows())
     if load.ways:
-        ways = [(way.name, way.label, number(1e3 * way.time_s)) for way in load.ways]
-        print_table("time of a round", ("way", "", "ms"), ways, texts=2)
+        ways = [(way.name, way.label, 1e3 * way.time_s) for way in load.ways]
+        _print_rows("time of a round", ("way", "", "ms"), ways, texts=2)
         print(load.disagreement() or "no second way to the time of a round")
 
 
 def print_comparison(comparison: "LoadComparison") -> None:
     """Print the simulation beside what was read."""
     rows = [
-        (
-            row.quantity,
-            row.kind,
-            number(row.observed),
-            number(row.simulated),
-            "-" if row.error is None else f"{row.error:+.1%}",
-        )
+        (row.quantity, row.kind, row.observed, row.simulated, None if row.error is None else f"{row.error:+.1%}")
         for row in comparison.rows
     ]
-    print_table(
-        f"simulated; step times {comparison.times}", ("quantity", "", "read", "simulated", "error"), rows, texts=2
-    )
+    headings = ("quantity", "", "read", "simulated", "error")
+    _print_rows(f"simulated; step times {comparison.times}", headings, rows, texts=2)
     print(comparison.line())
 
 
-def _cell(value: float | None) -> str:
-    return "-" if value is None else str(value) if isinstance(value, int) else number(value)
+def _print_rows(title: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> None:
+    cells = [["-" if value is None else value_text(value) for value in row] for row in rows]
+    print_table(title, headings, cells, texts)
 
 
 def export(scenario: ScenarioFile, changes: Changes = None, as_json: AsJson = False) -> None:
