@@ -61,6 +61,7 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
     others = names - modules
     allowed = (
         "fleet/data/profiles/",
+        "fleet/data/published/",
         "fleet/data/shapes/",
         "fleet/data/devices/",
         "fleet/data/engines/",
