@@ -90,7 +90,9 @@ def test_goodput_is_level_with_the_best_depth_at_each_load(in_flight: int) -> No
 
 def test_goodput_without_a_law_of_plain_steps_speculates() -> None:
     """A row without a draft is a verification of one token: profiles may leave plain decoding out."""
-    scenario = scenario_of("eqspec", {"verifiers.aligned": None, "verifiers.allocate": {"policy": "goodput", "most": 5}})
+    scenario = scenario_of(
+        "eqspec", {"verifiers.aligned": None, "verifiers.allocate": {"policy": "goodput", "most": 5}}
+    )
     costs = resolve(scenario).verifiers.allocate.costs  # type: ignore[union-attr]
     assert {table[0] for table in costs.verify_s} == {0.0249}
 
