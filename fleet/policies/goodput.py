@@ -75,6 +75,10 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
     trials: Annotated[float, Meta(gt=0, le=1e9)] = 50.0
     costs: RoundCosts | None = None
 
+    def __post_init__(self) -> None:
+        if self.costs is not None and len(self.costs.draft_s[0]) <= self.most:
+            raise ValueError(f"goodput: tables of costs have times of 0 to most = {self.most} tokens")
+
     @property
     def longest(self) -> int:
         """Maximum draft length."""
@@ -93,8 +97,7 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
         assert self.costs is not None
         if not states:
             return []
-        rows, (draft_s, verify_s) = len(states), self.costs.of(len(states))
-        most = min(self.most, len(draft_s) - 1)
+        most, rows, (draft_s, verify_s) = self.most, len(states), self.costs.of(len(states))
         reached = np.power.outer(self.acceptances(states), np.arange(1, most + 1))  # [row, j - 1]: a^j
         best_s, chosen = (draft_s[0] + verify_s[0]) / rows, np.zeros(0, dtype=np.int64)  # seconds a token
         for longest in range(1, most + 1):  # all rows draft in as many passes as the longest

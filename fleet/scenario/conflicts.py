@@ -92,6 +92,7 @@ def _cases(scenario: Scenario, changed_keys: list[str]) -> Iterator[Case]:
     }  # fmt: skip
     yield "verifiers.aligned keeps all rows of a batch in one rectangle", verifiers.aligned is not None, {
         "verifiers.max_num_batched_tokens", "verifiers.kv_tokens", "verifiers.late", "verifiers.device",
+        "verifiers.prefill_first",
     }  # fmt: skip
     yield "drafters.overlap = 'ahead' drafts token by token", isinstance(drafters.overlap, Ahead), {
         "drafters.depth", "drafters.shape", "drafters.limits_per_s", "verifiers.allocate", "verifiers.late",

@@ -102,6 +102,12 @@ def test_free_rounds_need_no_drafts() -> None:
     assert Goodput(most=1, costs=free).lengths([Trials()], RNG) == [0]
 
 
+def test_tables_of_costs_go_up_to_the_longest_draft() -> None:
+    few = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
+    with pytest.raises(InputError, match=r"goodput: tables of costs have times of 0 to most = 2 tokens"):
+        make_scenario({"verifiers": {"allocate": {"policy": "goodput", "most": 2, "costs": few}}})
+
+
 def test_goodput_needs_times() -> None:
     scenario = {"drafters": {"place": "target"}, "verifiers": {"allocate": {"policy": "goodput", "most": 3}}}
     rule = resolve(make_scenario(scenario)).verifiers.allocate
