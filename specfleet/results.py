@@ -91,8 +91,10 @@ class Result(Shown):
     @cached_property
     def _assessed(self) -> tuple[dict[str, Metric], Overload | None]:
         metrics, overload = assess(self.run)
+        header = self.run.header
         has_load = "tpot_s" in metrics and self.scenario.drafters.count > 0 and overload is None
-        if has_load and "speedup" not in metrics and self.run.header.world == "sim":
+        simulated = header.world == "sim" and not header.played  # measured steps have no baseline
+        if has_load and "speedup" not in metrics and simulated:
             factor = plain_tpot_s(self.scenario) / metrics["tpot_s"].value
             metrics |= {} if math.isnan(factor) else {"speedup": Metric(factor, math.nan, math.nan, "factor")}
         return metrics, overload

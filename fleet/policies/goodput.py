@@ -60,7 +60,8 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
 
     A request's next token is accepted with probability a, and its j-th with a^j. Expected tokens of a round are one for
     each row and the sum of a^j; tokens are added in the order of a^j, for each number of passes of the drafter. With
-    more load each token costs more, and lengths go down to 0.
+    more load each token costs more, and lengths go down to 0. Requests that draft nothing teach nothing: where
+    `acceptance` is too low, all stay at 0.
 
     Keys:
         most (tokens): The longest draft of a request.
@@ -73,6 +74,10 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
     acceptance: Annotated[float, Meta(gt=0, lt=1)] = 0.7
     trials: Annotated[float, Meta(gt=0, le=1e9)] = 50.0
     costs: RoundCosts | None = None
+
+    def __post_init__(self) -> None:
+        if self.costs is not None and len(self.costs.draft_s[0]) <= self.most:
+            raise ValueError(f"goodput: tables of costs have times of 0 to most = {self.most} tokens")
 
     @property
     def longest(self) -> int:
@@ -92,18 +97,17 @@ class Goodput(LengthAllocation, frozen=True, tag="goodput", tag_field="policy", 
         assert self.costs is not None
         if not states:
             return []
-        rows, (draft_s, verify_s) = len(states), self.costs.of(len(states))
-        most = min(self.most, len(draft_s) - 1)
+        most, rows, (draft_s, verify_s) = self.most, len(states), self.costs.of(len(states))
         reached = np.power.outer(self.acceptances(states), np.arange(1, most + 1))  # [row, j - 1]: a^j
-        best, chosen = rows / (draft_s[0] + verify_s[0]), np.zeros(0, dtype=np.int64)
+        best_s, chosen = (draft_s[0] + verify_s[0]) / rows, np.zeros(0, dtype=np.int64)  # seconds a token
         for longest in range(1, most + 1):  # all rows draft in as many passes as the longest
             order = np.argsort(-reached[:, :longest], axis=None, kind="stable")
             expected = rows + np.cumsum(reached[:, :longest].ravel()[order])
             a_row = np.arange(1, len(order) + 1) / rows
-            goodput = expected / (draft_s[longest] + np.interp(a_row, np.arange(most + 1), verify_s[: most + 1]))
-            tokens = int(np.argmax(goodput))
-            if goodput[tokens] > best:
-                best, chosen = goodput[tokens], order[: tokens + 1] // longest
+            token_s = (draft_s[longest] + np.interp(a_row, np.arange(most + 1), verify_s[: most + 1])) / expected
+            tokens = int(np.argmin(token_s))
+            if token_s[tokens] < best_s:
+                best_s, chosen = token_s[tokens], order[: tokens + 1] // longest
         return [int(length) for length in np.bincount(chosen, minlength=rows)]
 
     def acceptances(self, states: Sequence[Trials]) -> np.ndarray:

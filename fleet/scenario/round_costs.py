@@ -2,7 +2,7 @@
 
 from fleet.policies.goodput import RoundCosts
 from fleet.policies.shapes import Shape
-from fleet.times.mixed import drafting_s, pass_s
+from fleet.times.mixed import drafting_s, parts_of, pass_s, together_s
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import Member, Step
 
@@ -30,7 +30,8 @@ def _members(rows: int, tokens: int, context: int) -> tuple[Member, ...]:
 
 
 def _verify_s(target: VerifierTimes, shape: Shape, members: tuple[Member, ...]) -> float:
-    tokens, context = members[0].tokens, members[0].base
-    if len(members) > 1:
-        return pass_s(target, Step(1, "verify" if tokens else "decode", members), shape)
-    return (target.verify if tokens else target.decode).mean_s(shape.nodes(tokens) + 1, context)
+    """As `verifier_durations`: rows that draft nothing are a verification of one token, whatever a plain step takes."""
+    step = Step(1, "verify", members)
+    if len(members) > 1 and target.verify.roofline is not None:
+        return pass_s(target, step, shape)
+    return together_s(target.verify, parts_of(step, shape))

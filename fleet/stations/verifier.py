@@ -428,11 +428,12 @@ class VerifierStation(Station):
         return [self._request(session, opening, granted, now_s)]
 
     def _went_on(self, before: Session, now_s: float) -> list[Instruction]:
-        """Commit a token of a session whose draft is late. A draft that came meanwhile loses its first token."""
+        """Commit a token of a session whose draft is late. A draft that came meanwhile, perhaps empty, loses its first
+        token."""
         tag = before.tag
         self.sessions[tag] = msgspec.structs.replace(before, base=before.base + 1)
         self.passed[tag] = self.passed.get(tag, 0) + 1
-        return self._drop(tag, 1, now_s) if before.tail else []
+        return [] if tag in self.unanswered else self._drop(tag, 1, now_s)
 
     def _finish(self, kind: StepKind, before: Session, session: Session) -> list[Instruction]:
         """Release a complete request. `before`: its session before its last step."""

@@ -70,11 +70,12 @@ def decode_late(
     requests: Array, streams: Array, target: Record, slots: Slots, wires: Wires, numbers: Numbers, heap: Array,
     clock: Record, stream: int,
 ) -> None:  # fmt: skip
-    """Commit a token of a row whose draft is late. A draft that came meanwhile loses its first token."""
+    """Commit a token of a row whose draft is late. A draft that came meanwhile, perhaps empty, loses its first
+    token."""
     row = streams[stream]
     row.committed += 1
     row.passed += 1
-    if row.drafts > 0:
+    if row.work == VERIFY:
         drop_work(target, slots, stream)
         row.work = NO_STEP
         drop_drafts(requests, streams, target, slots, wires, numbers, heap, clock, stream, 1)

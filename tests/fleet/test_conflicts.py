@@ -26,6 +26,10 @@ TRACE = {"process": "trace", "file": "t.csv"}
         ({"verifiers": REALIGN}, "verifiers.aligned needs drafters.place = 'target'"),
         ({"drafters": BESIDE, "verifiers": {"late": "wait"}}, "within the target's steps; leave verifiers.late out"),
         (
+            {"drafters": BESIDE, "verifiers": REALIGN | {"prefill_first": True}},
+            "verifiers.aligned keeps all rows .* leave verifiers.prefill_first out",
+        ),
+        (
             {"drafters": BESIDE, "verifiers": REALIGN | {"kv_tokens": 999}},
             "verifiers.aligned keeps all rows .* leave verifiers.kv_tokens out",
         ),

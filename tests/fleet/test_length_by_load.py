@@ -13,7 +13,7 @@ from fleet.hardware.profile import estimate
 from fleet.policies.by_batch import ByBatch
 from fleet.policies.goodput import Goodput, RoundCosts, Trials
 from fleet.records.metrics.measure import measure
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import make_scenario, scenario_of
 from fleet.scenario.resolve import resolve
 from sim.run import simulate
 
@@ -86,6 +86,26 @@ def test_goodput_is_level_with_the_best_depth_at_each_load(in_flight: int) -> No
 
     fixed = [tokens_per_s(policy="by-batch", up_to=(), depths=(depth,)) for depth in (1, 2, 3, 5, 7)]
     assert tokens_per_s(policy="goodput", most=7) > 0.98 * max(fixed)
+
+
+def test_goodput_without_a_law_of_plain_steps_speculates() -> None:
+    """A row without a draft is a verification of one token: profiles may leave plain decoding out."""
+    scenario = scenario_of(
+        "eqspec", {"verifiers.aligned": None, "verifiers.allocate": {"policy": "goodput", "most": 5}}
+    )
+    costs = resolve(scenario).verifiers.allocate.costs  # type: ignore[union-attr]
+    assert {table[0] for table in costs.verify_s} == {0.0249}
+
+
+def test_free_rounds_need_no_drafts() -> None:
+    free = RoundCosts((1,), ((0.0, 0.0),), ((0.0, 0.0),))
+    assert Goodput(most=1, costs=free).lengths([Trials()], RNG) == [0]
+
+
+def test_tables_of_costs_go_up_to_the_longest_draft() -> None:
+    few = {"rows": [1], "draft_s": [[0.0, 1.0]], "verify_s": [[1.0, 1.0]]}
+    with pytest.raises(InputError, match=r"goodput: tables of costs have times of 0 to most = 2 tokens"):
+        make_scenario({"verifiers": {"allocate": {"policy": "goodput", "most": 2, "costs": few}}})
 
 
 def test_goodput_needs_times() -> None:

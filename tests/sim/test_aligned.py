@@ -14,7 +14,7 @@ from fleet.policies.goodspeed import GoodSpeed
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import make_scenario, scenario_of
 from fleet.scenario.resolved import LocalDrafts, ResolvedVerifiers
 from fleet.stations.aligned import AlignedStation
 from fleet.stations.messages import Finished, Join, StepDone
@@ -262,3 +262,15 @@ def test_rollback_commits_the_expected_minimum_of_the_batch() -> None:
     metric = measure(run_batch(B, {"policy": "rollback"}, beta))["acceptance_length"]
     survival = 1 - np.cumsum(pmf(Geometric(beta), 4))[:-1]
     assert abs(metric.value - float((survival**B).sum())) < (metric.high - metric.low) / 2 * 3.88 / 2.09
+
+
+def test_shares_count_the_steps_of_all_targets() -> None:
+    """The second target's verifications take four times as long: a round of 22 s, not 10 s, of which 2 s realign."""
+    scenario = run_batch(2, {"policy": "realign", "fixed": False}, realign_s=2.0, new_tokens=40).header.scenario
+    slow_target = {"verifiers.count": 2, "verifiers.tiers": [{"first": 2, "step": {"base_s": 16.0}}]}
+    run = simulate(scenario_of(scenario, slow_target))
+    metrics, log = measure(run), run.frame()
+    steps = log[log.event == "done"].drop_duplicates(["station", "step"])
+    spent_s = steps.groupby("kind").duration_s.sum()
+    assert metrics["realign_share"].value == pytest.approx(spent_s["realign"] / spent_s.sum(), rel=1e-6)
+    assert metrics["grouped_share"].value == 0.0

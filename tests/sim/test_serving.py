@@ -221,6 +221,19 @@ def test_work_is_conserved_and_every_log_replays(
         check_work(run.frame(), batching)
 
 
+@pytest.mark.parametrize("allocate", [{"policy": "fixed", "depth": 0}, {"policy": "fixed-share", "budget": 2}])
+def test_empty_late_drafts_are_dropped(allocate: dict[str, Any]) -> None:
+    """A draft without tokens that comes during the step that decodes its row is late, too."""
+    tables: dict[str, Any] = {
+        "profile": LAWS, "acceptance": {"model": "geometric", "beta": 0.7},
+        "verifiers": {"late": "decode", "allocate": allocate},
+        "workload": {"requests": 8, "streams": 4, "prompt_tokens": 9, "new_tokens": 30},
+    }  # fmt: skip
+    run = simulate(make_scenario(tables))
+    assert replay_stations(run, stations(run.header.fleet)) == []
+    assert findings_of(run).requests.finished.all()
+
+
 class Watched:
     """Wraps a station: before each step its rows have blocks for what they compute, within the cache."""
 

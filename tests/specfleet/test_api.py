@@ -271,3 +271,10 @@ def test_figures_are_drawn_from_results_and_written_on_demand(
         specfleet.InputError, match="figure throughput: drawn from a sweep's folder or table, not from a"
     ):
         specfleet.figure("throughput", result)
+
+
+def test_a_run_that_is_played_back_has_no_simulated_baseline() -> None:
+    """Measured steps against the profile's plain ones would be no speedup."""
+    first = specfleet.simulate("serving", workload={"requests": 12, "streams": 12})
+    assert "speedup" in first.metrics
+    assert first.metrics.keys() - specfleet.play_back(first, ["steps"]).metrics.keys() == {"speedup"}

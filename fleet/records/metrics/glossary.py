@@ -105,7 +105,7 @@ METRICS = (
             "", "slo_attainment carried_requests_per_s", "vLLM, `vllm bench serve --goodput`; AIPerf, `--goodput`"),
     Meaning("slo_attainment", "share of requests", "Share of completed requests that met all goals of `[slo]`."),
     Meaning("speedup", "factor", "TPOT without speculation over the mean TPOT at the same load: a plain step where a "
-            "target serves one request; else simulated, for simulated runs only.", "", "decode / tpot_s"),
+            "target serves one request; else simulated, in simulations without playback.", "", "decode / tpot_s"),
     Meaning("refused", "requests", "Completed requests that a drafter refused, so that their target decoded alone."),
     Meaning("ttft_s", "s", "Time from a request's arrival to its first token, the mean over completed ones.",
             "TTFT", percentiles=True),

@@ -274,14 +274,16 @@ def _batching(window: Window, rows: Table, commits: Table) -> dict[str, Metric]:
     share of all steps. `grouped_share`: rounds without realignment.
     """
     done = rows.where(rows.event.among("done"))
-    steps = done.where(np.sort(Groups(done.step).first))
+    steps = done.where(np.sort(Groups(done.station, done.step).first))
     all_s = window.sums(steps.time_s, steps.duration_s)
     metrics = {}
     for kind in ("draft", "verify", "realign"):
         of_kind = steps.where(steps.kind.among(kind))
         metrics[f"{kind}_share"] = window.ratio(window.sums(of_kind.time_s, of_kind.duration_s), all_s, "share of time")
-    rounds, realigned = (window.sums(steps.time_s[steps.kind.among(kind)]) for kind in ("draft", "realign"))
-    metrics["grouped_share"] = window.ratio(rounds - realigned, rounds, "share of rounds")
+    drafted = steps.kind.among("draft")
+    realigned = np.append(steps.kind.among("realign"), False)[Groups(steps.station).before()]  # -1: no step before
+    rounds, grouped = (window.sums(steps.time_s[chosen]) for chosen in (drafted, drafted & ~realigned))
+    metrics["grouped_share"] = window.ratio(grouped, rounds, "share of rounds")
     verified = commits.where(commits.kind.among("verify"))
     metrics["block_efficiency"] = window.mean(verified.time_s, verified.committed, "tokens/step")
     return metrics
