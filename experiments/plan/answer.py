@@ -150,9 +150,7 @@ def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached
     reached = []
     for goal in question.goals:
         one = ranges[goal.metric]
-        sides = [goal.miss(value) <= 0 for value in (one.low, one.high)]
-        state = "met" if all(sides) else "at its edge" if any(sides) else "missed"
-        reached.append(Reached(goal.text, goal.metric, goal.limit, one, state))
+        reached.append(Reached(goal.text, goal.metric, goal.limit, one, goal.state(one.low, one.high)))
     return tuple(reached)
 
 

@@ -6,12 +6,12 @@ themselves: the cost of a fleet is known, whether it reaches the goals is not, s
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
 from experiments.plan.screen import Screened
-from experiments.plan.trials import CLEARLY, Entrant, Trial, Tries, entrants_of, leader_of, unsettled
+from experiments.plan.trials import CLEARLY, Entrant, Trials, Values, fleet_values, leader_of, unsettled
 
 SEEDS = (3, 5, 8)  # of the fleets between which the choice is, round by round
 # Targets that decode all the time.
@@ -27,9 +27,9 @@ MOST_ROUNDS = 4  # of racing, and of adding a target where the race says that it
 TRUSTED = 3  # simulations of a line after which it is bisected, whatever equations say
 
 
-def search(question: Question, screened: Sequence[Screened], tries: Tries) -> "Contest":
+def search(question: Question, screened: Sequence[Screened], jobs: int, done: Callable[[str], None]) -> "Contest":
     """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
-    contest = Contest(question, screened, tries)
+    contest = Contest(question, screened, jobs, done)
     (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
     return contest
 
@@ -37,17 +37,22 @@ def search(question: Question, screened: Sequence[Screened], tries: Tries) -> "C
 class Contest:
     """All trials so far, and what they say; `entrants`: the simulated fleets by title."""
 
-    def __init__(self, question: Question, screened: Sequence[Screened], tries: Tries) -> None:
-        self.question, self.tries = question, tries
-        self.goals: Sequence[Goal] = question.goals
+    def __init__(
+        self, question: Question, screened: Sequence[Screened], jobs: int, done: Callable[[str], None]
+    ) -> None:
+        self.question, self.goals, self.jobs = question, question.goals, jobs
         self.open_loop = bool(question.arrivals_per_s)
         self.estimates = {one.shape.title: one for one in screened}
-        self.trials: list[Trial] = []
+        self.trials = Trials(done)
         self.entrants: dict[str, Entrant] = {}
 
     def contenders(self) -> list[Entrant]:
         """Those of them that may be chosen."""
         return [one for title, one in self.entrants.items() if self.may_win(self.estimates[title])]
+
+    def of_kind(self, kind: Kind) -> list[Entrant]:
+        """Those of a kind of fleet."""
+        return [one for one in self.entrants.values() if one.shape.kind == kind]
 
     def may_win(self, one: Screened) -> bool:
         """Whether the question lets a fleet be chosen."""
@@ -58,14 +63,16 @@ class Contest:
         """The best fleet that meets the goals, so far; None if none of those simulated does."""
         return leader_of(self.contenders(), self.goals, self.open_loop)
 
-    def simulate(self, fleets: Iterable[Screened], seeds: Iterable[int] = (0,)) -> None:
-        """Simulate fleets with those seeds that they have not had."""
-        had = {(trial.shape.title, trial.seed) for trial in self.trials}
-        pairs = [(one.shape, seed) for one in fleets for seed in seeds if (one.shape.title, seed) not in had]
-        if pairs:
-            self.trials += self.tries(pairs)
-            costs = {title: one.cost_per_hour for title, one in self.estimates.items()}
-            self.entrants = entrants_of(self.trials, costs)
+    def simulate(self, fleets: Sequence[Screened], seeds: int = 1) -> None:
+        """Give fleets that many seeds."""
+        self.trials.run([self.question.scenario(one.shape) for one in fleets], seeds, self.jobs)
+        for one in fleets:
+            values = self.values(one.shape, one.shape.title)
+            self.entrants[one.shape.title] = Entrant(values, one.shape, one.cost_per_hour)
+
+    def values(self, shape: FleetShape, simulated: str) -> tuple[Values, ...]:
+        """Return the metrics of a fleet, seed by seed; `simulated`: the name of its scenario."""
+        return tuple(fleet_values(self.question, shape, each) for each in self.trials.values[simulated])
 
     def race(self) -> None:
         """Give the leader, and those close to it, more seeds, until the choice is clear or the seeds are spent."""
@@ -79,7 +86,7 @@ class Contest:
             is_sure = len(best.trials) >= SEEDS[0] and not best.is_at_the_edge(self.goals)
             if not close and is_sure:
                 return
-            self.simulate([self.estimates[one.title] for one in (best, *close)], range(seeds))
+            self.simulate([self.estimates[one.title] for one in (best, *close)], seeds)
 
     def _of_interest(self, close: Iterable[Entrant], best: Entrant, seeds: int) -> list[Entrant]:
         """Return the fleets close to the leader that are raced against it, where what a fleet costs is known.

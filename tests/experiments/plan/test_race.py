@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, FleetShape
-from experiments.plan.trials import Entrant, Trial, gap_to, leader_of, unsettled
+from experiments.plan.trials import Entrant, gap_to, leader_of, unsettled
 from tests.helpers.grids import entrant_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])
@@ -74,7 +74,7 @@ def test_a_goal_is_missed_clearly_beyond_chance_or_far() -> None:
 
 def test_an_overloaded_fleet_is_out_whatever_it_shows() -> None:
     shape = FleetShape(APART, 1, 1)
-    over = Entrant(shape.title, 1.0, (Trial(shape, 0, {"tpot_p99_s": 0.001, "tpot_s": 0.001}, "overload"),))
+    over = entrant_of(shape, 1.0, {"tpot_p99_s": 0.001, "tpot_s": 0.001, "overload": 1.0})
     assert leader_of([over], GOAL, open_loop=True) is None
     assert over.misses_clearly(())
 
