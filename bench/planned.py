@@ -93,7 +93,8 @@ def compared(number: int) -> Row:
     return {
         "question": number, "budget": str(dict(question.devices)), "target": question.asked.target,
         "load": question.load.text, "goals": goals, "grid": len(fleets), "answer": answer.title, "best": best.title,
-        "slower, %": 100 * grid.gap(answer, best)[0], "verdict": verdict_of(grid, answer, best, found.winner is None),
+        "slower, %": 100 * grid.gap(answer, best).share,
+        "verdict": verdict_of(grid, answer, best, found.winner is None),
     }  # fmt: skip
 
 
@@ -105,14 +106,13 @@ def verdict_of(grid: Simulations, answer: Deployment, best: Deployment, unmet: b
         return "edge"
     if grid.rank(answer)[0] > grid.rank(best)[0] or grid.rank(answer)[1] > grid.rank(best)[1]:
         return "WORSE"
-    slower, low = grid.gap(answer, best)
-    return "level" if slower <= TWO_PERCENT or low <= 0 else "WORSE"
+    gap = grid.gap(answer, best)
+    return "level" if gap.share <= TWO_PERCENT or gap.low <= 0 else "WORSE"
 
 
 def unsure(grid: Simulations, fleet: Deployment) -> bool:
     """Whether a goal's limit lies within the interval of the mean."""
-    metrics = {goal: [values[goal.metric] for values in grid.values[fleet.title]] for goal in grid.question.goals}
-    spans = [(goal, student_t_interval(values)) for goal, values in metrics.items()]
+    spans = [(goal, student_t_interval(grid.sample(fleet).values(goal.metric))) for goal in grid.question.goals]
     return any(goal.miss(low) * goal.miss(high) <= 0 for goal, (low, high) in spans)
 
 

@@ -7,7 +7,6 @@ import msgspec
 
 from experiments.plan.candidates import LOOKUP, Asked, Candidate, acceptance_of, candidates_of
 from experiments.plan.goals import Goal
-from experiments.plan.methods import LATE, MOST_TARGETS
 from experiments.plan.prices import devices_of
 from experiments.plan.serving import LoadCurve, load_curve
 from fleet.errors import InputError
@@ -19,6 +18,8 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Late, Measure, Scenario
 
 FORM = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
+MOST_TARGETS = 4  # of one drafter
+LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
@@ -196,9 +197,8 @@ def _draft_places(question: FleetQuestion) -> Iterator[str]:
 
 
 def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]:
-    depths = [min(question.depth, one.depths[-1])] if question.depth and one.depths else one.depths or (0,)
     apart = one.method == "apart"
-    for depth in depths:
+    for depth in one.depths_to_try(question.depth):
         drafters = msgspec.structs.replace(one.base.drafters, depth=max(depth, 1))
         fleet = resolve(msgspec.structs.replace(one.base, drafters=drafters))
         for sharing in range(1, MOST_TARGETS + 1) if apart else (1,):

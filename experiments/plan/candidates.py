@@ -6,24 +6,27 @@ from typing import Literal
 
 import msgspec
 
-from experiments.plan.links import link_of
 from experiments.plan.prices import prices_of
 from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded, survival
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.inputs.quantities import quantity
 from fleet.policies.group import AllWaiting
 from fleet.scenario.reading import read_scenario
 from fleet.scenario.scenario import Acceptance, Drafters, DraftKind, Scenario, Verifiers
 from fleet.times.profile import HardwareProfile, read_profile
-from fleet.times.step_time import StepTime
+from fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
 DEPTHS = tuple(range(1, 9))
 LOOKUP = "lookup"
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
 LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
+
+
+LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -43,6 +46,10 @@ class Candidate(msgspec.Struct, frozen=True):
     drafter_per_hour: float = 0.0
     target: str = ""
     drafter: str = ""
+
+    def depths_to_try(self, asked: int) -> tuple[int, ...]:
+        """Return the depth that is asked for, as far as acceptance is known; of 0, all of them; 0 without drafts."""
+        return (min(asked, self.depths[-1]),) if asked and self.depths else self.depths or (0,)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -173,3 +180,20 @@ def _known(model: str, accepted: Mapping[str, AcceptanceModel]) -> AcceptanceMod
     if found is None:
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
     return found
+
+
+def link_of(text: str) -> LinkTime:
+    """Read a link; nothing is none. Raises InputError for anything else."""
+    found: dict[str, float] = {}
+    for part in filter(None, text.split("+")):
+        for key in LINK_KEYS:
+            try:
+                number = quantity(part, key, False)
+            except ValueError:
+                continue
+            if number is not None and key not in found and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
+                found[key] = number
+                break
+        else:
+            raise InputError(f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us")
+    return LinkTime(**found)

@@ -90,7 +90,7 @@ class Interval(msgspec.Struct, frozen=True):
     high: float
 
 
-class Tried(msgspec.Struct, frozen=True):
+class Sample(msgspec.Struct, frozen=True):
     """A fleet's simulations: metrics by name, seed by seed."""
 
     trials: tuple[Values, ...]
@@ -116,7 +116,7 @@ class Tried(msgspec.Struct, frozen=True):
         return max(misses, default=-math.inf)
 
 
-class Entrant(Tried, frozen=True):
+class Entrant(Sample, frozen=True):
     """A fleet of a plan with its simulations."""
 
     shape: FleetShape
@@ -162,9 +162,14 @@ class Gap(msgspec.Struct, frozen=True):
     half: float
 
     @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.share - self.half
+
+    @property
     def is_clear(self) -> bool:
         """Whether it is worse beyond chance, or by far in the only trial."""
-        return self.share > FAR if math.isnan(self.half) else self.share - self.half > 0
+        return self.share > FAR if math.isnan(self.half) else self.low > 0
 
     @property
     def is_nothing(self) -> bool:

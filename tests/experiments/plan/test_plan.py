@@ -16,7 +16,7 @@ from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Drafters
 from sim.run import simulate
-from specfleet.cli.plan import print_plan, write_plan
+from specfleet.cli.plans import print_answer, write_answer
 from tests.helpers.grids import held, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
@@ -111,7 +111,7 @@ def test_dearer_drafters_drive_them_out() -> None:
 
 
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
-    write_plan(closed, tmp_path)
+    write_answer(closed, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "chosen.toml",
         "pareto.png",
@@ -147,7 +147,7 @@ def test_equations_are_printed_with_their_error(
         assert plan.approximation.metric == metric
         assert plan.approximation.fleets == sum(row.method == "simulated" for row in plan.rows)
         assert 0 < plan.approximation.mean <= plan.approximation.worst < off
-        print_plan(plan)
+        print_answer(plan)
         printed = capsys.readouterr().out
         assert f"approximate: their {'tokens/s' if metric == 'tokens_per_s' else 'time for a token'} is off" in printed
         assert f"{plan.approximation.worst:.1%} at worst" in printed
