@@ -12,6 +12,7 @@ from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
+from experiments.plan.trials import fleet_values
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
@@ -109,7 +110,8 @@ def make_plan(
     if leader is not None:
         doubts = doubts_of(question, leader.shape, error)
         choice.trials.run(doubts.values(), 1, jobs)
-        tried = {key: choice.values(leader.shape, doubt.name)[0] for key, doubt in doubts.items()}
+        simulated = {key: choice.trials.values[doubt.name][0] for key, doubt in doubts.items()}
+        tried = {key: fleet_values(question, leader.shape, values) for key, values in simulated.items()}
         ranges = ranges_of(leader, tried)
         goals = goals_reached(question, ranges)
     simulations = sum(map(len, choice.trials.values.values()))

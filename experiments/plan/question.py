@@ -15,7 +15,9 @@ from fleet.scenario.scenario import Scenario, Workload
 from fleet.times.profile import HardwareProfile
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
-APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
+APART: Kind = "drafters apart"
+COLOCATED: Kind = "co-located"
+PLAIN: Kind = "no speculation"
 Place = str | UnsetType
 """Where models run, named as far as candidates differ in it; unset where there is one candidate."""
 
@@ -89,15 +91,9 @@ class PlannedPair(msgspec.Struct, frozen=True):
         assert base is not None
         return change_scenario(base, levers) if levers else base
 
-    def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> FleetShape:
-        """A fleet of a kind at these places."""
-        _, target_place, draft_place = self.family(kind)
-        return FleetShape(kind, drafters, targets, levers, target_place, draft_place)
-
     def family(self, kind: Kind) -> Family:
         """What all fleets of a kind here have in common; pairs with the same target's place share those of a kind."""
-        drafting: dict[Kind, Place] = {APART: self.draft_place, COLOCATED: self.beside, PLAIN: UNSET}
-        return kind, self.target_place, drafting[kind]
+        return kind, self.target_place, {APART: self.draft_place, COLOCATED: self.beside, PLAIN: UNSET}[kind]
 
 
 class Question(msgspec.Struct, frozen=True):
