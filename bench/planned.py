@@ -16,7 +16,7 @@ from bench.harness import Aim, Report, Row
 from experiments.console.printing import remark
 from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, estimates
 from experiments.plan.candidates import Asked
-from experiments.plan.fleets import Found, Simulations, find
+from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import parse_slo
 from experiments.plan.methods import about
 from experiments.plan.trials import SAME_COST
@@ -80,7 +80,7 @@ def compared(number: int) -> Row:
     question = question_of(number)
     found = find(question, jobs=1)
     answer = found.best[0]
-    grid = Simulations(question, found.simulations.requests, 1, lambda _what: None, first_seed=FRESH)
+    grid = Simulations(question, list(found.estimates.values()), 1, lambda _what: None, first_seed=FRESH)
     fleets = [answer, *(one for one in _rivals(found) if one.title != answer.title)]
     grid.run(fleets, SEEDS)
     best_s = min((_time_s(grid, one) for one in fleets if grid.miss(one) <= 0), default=math.inf)
@@ -116,9 +116,9 @@ def unsure(grid: Simulations, fleet: Deployment) -> bool:
     return any(goal.miss(low) * goal.miss(high) <= 0 for goal, (low, high) in spans)
 
 
-def _rivals(found: Found) -> Sequence[Deployment]:
+def _rivals(found: Simulations) -> Sequence[Deployment]:
     """Return the fleets that could be better than the answer."""
-    answer, question = found.estimates[found.best[0].title], found.simulations.question
+    answer, question = found.estimates[found.best[0].title], found.question
     by_time = [one for one in found.estimates.values() if not math.isinf(one.request_s)]
     if question.by_cost and found.winner is not None:
         by_time = [one for one in by_time if one.fleet.cost_per_hour <= answer.fleet.cost_per_hour * (1 + SAME_COST)]

@@ -13,7 +13,7 @@ from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, 
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
-from experiments.plan.fleets import Found, find
+from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import Goal, parse_goals
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
@@ -117,7 +117,7 @@ def plan_devices(
     commands: tuple[str, ...] = ()
     chosen: Scenario | None = None
     if found.winner is not None:
-        chosen = found.simulations.scenario(best)
+        chosen = found.scenario(best)
         # max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target
         rows = math.ceil(load.in_flight / best.replicas) or best.candidate.base.verifiers.max_num_seqs
         server = (best.candidate, best.depth, rows)
@@ -128,9 +128,9 @@ def plan_devices(
     return FleetPlan(title, lines, table, commands, unit, chosen)
 
 
-def _row(found: Found, fleet: Deployment) -> FleetRow:
-    simulations, load = found.simulations, found.simulations.question.load
-    metrics = {name: simulations.interval(fleet, name) for name in simulations.trials.values[fleet.title][0]}
+def _row(found: Simulations, fleet: Deployment) -> FleetRow:
+    load = found.question.load
+    metrics = {name: found.interval(fleet, name) for name in found.trials.values[fleet.title][0]}
     _, answer = mean_lengths(fleet.candidate.base.workload)
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
     in_flight = (load.per_s * metrics["latency_s"].value or load.in_flight) / fleet.replicas
@@ -143,24 +143,25 @@ def _row(found: Found, fleet: Deployment) -> FleetRow:
     )  # fmt: skip
 
 
-def _standing(found: Found, fleet: Deployment) -> str:
-    simulations, best = found.simulations, found.best[0]
-    miss = simulations.miss(fleet)
+def _standing(found: Simulations, fleet: Deployment) -> str:
+    question, best, miss = found.question, found.best[0], found.miss(fleet)
+    if math.isinf(miss):
+        return "cannot carry the load"
     if miss > 0:
-        tried = simulations.sample(fleet)
-        missed = max(simulations.question.goals, key=lambda goal: goal.miss(tried.mean(goal.metric)), default=None)
-        return f"misses {missed.text} by {miss:.0%}" if missed and not math.isinf(miss) else "cannot carry the load"
+        sample = found.sample(fleet)
+        missed = max(question.goals, key=lambda goal: goal.miss(sample.mean(goal.metric)))
+        return f"misses {missed.text} by {miss:.0%}"
     if fleet is best:
         return "best"
-    if simulations.question.by_cost and fleet.cost_per_hour > best.cost_per_hour:
+    if question.by_cost and fleet.cost_per_hour > best.cost_per_hour:
         return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
-    gap = simulations.gap(fleet, best)
+    gap = found.gap(fleet, best)
     return "level" if gap.share < INDIFFERENT or gap.low <= 0 else f"{gap.share:+.0%} time"
 
 
-def _answer(found: Found, rows: Sequence[FleetRow]) -> Iterator[str]:
+def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:
     """Say the best fleet, what it gives, and at which concurrency its targets run."""
-    question, best, row = found.simulations.question, found.best[0], rows[0]
+    question, best, row = found.question, found.best[0], rows[0]
     unused = {kind: count - row.devices.get(kind, 0) for kind, count in question.devices.items()}
     idle = ", ".join(f"{count} x {kind}" for kind, count in unused.items() if count)
     why = "cheapest that meets the goals" if question.by_cost else "fastest"
@@ -191,9 +192,9 @@ def _range(what: str, one: Interval, unit: str, factor: float = 1.0) -> str:
     return f"{what} {value} {unit} ({low} .. {high})".strip()
 
 
-def _limit(found: Found) -> Iterator[str]:
+def _limit(found: Simulations) -> Iterator[str]:
     """Say which resource of the fleet is exhausted first, at which load, and up to which load it meets the goals."""
-    question, best = found.simulations.question, found.best[0]
+    question, best = found.question, found.best[0]
     curve = found.estimates[best.title].curve
     resource, rows = next(iter(curve.full.items()))
     rate = f"{best.replicas * curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
@@ -216,13 +217,13 @@ def _missed(goals: Sequence[Goal], values: Values) -> list[str]:
     return [goal.text for goal in goals if goal.miss(values[goal.metric]) > 0]
 
 
-def _edge(found: Found) -> str:
+def _edge(found: Simulations) -> str:
     """Return in words up to which load the best fleet meets the goals in a simulation, by doubling and halving."""
-    simulations, load = found.simulations, found.simulations.question.load
+    load = found.question.load
 
     def at(factor: float) -> bool:
-        values = simulated(simulations.scenario(found.best[0], load.times(factor), LOOK))
-        return not values["overload"] and not _missed(simulations.question.goals, values)
+        values = simulated(found.scenario(found.best[0], load.times(factor), LOOK))
+        return not values["overload"] and not _missed(found.question.goals, values)
 
     low, high = 1.0, 2.0
     while high <= MOST and at(high):
@@ -235,12 +236,12 @@ def _edge(found: Found) -> str:
     return f"up to {load.times(low).text}"
 
 
-def _speculate(found: Found) -> Iterator[str]:
+def _speculate(found: Simulations) -> Iterator[str]:
     """Say how deep to draft at which load, on the devices of the best speculating fleet, and from where on not to."""
     fleet = next((one for one in found.best if one.depth), None)
     if fleet is None:
         return
-    load, by_equations = found.simulations.question.load, bool(fleet.drafters)
+    load, by_equations = found.question.load, bool(fleet.drafters)
     plain = found.estimates.get(f"{fleet.replicas} x {fleet.candidate.target}, no speculation")
     options = {
         one.fleet.depth: one
@@ -274,18 +275,18 @@ def _span(loads: Sequence[str]) -> str:
     return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
 
 
-def _simulated_s(found: Found, fleet: Deployment, load: Load) -> float:
+def _simulated_s(found: Simulations, fleet: Deployment, load: Load) -> float:
     """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
     if load.in_flight:
         return 1 / _tokens_per_s(fleet, load)
-    values = simulated(found.simulations.scenario(fleet, load, LOOK))
+    values = simulated(found.scenario(fleet, load, LOOK))
     return math.inf if values["overload"] else values["latency_s"]
 
 
-def _risk(found: Found) -> Iterator[str]:
+def _risk(found: Simulations) -> Iterator[str]:
     """Say what the fleet gives where all steps take longer by the error of step times of their kind."""
-    question, best = found.simulations.question, found.best[0]
-    scenario = found.simulations.scenario(best)
+    question, best = found.question, found.best[0]
+    scenario = found.scenario(best)
     assert isinstance(scenario.profile, HardwareProfile)
     error = STEP_ERROR[basis_of(scenario.profile)]
     for role in STEPS:

@@ -135,23 +135,17 @@ def rule_of(question: Question, shape: FleetShape) -> RuleOfThumb | None:
 
 def approximation_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
-    simulated = "tpot_s" if question.arrivals_per_s else "throughput"
-    costs = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
-    said = {one.shape.title: one.tpot_s if question.arrivals_per_s else one.tokens_per_s for one in screened}
-    missed = [abs(said[title] / value - 1) for title, value in costs.items()]
-    if not missed:
-        return None
-    metric = "tpot_s" if question.arrivals_per_s else "tokens_per_s"
-    return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed))
+    metric, simulated = ("tpot_s", "tpot_s") if question.arrivals_per_s else ("tokens_per_s", "throughput")
+    said = {one.shape.title: getattr(one, metric) for one in screened}
+    carried = [one for one in choice.entrants.values() if one.worst_miss(()) < 0]
+    missed = [abs(said[one.title] / one.mean(simulated) - 1) for one in carried]
+    return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed)) if missed else None
 
 
 def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
     """Say of each goal whether it is met."""
-    reached = []
-    for goal in question.goals:
-        one = ranges[goal.metric]
-        reached.append(Reached(goal.text, goal.metric, goal.limit, one, goal.state(one.low, one.high)))
-    return tuple(reached)
+    both = [(goal, ranges[goal.metric]) for goal in question.goals]
+    return tuple(Reached(goal.text, goal.metric, goal.limit, one, goal.state(one.low, one.high)) for goal, one in both)
 
 
 def rows_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> tuple[PlannedFleet, ...]:

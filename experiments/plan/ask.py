@@ -12,7 +12,6 @@ from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
-from experiments.plan.trials import fleet_values
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
@@ -80,7 +79,7 @@ def plan(
     )
     if base.slo is None and any(goal.metric == ATTAINMENT for goal in question.goals):
         raise InputError(f"plan: {ATTAINMENT} is the share of requests that meet [slo], which the scenario has not")
-    for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
+    for name, counts in zip(COUNTS, (question.drafters, question.targets), strict=True):
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
     if jobs is not None and jobs < 1:
@@ -109,30 +108,21 @@ def make_plan(
     tried: Doubts = {}
     if leader is not None:
         doubts = doubts_of(question, leader.shape, error)
-        choice.trials.run(doubts.values(), 1, jobs)
-        simulated = {key: choice.trials.values[doubt.name][0] for key, doubt in doubts.items()}
-        tried = {key: fleet_values(question, leader.shape, values) for key, values in simulated.items()}
+        choice.trials.run([one for own in doubts.values() for one in own], 1, jobs)
+        tried = {role: [choice.values(leader.shape, one.name)[0] for one in own] for role, own in doubts.items()}
         ranges = ranges_of(leader, tried)
         goals = goals_reached(question, ranges)
     simulations = sum(map(len, choice.trials.values.values()))
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
     return Plan(
-        question=question.title,
-        chosen=None if leader is None else leader.shape,
-        scenario=None if leader is None else question.scenario(leader.shape),
-        metrics=ranges,
-        goals=goals,
+        question=question.title, chosen=None if leader is None else leader.shape,
+        scenario=None if leader is None else question.scenario(leader.shape), metrics=ranges, goals=goals,
         lines=lines_of(question, choice, leader, ranges, goals, tried, counts),
-        rows=rows_of(question, choice, screened),
-        level=tuple(one.title for one in choice.level),
-        rule=None if leader is None else rule_of(question, leader.shape),
-        unit=question.unit,
-        basis=basis,
-        step_error=error,
-        screened=len(screened),
-        simulations=simulations,
+        rows=rows_of(question, choice, screened), level=tuple(one.title for one in choice.level),
+        rule=None if leader is None else rule_of(question, leader.shape), unit=question.unit, basis=basis,
+        step_error=error, screened=len(screened), simulations=simulations,
         approximation=approximation_of(question, choice, screened),
-    )
+    )  # fmt: skip
 
 
 def _texts(value: str | Iterable[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """A budget of devices, and the fleets that can be made of it: alike targets, each on some devices, and drafters."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -83,12 +84,12 @@ class Deployment(msgspec.Struct, frozen=True):
     @property
     def devices(self) -> dict[str, int]:
         """Devices of each kind that it takes."""
-        kind, parallel = devices_of(self.candidate.target)
-        taken = {kind: parallel * self.replicas}
-        if self.drafters:
-            kind, parallel = devices_of(self.candidate.name)
-            taken[kind] = taken.get(kind, 0) + parallel * self.drafters
-        return taken
+        taken: Counter[str] = Counter()
+        for place, stations in ((self.candidate.target, self.replicas), (self.candidate.name, self.drafters)):
+            if stations:
+                kind, parallel = devices_of(place)
+                taken[kind] += parallel * stations
+        return dict(taken)
 
     @property
     def title(self) -> str:
@@ -101,18 +102,15 @@ class Deployment(msgspec.Struct, frozen=True):
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
         arrivals = Poisson(load.per_s) if load.per_s else None
+        stations = self.drafters or min(base.drafters.count, 1)
         return replace(
             base,
             name=self.title,
             workload=replace(base.workload, arrivals=arrivals, streams=load.in_flight, requests=requests),
-            drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=self._stations),
+            drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
             measure=Measure(WARM_UP) if load.per_s else base.measure,
         )
-
-    @property
-    def _stations(self) -> int:
-        return self.drafters or min(self.candidate.base.drafters.count, 1)
 
 
 class Estimate(NamedTuple):
@@ -170,9 +168,7 @@ def _target_places(question: FleetQuestion) -> Iterator[str]:
     """Yield the places of a target: the user's, or every number of each device and every precision."""
     text = question.asked.target
     if "@" in text:
-        kind, parallel = devices_of(text)
-        if question.devices.get(kind, 0) < parallel:
-            raise InputError(f"--target {text}: takes {parallel} x {kind}; --devices has {question.devices}")
+        _check_fits(question, "--target", text)
         yield text
         return
     model, colon, precision = text.partition(":")
@@ -186,14 +182,18 @@ def _draft_places(question: FleetQuestion) -> Iterator[str]:
     """Yield the drafters; a small model without a place may run on any kind of the budget."""
     for text in question.asked.drafts:
         if "@" in text:
-            kind, parallel = devices_of(text)
-            if question.devices.get(kind, 0) < parallel:
-                raise InputError(f"--draft {text}: takes {parallel} x {kind}, which --devices does not have")
+            _check_fits(question, "--draft", text)
             yield text
         elif text == LOOKUP or shape_of(text).head:
             yield text
         else:
             yield from (f"{text}@{kind}" for kind in question.devices)
+
+
+def _check_fits(question: FleetQuestion, option: str, place: str) -> None:
+    kind, parallel = devices_of(place)
+    if question.devices.get(kind, 0) < parallel:
+        raise InputError(f"{option} {place}: takes {parallel} x {kind}, which --devices does not have")
 
 
 def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]:
@@ -203,7 +203,8 @@ def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]
         fleet = resolve(msgspec.structs.replace(one.base, drafters=drafters))
         for sharing in range(1, MOST_TARGETS + 1) if apart else (1,):
             curve = load_curve(fleet, depth, sharing)
-            most = _most_groups(question.devices, Deployment(one, sharing, depth, sharing))
+            group = Deployment(one, sharing, depth, sharing)  # a drafter and its targets, or one target
+            most = min(question.devices.get(kind, 0) // count for kind, count in group.devices.items())
             for groups in range(1 if question.by_cost else max(most, 1), most + 1):
                 for late in LATE if apart else LATE[:1]:
                     made = Deployment(one, groups * sharing, depth, sharing, late)
@@ -215,8 +216,3 @@ def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
     if load.per_s:
         return curve.request_at(load.per_s / replicas)
     return curve.request_with(load.in_flight / replicas) if replicas <= load.in_flight else float("inf")
-
-
-def _most_groups(budget: Mapping[str, int], group: Deployment) -> int:
-    """Return how often the devices of one group, a drafter and its targets or one target, are in the budget."""
-    return min(budget.get(kind, 0) // count for kind, count in group.devices.items())

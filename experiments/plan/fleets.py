@@ -26,13 +26,25 @@ ROUNDS = 3  # of neighbours in depth
 
 
 class Simulations:
-    """Simulations of fleets under the question's load."""
+    """Simulations of a budget's fleets under the question's load.
+
+    - `estimates`: all fleets by title. `best`: the best one of each method, the best first.
+    """
 
     def __init__(
-        self, question: FleetQuestion, requests: int, jobs: int, done: Callable[[str], None], first_seed: int = 0
+        self,
+        question: FleetQuestion,
+        every: Sequence[Estimate],
+        jobs: int,
+        done: Callable[[str], None],
+        first_seed: int = 0,
     ) -> None:
-        self.question, self.requests, self.jobs = question, requests, jobs
+        load = question.load
+        in_flight = load.per_s * every[0].request_s if load.per_s else load.in_flight
+        self.question, self.jobs, self.requests = question, jobs, int(np.clip(SPAN * in_flight, *REQUESTS))
         self.trials = Trials(done, first_seed)
+        self.estimates = {one.fleet.title: one for one in every}
+        self.best: list[Deployment] = []
         import_failure()  # loads the compiled loop, if it can be
 
     def scenario(self, fleet: Deployment, load: Load | None = None, most: int = REQUESTS[1]) -> Scenario:
@@ -60,6 +72,11 @@ class Simulations:
         metric = "latency_s" if self.question.load.per_s else "token_s"
         return [values.get(metric, math.inf) for values in self.trials.values[fleet.title]]
 
+    @property
+    def winner(self) -> Deployment | None:
+        """The best fleet; None if no fleet meets the goals."""
+        return self.best[0] if self.miss(self.best[0]) <= 0 else None
+
     def rank(self, fleet: Deployment) -> tuple[float, ...]:
         """Return a key: goals met, then cost if the question asks for it, then time."""
         miss = self.miss(fleet)
@@ -79,41 +96,27 @@ class Simulations:
         return Interval(mean, mean - half, mean + half)
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What a search found: the best fleet of each method, the best first, and the simulations."""
-
-    best: tuple[Deployment, ...]
-    estimates: dict[str, Estimate]
-    simulations: Simulations
-
-    @property
-    def winner(self) -> Deployment | None:
-        """The best fleet; None if no fleet meets the goals."""
-        return self.best[0] if self.simulations.miss(self.best[0]) <= 0 else None
-
-
-def find(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None) -> Found:
+def find(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None) -> Simulations:
     """Search a budget; InputError where nothing fits or carries the load.
 
     - `jobs`: simulations at once, of those that are not compiled; `done`: called after each with its fleet.
     """
     every = estimates(question)
-    carried = [one for one in every if one.request_s < math.inf]
-    in_flight = question.load.per_s * every[0].request_s if question.load.per_s else question.load.in_flight
-    simulations = Simulations(question, int(np.clip(SPAN * in_flight, *REQUESTS)), jobs, done)
+    simulations = Simulations(question, every, jobs, done)
     by_method: dict[str, list[Estimate]] = defaultdict(list)
-    for one in carried:
-        by_method[one.fleet.candidate.name].append(one)
-    best = []
+    for one in every:
+        if one.request_s < math.inf:
+            by_method[one.fleet.candidate.name].append(one)
+    best = simulations.best
     for own in by_method.values():
         near = _cheapest(simulations, own) if question.by_cost else _first(own)
         best.append(_best_of(simulations, near, own))
     best.sort(key=simulations.rank)
     close = [one for one in best if simulations.rank(one)[:2] == simulations.rank(best[0])[:2]]
-    simulations.run([best[0], *(one for one in close if simulations.gap(one, best[0]).share < CLOSE)], SEEDS[2])
+    simulations.run([one for one in close if simulations.gap(one, best[0]).share < CLOSE], SEEDS[2])
     best.sort(key=simulations.rank)
     simulations.run(best[:1], SEEDS[2])
-    return Found(tuple(best), {one.fleet.title: one for one in every}, simulations)
+    return simulations
 
 
 def _first(own: Sequence[Estimate]) -> list[Estimate]:

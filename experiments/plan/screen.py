@@ -7,12 +7,12 @@ can carry the load at all; work that arrives between steps waits for half of one
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
 
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, PlannedPair, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
 from fleet.policies.group import One
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.resolve import resolve
@@ -54,26 +54,21 @@ def screen(question: Question) -> list[Screened]:
     Fleets that pairs of places have in common, without drafters apart, are among them once.
     """
     found: list[Screened] = []
-    families: set[Family] = set()
-    for pair in question.pairs:
-        kinds = [APART, PLAIN] if pair.colocated is None else [APART, COLOCATED, PLAIN]
-        fresh = [kind for kind in kinds if pair.family(kind) not in families]
-        families.update(map(pair.family, fresh))
-        found += _of_pair(question, pair, fresh)
-    return found
-
-
-def _of_pair(question: Question, pair: PlannedPair, kinds: Collection[Kind]) -> Iterator[Screened]:
-    """Screen the fleets of some kinds at a pair of places."""
     speeds = _serving if question.arrivals_per_s else _decoding
     every = [dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())]
-    drafting = itertools.product(every, [kind for kind in kinds if kind != PLAIN])
-    for levers, kind in (*drafting, *(({}, kind) for kind in kinds if kind == PLAIN)):
-        fleet = resolve(pair.fleet(kind, levers))
-        for drafters, targets, tokens_per_s, tpot_s in speeds(question, kind, fleet):
+    families: set[Family] = set()
+    for pair in question.pairs:
+        kinds = [APART] if pair.colocated is None else [APART, COLOCATED]
+        fleets = [(levers, kind) for levers in every for kind in kinds] + [({}, PLAIN)]
+        for levers, kind in fleets:
+            if pair.family(kind) in families:
+                continue
             _, target_place, draft_place = pair.family(kind)
-            shape = FleetShape(kind, drafters, targets, levers, target_place, draft_place)
-            yield Screened(shape, tokens_per_s, tpot_s, pair.prices.per_hour(drafters, targets))
+            for drafters, targets, tokens_per_s, tpot_s in speeds(question, kind, resolve(pair.fleet(kind, levers))):
+                shape = FleetShape(kind, drafters, targets, levers, target_place, draft_place)
+                found.append(Screened(shape, tokens_per_s, tpot_s, pair.prices.per_hour(drafters, targets)))
+        families |= {pair.family(kind) for _, kind in fleets}
+    return found
 
 
 def _counts_apart(question: Question) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from experiments.plan.goals import Goal
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
 from experiments.plan.screen import Screened
-from experiments.plan.trials import CLEARLY, Entrant, Trials, fleet_values, leader_of, unsettled
+from experiments.plan.trials import CLEARLY, Entrant, Trials, Values, fleet_values, leader_of, unsettled
 
 SEEDS = (3, 5, 8)  # of the fleets between which the choice is, round by round
 # Targets that decode all the time.
@@ -64,8 +64,12 @@ class Contest:
         """Give fleets that many seeds."""
         self.trials.run(map(self.question.scenario, shapes), seeds, self.jobs)
         for shape in shapes:
-            values = tuple(fleet_values(self.question, shape, each) for each in self.trials.values[shape.title])
+            values = self.values(shape, shape.title)
             self.entrants[shape.title] = Entrant(values, shape, self.question.cost_per_hour(shape))
+
+    def values(self, shape: FleetShape, scenario: str) -> tuple[Values, ...]:
+        """Return the metrics of a fleet, seed by seed, from the simulations of a scenario by its name."""
+        return tuple(fleet_values(self.question, shape, each) for each in self.trials.values[scenario])
 
     def race(self) -> None:
         """Give the leader, and those close to it, more seeds, until the choice is clear or the seeds are spent."""

@@ -59,7 +59,8 @@ class Trials:
 
     def run(self, scenarios: Iterable[Scenario], seeds: int, jobs: int) -> None:
         """Give each scenario that many seeds, `jobs` simulations at once; `done` is called after each with its name."""
-        wanted = [(one, seed) for one in scenarios for seed in range(len(self.values[one.name]), seeds)]
+        once = {one.name: one for one in scenarios}.values()
+        wanted = [(one, seed) for one in once for seed in range(len(self.values[one.name]), seeds)]
         arguments = [(one, self.first_seed + seed) for one, seed in wanted]
         results = side_by_side(simulated, arguments, jobs if len(wanted) > 1 else 1)
         for (one, _), values in zip(wanted, results, strict=True):
