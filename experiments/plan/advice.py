@@ -31,6 +31,7 @@ HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MOST = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
 MOST_IN_FLIGHT, EACH = 2048, 3  # requests at once that are simulated to see a limit, and simulated for each of them
+GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
 class FleetRow(msgspec.Struct, frozen=True):
@@ -181,9 +182,6 @@ def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:
     yield f"gives: {'; '.join([*filter(None, [rate]), *times, *goals])}"
     cache = row.in_flight / found.estimates[best.title].curve.full["the KV cache"]
     yield f"runs: {row.in_flight:.3g} requests at once at each target, in {cache:.0%} of its KV cache"
-
-
-GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}
 
 
 def _range(what: str, one: Interval, unit: str, factor: float = 1.0) -> str:

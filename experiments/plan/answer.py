@@ -9,7 +9,7 @@ from experiments.plan.doubt import Range
 from experiments.plan.question import APART, FleetShape, Question
 from experiments.plan.screen import Screened
 from experiments.plan.search import Contest
-from experiments.plan.trials import SAME_COST, Entrant, offered_tokens_per_s
+from experiments.plan.trials import SAME_COST, Entrant
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -173,10 +173,10 @@ def _simulated(question: Question, leader: Entrant | None, level: set[str], entr
         standing = "level"
     else:
         standing = "not apart" if question.apart and shape.kind != APART else "slower"
-    tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
     return PlannedFleet(
         **msgspec.structs.asdict(shape), fleet=entrant.title, method="simulated", seeds=len(entrant.trials),
-        tokens_per_s=tokens_per_s, tokens_per_s_per_user=1 / entrant.mean("tpot_s"),
+        tokens_per_s=question.offered_tokens_per_s or entrant.mean("throughput"),
+        tokens_per_s_per_user=1 / entrant.mean("tpot_s"),
         tpot_p99_s=entrant.mean("tpot_p99_s"), cost_per_hour=entrant.cost_per_hour, cost_per_million=cost,
         miss=miss if math.isfinite(miss) else None, standing=standing,
     )  # fmt: skip

@@ -139,15 +139,15 @@ def estimates(question: FleetQuestion) -> list[Estimate]:
     Raises InputError where the model does not fit, or no fleet carries the load.
     """
     acceptance_of(question.asked.acceptance)
-    found, reasons = [], []
+    found: list[Estimate] = []
+    reasons = []
+    drafts, priced = tuple(_draft_places(question)), tuple(f"@{kind}" for kind in question.devices)
     for place in _target_places(question):
         try:
             placed_of(place)
         except InputError as error:
             reasons.append(error)
             continue
-        drafts = tuple(_draft_places(question))
-        priced = tuple(f"@{kind}" for kind in question.devices)
         made, _ = candidates_of(msgspec.structs.replace(question.asked, target=place, drafts=drafts, priced=priced))
         for one in made:
             try:
@@ -158,8 +158,7 @@ def estimates(question: FleetQuestion) -> list[Estimate]:
         raise reasons[-1]
     found.sort(key=lambda one: one.request_s)
     if found[0].request_s == float("inf"):
-        most = max(found, key=lambda one: one.fleet.replicas * one.curve.per_s[-1])
-        rate = most.fleet.replicas * most.curve.per_s[-1]
+        rate = max(one.fleet.replicas * float(one.curve.per_s[-1]) for one in found)
         raise InputError(f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations); add devices")
     return found
 

@@ -11,7 +11,7 @@ from experiments.plan.answer import Reached, RuleOfThumb, rule_of
 from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.search import Contest
-from experiments.plan.trials import SAME_COST, Entrant, leader_of, offered_tokens_per_s
+from experiments.plan.trials import SAME_COST, Entrant, leader_of
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
@@ -29,7 +29,7 @@ def lines_of(
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
     same = [one.title for one in choice.level]
     told_apart = f"; not told apart from it: {', '.join(same[:3])}{' ...' * (len(same) > 3)}" if same else ""
-    carried = f"all of {offered_tokens_per_s(question):.4g}" if question.arrivals_per_s else _range(tokens)
+    carried = f"all of {question.offered_tokens_per_s:.4g}" if question.arrivals_per_s else _range(tokens)
     gives = [
         f"{carried} tokens/s",
         f"{1 / ranges['tpot_s'].value:.3g} a user",

@@ -99,18 +99,17 @@ def _beside(verifying: Placed, drafting: Placed) -> Placed:
     One engine serves both, with one precision of the KV cache.
     """
     precision = drafting.precision if drafting.precision in precisions_of(verifying.device) else verifying.precision
-    named = f"{drafting.shape.name} beside the target"
-    own = {"device": verifying.device, "precision": precision, "cache": verifying.cache, "parallel": 1, "named": named}
-    return msgspec.structs.replace(drafting, **own)
+    return msgspec.structs.replace(
+        drafting, device=verifying.device, precision=precision, cache=verifying.cache, parallel=1,
+        named=f"{drafting.shape.name} beside the target",
+    )  # fmt: skip
 
 
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:
     """Return the fleet of one target with its drafter on the target's own device."""
-    replace, kind = msgspec.structs.replace, base.drafters.kind
-    if beside.shape.head:
-        kind = "eagle"
-    drafters = Drafters(depth=base.drafters.depth, shape=base.drafters.shape, place="target", kind=kind)
-    verifiers = replace(base.verifiers, count=1)
+    replace, drafters = msgspec.structs.replace, base.drafters
+    kind = "eagle" if beside.shape.head else drafters.kind
     return replace(
-        base, profile=estimated_profile(verifying, beside), drafters=drafters, verifiers=verifiers, link=None
-    )
+        base, profile=estimated_profile(verifying, beside), verifiers=replace(base.verifiers, count=1), link=None,
+        drafters=Drafters(depth=drafters.depth, shape=drafters.shape, place="target", kind=kind),
+    )  # fmt: skip

@@ -20,7 +20,6 @@ from fleet.records.metrics.measure import assess
 from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
 from sim.run import observe
 
 KEPT = (  # metrics of a fleet, beside its times
@@ -73,14 +72,9 @@ def fleet_values(question: Question, shape: FleetShape, values: Values) -> Value
     own = {name: value for name, value in values.items() if name in KEPT or name.startswith(TIMES)}
     own["throughput"] *= question.copies(shape)
     # Arrivals: how much of what they ask for falls into the window is chance.
-    tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else own["throughput"]
+    tokens_per_s = question.offered_tokens_per_s or own["throughput"]
     own["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), tokens_per_s)
     return own
-
-
-def offered_tokens_per_s(question: Question) -> float:
-    """What the arrivals ask for in a second."""
-    return question.arrivals_per_s * mean_lengths(question.workload)[1]
 
 
 class Interval(msgspec.Struct, frozen=True):
