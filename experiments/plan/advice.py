@@ -146,7 +146,7 @@ def _row(found: Simulations, fleet: Deployment) -> FleetRow:
 
 def _standing(found: Simulations, fleet: Deployment) -> str:
     question, best, miss = found.question, found.best[0], found.miss(fleet)
-    if math.isinf(miss):
+    if miss == math.inf:
         return "cannot carry the load"
     if miss > 0:
         sample = found.sample(fleet)
