@@ -16,7 +16,7 @@ from bench.harness import Aim, Report, Row
 from experiments.console.printing import remark
 from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, estimates
 from experiments.plan.candidates import Asked
-from experiments.plan.fleets import Found, Simulations, find
+from experiments.plan.fleets import Simulations, find
 from experiments.plan.goals import parse_slo
 from experiments.plan.methods import about
 from experiments.plan.trials import SAME_COST
@@ -80,7 +80,7 @@ def compared(number: int) -> Row:
     question = question_of(number)
     found = find(question, jobs=1)
     answer = found.best[0]
-    grid = Simulations(question, found.simulations.requests, 1, lambda _what: None, first_seed=FRESH)
+    grid = Simulations(question, list(found.estimates.values()), 1, lambda _what: None, first_seed=FRESH)
     fleets = [answer, *(one for one in _rivals(found) if one.title != answer.title)]
     grid.run(fleets, SEEDS)
     best_s = min((_time_s(grid, one) for one in fleets if grid.miss(one) <= 0), default=math.inf)
@@ -93,7 +93,8 @@ def compared(number: int) -> Row:
     return {
         "question": number, "budget": str(dict(question.devices)), "target": question.asked.target,
         "load": question.load.text, "goals": goals, "grid": len(fleets), "answer": answer.title, "best": best.title,
-        "slower, %": 100 * grid.gap(answer, best)[0], "verdict": verdict_of(grid, answer, best, found.winner is None),
+        "slower, %": 100 * grid.gap(answer, best).share,
+        "verdict": verdict_of(grid, answer, best, found.winner is None),
     }  # fmt: skip
 
 
@@ -105,20 +106,19 @@ def verdict_of(grid: Simulations, answer: Deployment, best: Deployment, unmet: b
         return "edge"
     if grid.rank(answer)[0] > grid.rank(best)[0] or grid.rank(answer)[1] > grid.rank(best)[1]:
         return "WORSE"
-    slower, low = grid.gap(answer, best)
-    return "level" if slower <= TWO_PERCENT or low <= 0 else "WORSE"
+    gap = grid.gap(answer, best)
+    return "level" if gap.share <= TWO_PERCENT or gap.low <= 0 else "WORSE"
 
 
 def unsure(grid: Simulations, fleet: Deployment) -> bool:
     """Whether a goal's limit lies within the interval of the mean."""
-    metrics = {goal: [values[goal.metric] for values in grid.values[fleet.title]] for goal in grid.question.goals}
-    spans = [(goal, student_t_interval(values)) for goal, values in metrics.items()]
+    spans = [(goal, student_t_interval(grid.sample(fleet).values(goal.metric))) for goal in grid.question.goals]
     return any(goal.miss(low) * goal.miss(high) <= 0 for goal, (low, high) in spans)
 
 
-def _rivals(found: Found) -> Sequence[Deployment]:
+def _rivals(found: Simulations) -> Sequence[Deployment]:
     """Return the fleets that could be better than the answer."""
-    answer, question = found.estimates[found.best[0].title], found.simulations.question
+    answer, question = found.estimates[found.best[0].title], found.question
     by_time = [one for one in found.estimates.values() if not math.isinf(one.request_s)]
     if question.by_cost and found.winner is not None:
         by_time = [one for one in by_time if one.fleet.cost_per_hour <= answer.fleet.cost_per_hour * (1 + SAME_COST)]

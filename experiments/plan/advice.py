@@ -13,10 +13,11 @@ from experiments.plan.budget import Deployment, FleetQuestion, Load, budget_of, 
 from experiments.plan.candidates import Asked
 from experiments.plan.commands import bench_command, serve_command, sglang_command
 from experiments.plan.doubt import STEP_ERROR, STEPS, slowed
-from experiments.plan.fleets import LEVEL, Found, Interval, find, miss_of, simulated
-from experiments.plan.goals import parse_least, parse_slo
+from experiments.plan.fleets import Simulations, find
+from experiments.plan.goals import Goal, parse_goals
 from experiments.plan.methods import about
 from experiments.plan.prices import prices_of
+from experiments.plan.trials import INDIFFERENT, Interval, Values, simulated
 from fleet.errors import InputError
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario, Workload
@@ -30,6 +31,7 @@ HALVINGS = 4  # of the gap between a load that is carried and one that is not
 MOST = 16.0  # times the planned load
 LOOK = 1500  # requests of a simulation of another load, at most
 MOST_IN_FLIGHT, EACH = 2048, 3  # requests at once that are simulated to see a limit, and simulated for each of them
+GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}  # times that are said
 
 
 class FleetRow(msgspec.Struct, frozen=True):
@@ -102,46 +104,34 @@ def plan_devices(
         workload = msgspec.structs.replace(workload, new_tokens=about(workload.new_tokens))
     asked = Asked(target, tuple(drafts), tuple(acceptance), msgspec.structs.replace(scenario, workload=workload), link,
                   tuple(cost))  # fmt: skip
-    goals = (*parse_slo(slo), *parse_least(least))
-    return plan_fleet(
-        FleetQuestion(budget_of(devices), asked, Load(arrivals_per_s, in_flight), goals, depth), jobs, done
-    )
-
-
-def plan_fleet(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None) -> FleetPlan:
-    """Answer a question, as `find` searches it; InputError where nothing fits or carries the load."""
+    load = Load(arrivals_per_s, in_flight)
+    question = FleetQuestion(budget_of(devices), asked, load, parse_goals(slo, least), depth)
     found = find(question, jobs, done)
-    prompt, answer = mean_lengths(question.asked.load.workload)
+    prompt, answer = mean_lengths(workload)
     budget = ", ".join(f"{count} x {kind}" for kind, count in question.devices.items())
     title = (
         f"{question.asked.target} on {budget}, {question.load.text}: prompts of {prompt:.0f} tokens, answers of "
         f"about {answer:.0f}"
     )
     best = found.best[0]
-    rows = tuple(_row(found, one) for one in found.best)
+    table = tuple(_row(found, one) for one in found.best)
     commands: tuple[str, ...] = ()
-    scenario = None
+    chosen: Scenario | None = None
     if found.winner is not None:
-        scenario = found.simulations.scenario(best)
-        server = (best.candidate, best.depth, _rows_of(question, best))
-        load = (question.load.per_s, question.load.in_flight, best.replicas)
-        measure = bench_command(best.candidate, best.depth, scenario.workload, load, scenario.workload.requests)
+        chosen = found.scenario(best)
+        # max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target
+        rows = math.ceil(load.in_flight / best.replicas) or best.candidate.base.verifiers.max_num_seqs
+        server = (best.candidate, best.depth, rows)
+        measure = bench_command(best, load, chosen.workload)
         commands = tuple(dict.fromkeys((serve_command(*server), sglang_command(*server), measure)))
-    lines = (*_answer(found, rows), *_limit(found), *_speculate(found), *_risk(found))
+    lines = (*_answer(found, table), *_limit(found), *_speculate(found), *_risk(found))
     _, unit = prices_of(question.asked.cost, [f"@{kind}" for kind in question.devices])
-    return FleetPlan(title, lines, rows, commands, unit, scenario)
+    return FleetPlan(title, lines, table, commands, unit, chosen)
 
 
-def _rows_of(question: FleetQuestion, fleet: Deployment) -> int:
-    """Return max_num_seqs: the simulated limit, and in a closed loop the requests in flight at a target."""
-    if question.load.in_flight:
-        return math.ceil(question.load.in_flight / fleet.replicas)
-    return fleet.candidate.base.verifiers.max_num_seqs
-
-
-def _row(found: Found, fleet: Deployment) -> FleetRow:
-    simulations, load = found.simulations, found.simulations.question.load
-    metrics = {name: simulations.interval(fleet, name) for name in simulations.values[fleet.title][0]}
+def _row(found: Simulations, fleet: Deployment) -> FleetRow:
+    load = found.question.load
+    metrics = {name: found.interval(fleet, name) for name in found.trials.values[fleet.title][0]}
     _, answer = mean_lengths(fleet.candidate.base.workload)
     tokens_per_s = load.per_s * answer or metrics["throughput"].value
     in_flight = (load.per_s * metrics["latency_s"].value or load.in_flight) / fleet.replicas
@@ -154,23 +144,25 @@ def _row(found: Found, fleet: Deployment) -> FleetRow:
     )  # fmt: skip
 
 
-def _standing(found: Found, fleet: Deployment) -> str:
-    simulations, best = found.simulations, found.best[0]
-    miss = simulations.miss(fleet)
+def _standing(found: Simulations, fleet: Deployment) -> str:
+    question, best, miss = found.question, found.best[0], found.miss(fleet)
+    if miss == math.inf:
+        return "cannot carry the load"
     if miss > 0:
-        missed = max(simulations.question.goals, key=lambda goal: goal.miss(simulations.mean(fleet, goal.metric)))
-        return "cannot carry the load" if math.isinf(miss) else f"misses {missed.text} by {miss:.0%}"
+        sample = found.sample(fleet)
+        missed = max(question.goals, key=lambda goal: goal.miss(sample.mean(goal.metric)))
+        return f"misses {missed.text} by {miss:.0%}"
     if fleet is best:
         return "best"
-    if simulations.question.by_cost and fleet.cost_per_hour > best.cost_per_hour:
+    if question.by_cost and fleet.cost_per_hour > best.cost_per_hour:
         return f"costs {fleet.cost_per_hour / best.cost_per_hour - 1:+.0%}"
-    slower, low = simulations.gap(fleet, best)
-    return "level" if slower < LEVEL or low <= 0 else f"{slower:+.0%} time"
+    gap = found.gap(fleet, best)
+    return "level" if gap.share < INDIFFERENT or gap.low <= 0 else f"{gap.share:+.0%} time"
 
 
-def _answer(found: Found, rows: Sequence[FleetRow]) -> Iterator[str]:
+def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:
     """Say the best fleet, what it gives, and at which concurrency its targets run."""
-    question, best, row = found.simulations.question, found.best[0], rows[0]
+    question, best, row = found.question, found.best[0], rows[0]
     unused = {kind: count - row.devices.get(kind, 0) for kind, count in question.devices.items()}
     idle = ", ".join(f"{count} x {kind}" for kind, count in unused.items() if count)
     why = "cheapest that meets the goals" if question.by_cost else "fastest"
@@ -185,13 +177,11 @@ def _answer(found: Found, rows: Sequence[FleetRow]) -> Iterator[str]:
             yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"
     times = [_range(what, row.metrics[name], "ms", 1e3) for what, name in GIVEN.items() if name in row.metrics]
     rate = _range("", row.metrics["throughput"], "tokens/s") if question.load.in_flight else ""
-    goals = [f"{goal.text}: {_state(goal.miss, row.metrics[goal.metric])}" for goal in question.goals]
+    ranges = [(goal, row.metrics[goal.metric]) for goal in question.goals]
+    goals = [f"{goal.text}: {goal.state(one.low, one.high)}" for goal, one in ranges]
     yield f"gives: {'; '.join([*filter(None, [rate]), *times, *goals])}"
     cache = row.in_flight / found.estimates[best.title].curve.full["the KV cache"]
     yield f"runs: {row.in_flight:.3g} requests at once at each target, in {cache:.0%} of its KV cache"
-
-
-GIVEN = {"TPOT": "tpot_s", "TPOT P99": "tpot_p99_s", "TTFT": "ttft_s", "TTFT P90": "ttft_p90_s"}
 
 
 def _range(what: str, one: Interval, unit: str, factor: float = 1.0) -> str:
@@ -200,14 +190,9 @@ def _range(what: str, one: Interval, unit: str, factor: float = 1.0) -> str:
     return f"{what} {value} {unit} ({low} .. {high})".strip()
 
 
-def _state(miss: Callable[[float], float], one: Interval) -> str:
-    sides = [miss(value) <= 0 for value in (one.low, one.high)]
-    return "met" if all(sides) else "at its edge" if any(sides) else "missed"
-
-
-def _limit(found: Found) -> Iterator[str]:
+def _limit(found: Simulations) -> Iterator[str]:
     """Say which resource of the fleet is exhausted first, at which load, and up to which load it meets the goals."""
-    question, best = found.simulations.question, found.best[0]
+    question, best = found.question, found.best[0]
     curve = found.estimates[best.title].curve
     resource, rows = next(iter(curve.full.items()))
     rate = f"{best.replicas * curve.load_of(resource):.3g}/s, " if question.load.per_s else ""
@@ -222,16 +207,21 @@ def _limit(found: Found) -> Iterator[str]:
 
 
 def _tokens_per_s(fleet: Deployment, load: Load) -> float:
-    return simulated(fleet.scenario(load, max(LOOK, EACH * load.in_flight)), 0)["throughput"]
+    return simulated(fleet.scenario(load, max(LOOK, EACH * load.in_flight)))["throughput"]
 
 
-def _edge(found: Found) -> str:
+def _missed(goals: Sequence[Goal], values: Values) -> list[str]:
+    """Return what one simulation misses."""
+    return [goal.text for goal in goals if goal.miss(values[goal.metric]) > 0]
+
+
+def _edge(found: Simulations) -> str:
     """Return in words up to which load the best fleet meets the goals in a simulation, by doubling and halving."""
-    simulations, load = found.simulations, found.simulations.question.load
+    load = found.question.load
 
     def at(factor: float) -> bool:
-        values = simulated(simulations.scenario(found.best[0], load.times(factor), LOOK), 0)
-        return miss_of(simulations.question.goals, values) <= 0
+        values = simulated(found.scenario(found.best[0], load.times(factor), LOOK))
+        return not values["overload"] and not _missed(found.question.goals, values)
 
     low, high = 1.0, 2.0
     while high <= MOST and at(high):
@@ -244,12 +234,12 @@ def _edge(found: Found) -> str:
     return f"up to {load.times(low).text}"
 
 
-def _speculate(found: Found) -> Iterator[str]:
+def _speculate(found: Simulations) -> Iterator[str]:
     """Say how deep to draft at which load, on the devices of the best speculating fleet, and from where on not to."""
     fleet = next((one for one in found.best if one.depth), None)
     if fleet is None:
         return
-    load, by_equations = found.simulations.question.load, bool(fleet.drafters)
+    load, by_equations = found.question.load, bool(fleet.drafters)
     plain = found.estimates.get(f"{fleet.replicas} x {fleet.candidate.target}, no speculation")
     options = {
         one.fleet.depth: one
@@ -269,7 +259,8 @@ def _speculate(found: Found) -> Iterator[str]:
             times_s = {depth: _simulated_s(found, options[depth].fleet, at) for depth in sorted(tried)}
         best_s = min(times_s.values())
         if not math.isinf(best_s):
-            chosen.append((at, next(depth for depth in sorted(times_s) if times_s[depth] <= (1 + LEVEL) * best_s)))
+            as_good = [depth for depth, time_s in times_s.items() if time_s <= (1 + INDIFFERENT) * best_s]
+            chosen.append((at, min(as_good)))
     runs = [(depth, [at for at, _ in run]) for depth, run in groupby(chosen, key=lambda one: one[1])]
     spans = [f"{f'depth {depth}' if depth else 'off'} {_span([at.text for at in loads])}" for depth, loads in runs]
     never = "" if any(not depth for depth, _ in runs) else "; it pays at each of these loads"
@@ -282,24 +273,24 @@ def _span(loads: Sequence[str]) -> str:
     return f"at {loads[0]}" if len(loads) == 1 else f"from {first} to {loads[-1]}"
 
 
-def _simulated_s(found: Found, fleet: Deployment, load: Load) -> float:
+def _simulated_s(found: Simulations, fleet: Deployment, load: Load) -> float:
     """Return the mean time of a request, in a closed loop that of a token of all; infinite if overloaded."""
     if load.in_flight:
         return 1 / _tokens_per_s(fleet, load)
-    values = simulated(found.simulations.scenario(fleet, load, LOOK), 0)
+    values = simulated(found.scenario(fleet, load, LOOK))
     return math.inf if values["overload"] else values["latency_s"]
 
 
-def _risk(found: Found) -> Iterator[str]:
+def _risk(found: Simulations) -> Iterator[str]:
     """Say what the fleet gives where all steps take longer by the error of step times of their kind."""
-    question, best = found.simulations.question, found.best[0]
-    scenario = found.simulations.scenario(best)
+    question, best = found.question, found.best[0]
+    scenario = found.scenario(best)
     assert isinstance(scenario.profile, HardwareProfile)
     error = STEP_ERROR[basis_of(scenario.profile)]
     for role in STEPS:
         scenario = slowed(scenario, role, 1 + error)
-    values = simulated(scenario, 0)
-    missed = [goal.text for goal in question.goals if goal.miss(values[goal.metric]) > 0]
+    values = simulated(scenario)
+    missed = _missed(question.goals, values)
     says = f", misses {', '.join(missed)}" if missed else ", meets the goals" if question.goals else ""
     if values["overload"]:
         says = ", more than it carries"

@@ -9,7 +9,7 @@ from experiments.plan.doubt import Range
 from experiments.plan.question import APART, FleetShape, Question
 from experiments.plan.screen import Screened
 from experiments.plan.search import Contest
-from experiments.plan.trials import SAME_COST, Entrant, offered_tokens_per_s
+from experiments.plan.trials import SAME_COST, Entrant
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -135,25 +135,17 @@ def rule_of(question: Question, shape: FleetShape) -> RuleOfThumb | None:
 
 def approximation_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> Approximation | None:
     """Hold the equations against the fleets that were simulated, those aside that were offered more than they carry."""
-    simulated = "tpot_s" if question.arrivals_per_s else "throughput"
-    costs = {title: one.mean(simulated) for title, one in choice.entrants.items() if one.worst_miss(()) < 0}
-    said = {one.shape.title: one.tpot_s if question.arrivals_per_s else one.tokens_per_s for one in screened}
-    missed = [abs(said[title] / value - 1) for title, value in costs.items()]
-    if not missed:
-        return None
-    metric = "tpot_s" if question.arrivals_per_s else "tokens_per_s"
-    return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed))
+    metric, simulated = ("tpot_s", "tpot_s") if question.arrivals_per_s else ("tokens_per_s", "throughput")
+    said = {one.shape.title: getattr(one, metric) for one in screened}
+    carried = [one for one in choice.entrants.values() if one.worst_miss(()) < 0]
+    missed = [abs(said[one.title] / one.mean(simulated) - 1) for one in carried]
+    return Approximation(metric, len(missed), sum(missed) / len(missed), max(missed)) if missed else None
 
 
 def goals_reached(question: Question, ranges: dict[str, Range]) -> tuple[Reached, ...]:
     """Say of each goal whether it is met."""
-    reached = []
-    for goal in question.goals:
-        one = ranges[goal.metric]
-        sides = [goal.miss(value) <= 0 for value in (one.low, one.high)]
-        state = "met" if all(sides) else "at its edge" if any(sides) else "missed"
-        reached.append(Reached(goal.text, goal.metric, goal.limit, one, state))
-    return tuple(reached)
+    both = [(goal, ranges[goal.metric]) for goal in question.goals]
+    return tuple(Reached(goal.text, goal.metric, goal.limit, one, goal.state(one.low, one.high)) for goal, one in both)
 
 
 def rows_of(question: Question, choice: Contest, screened: Iterable[Screened]) -> tuple[PlannedFleet, ...]:
@@ -181,10 +173,10 @@ def _simulated(question: Question, leader: Entrant | None, level: set[str], entr
         standing = "level"
     else:
         standing = "not apart" if question.apart and shape.kind != APART else "slower"
-    tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else entrant.mean("throughput")
     return PlannedFleet(
         **msgspec.structs.asdict(shape), fleet=entrant.title, method="simulated", seeds=len(entrant.trials),
-        tokens_per_s=tokens_per_s, tokens_per_s_per_user=1 / entrant.mean("tpot_s"),
+        tokens_per_s=question.offered_tokens_per_s or entrant.mean("throughput"),
+        tokens_per_s_per_user=1 / entrant.mean("tpot_s"),
         tpot_p99_s=entrant.mean("tpot_p99_s"), cost_per_hour=entrant.cost_per_hour, cost_per_million=cost,
         miss=miss if math.isfinite(miss) else None, standing=standing,
     )  # fmt: skip

@@ -4,16 +4,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from experiments.jobs import side_by_side
-from experiments.plan.answer import Plan, approximation_of, goals_reached, rows_of, rule_of
-from experiments.plan.doubt import STEP_ERROR, doubts_of, ranges_of
-from experiments.plan.goals import ATTAINMENT, parse_least, parse_slo
-from experiments.plan.lines import lines_of, unmet_lines
+from experiments.plan.answer import Plan, Reached, approximation_of, goals_reached, rows_of, rule_of
+from experiments.plan.doubt import STEP_ERROR, Doubts, Range, doubts_of, ranges_of
+from experiments.plan.goals import ATTAINMENT, parse_goals
+from experiments.plan.lines import lines_of
 from experiments.plan.places import Named, pairs_of, places_of
 from experiments.plan.question import DEPTH, Question, check
 from experiments.plan.screen import screen
 from experiments.plan.search import search
-from experiments.plan.trials import Trial, try_out
 from experiments.sweep.sweep import Vary, vary_of
 from fleet.acceptance.models import Geometric
 from fleet.errors import InputError
@@ -75,13 +73,13 @@ def plan(
         M or DRAFTERS[open_loop],
         N or tuple(range(1, TARGETS + 1)),
         {DEPTH: DEPTHS} | {key: tuple(values) for key, values in wanted.items()},
-        (*parse_slo(_texts(slo)), *parse_least(_texts(least))),
+        parse_goals(_texts(slo), _texts(least)),
         _title(base, targets, drafts),
         apart,
     )
     if base.slo is None and any(goal.metric == ATTAINMENT for goal in question.goals):
         raise InputError(f"plan: {ATTAINMENT} is the share of requests that meet [slo], which the scenario has not")
-    for name, counts in (("drafters.count", question.drafters), ("verifiers.count", question.targets)):
+    for name, counts in zip(COUNTS, (question.drafters, question.targets), strict=True):
         if not all(isinstance(count, int) and count >= 1 for count in counts):
             raise InputError(f"plan: {name} = {list(counts)}: a plan varies it from 1 on")
     if jobs is not None and jobs < 1:
@@ -99,46 +97,32 @@ def make_plan(
     """
     check(question)
     screened = screen(question)
-
-    def simulated(arguments: Sequence[tuple[Any, ...]]) -> Iterable[Trial]:
-        for trial in side_by_side(try_out, arguments, jobs if len(arguments) > 1 else 1):
-            done(trial.shape.title)
-            yield trial
-
-    choice = search(question, screened, lambda pairs: simulated([(question, *pair) for pair in pairs]))
+    choice = search(question, screened, jobs, done)
     leader = choice.leader
-    shape = None if leader is None else leader.shape
-    profile = (question.pairs[0] if shape is None else question.pair(shape)).base.profile
+    profile = (question.pairs[0] if leader is None else question.pair(leader.shape)).base.profile
     assert isinstance(profile, HardwareProfile)
     basis = basis_of(profile)
     error = STEP_ERROR[basis] if step_error is None else step_error
-    doubts = {} if shape is None else doubts_of(question, shape, error)
-    tried = dict(zip(doubts, simulated([(question, shape, 0, doubt) for doubt in doubts.values()]), strict=True))
-    simulations = sum(len(one.trials) for one in choice.entrants.values()) + len(tried)
+    ranges: dict[str, Range] = {}
+    goals: tuple[Reached, ...] = ()
+    tried: Doubts = {}
+    if leader is not None:
+        doubts = doubts_of(question, leader.shape, error)
+        choice.trials.run([one for own in doubts.values() for one in own], 1, jobs)
+        tried = {role: [choice.values(leader.shape, one.name)[0] for one in own] for role, own in doubts.items()}
+        ranges = ranges_of(leader, tried)
+        goals = goals_reached(question, ranges)
+    simulations = sum(map(len, choice.trials.values.values()))
     counts = f"of {len(screened)} fleets by equations, {len(choice.entrants)} simulated in {simulations} runs"
-    ranges = {} if leader is None else ranges_of(leader, tried)
-    goals = () if leader is None else goals_reached(question, ranges)
-    if leader is None:
-        lines = unmet_lines(question, choice, counts)
-    else:
-        lines = lines_of(question, choice, leader, ranges, goals, tried, counts)
     return Plan(
-        question=question.title,
-        chosen=shape,
-        scenario=None if shape is None else question.scenario(shape),
-        metrics=ranges,
-        goals=goals,
-        lines=lines,
-        rows=rows_of(question, choice, screened),
-        level=tuple(one.title for one in choice.level),
-        rule=None if shape is None else rule_of(question, shape),
-        unit=question.unit,
-        basis=basis,
-        step_error=error,
-        screened=len(screened),
-        simulations=simulations,
+        question=question.title, chosen=None if leader is None else leader.shape,
+        scenario=None if leader is None else question.scenario(leader.shape), metrics=ranges, goals=goals,
+        lines=lines_of(question, choice, leader, ranges, goals, tried, counts),
+        rows=rows_of(question, choice, screened), level=tuple(one.title for one in choice.level),
+        rule=None if leader is None else rule_of(question, leader.shape), unit=question.unit, basis=basis,
+        step_error=error, screened=len(screened), simulations=simulations,
         approximation=approximation_of(question, choice, screened),
-    )
+    )  # fmt: skip
 
 
 def _texts(value: str | Iterable[str]) -> list[str]:

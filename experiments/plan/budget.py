@@ -1,5 +1,6 @@
 """A budget of devices, and the fleets that can be made of it: alike targets, each on some devices, and drafters."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -7,7 +8,6 @@ import msgspec
 
 from experiments.plan.candidates import LOOKUP, Asked, Candidate, acceptance_of, candidates_of
 from experiments.plan.goals import Goal
-from experiments.plan.methods import LATE, MOST_TARGETS
 from experiments.plan.prices import devices_of
 from experiments.plan.serving import LoadCurve, load_curve
 from fleet.errors import InputError
@@ -19,6 +19,8 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Late, Measure, Scenario
 
 FORM = "write COUNTxDEVICE, several with commas: 8xh100,4xl40s"
+MOST_TARGETS = 4  # of one drafter
+LATE: tuple[Late, ...] = ("skip", "decode")  # of late drafts, to try
 PARALLEL = (1, 2, 4, 8)  # devices of a target: one host's
 PRECISIONS = ("bf16", "fp8")  # of weights, to try
 WARM_UP = 0.2  # share of a simulation with arrivals that fills the fleet
@@ -82,12 +84,12 @@ class Deployment(msgspec.Struct, frozen=True):
     @property
     def devices(self) -> dict[str, int]:
         """Devices of each kind that it takes."""
-        kind, parallel = devices_of(self.candidate.target)
-        taken = {kind: parallel * self.replicas}
-        if self.drafters:
-            kind, parallel = devices_of(self.candidate.name)
-            taken[kind] = taken.get(kind, 0) + parallel * self.drafters
-        return taken
+        taken: Counter[str] = Counter()
+        for place, stations in ((self.candidate.target, self.replicas), (self.candidate.name, self.drafters)):
+            if stations:
+                kind, parallel = devices_of(place)
+                taken[kind] += parallel * stations
+        return dict(taken)
 
     @property
     def title(self) -> str:
@@ -100,18 +102,15 @@ class Deployment(msgspec.Struct, frozen=True):
         """The fleet under a load, as a scenario. Requests go to the targets in turn."""
         replace, base = msgspec.structs.replace, self.candidate.base
         arrivals = Poisson(load.per_s) if load.per_s else None
+        stations = self.drafters or min(base.drafters.count, 1)
         return replace(
             base,
             name=self.title,
             workload=replace(base.workload, arrivals=arrivals, streams=load.in_flight, requests=requests),
-            drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=self._stations),
+            drafters=replace(base.drafters, depth=self.depth or base.drafters.depth, count=stations),
             verifiers=replace(base.verifiers, count=self.replicas, late=self.late),
             measure=Measure(WARM_UP) if load.per_s else base.measure,
         )
-
-    @property
-    def _stations(self) -> int:
-        return self.drafters or min(self.candidate.base.drafters.count, 1)
 
 
 class Estimate(NamedTuple):
@@ -140,15 +139,15 @@ def estimates(question: FleetQuestion) -> list[Estimate]:
     Raises InputError where the model does not fit, or no fleet carries the load.
     """
     acceptance_of(question.asked.acceptance)
-    found, reasons = [], []
+    found: list[Estimate] = []
+    reasons = []
+    drafts, priced = tuple(_draft_places(question)), tuple(f"@{kind}" for kind in question.devices)
     for place in _target_places(question):
         try:
             placed_of(place)
         except InputError as error:
             reasons.append(error)
             continue
-        drafts = tuple(_draft_places(question))
-        priced = tuple(f"@{kind}" for kind in question.devices)
         made, _ = candidates_of(msgspec.structs.replace(question.asked, target=place, drafts=drafts, priced=priced))
         for one in made:
             try:
@@ -159,8 +158,7 @@ def estimates(question: FleetQuestion) -> list[Estimate]:
         raise reasons[-1]
     found.sort(key=lambda one: one.request_s)
     if found[0].request_s == float("inf"):
-        most = max(found, key=lambda one: one.fleet.replicas * one.curve.per_s[-1])
-        rate = most.fleet.replicas * most.curve.per_s[-1]
+        rate = max(one.fleet.replicas * float(one.curve.per_s[-1]) for one in found)
         raise InputError(f"{question.load.text}: these devices carry up to about {rate:.3g}/s (equations); add devices")
     return found
 
@@ -169,9 +167,7 @@ def _target_places(question: FleetQuestion) -> Iterator[str]:
     """Yield the places of a target: the user's, or every number of each device and every precision."""
     text = question.asked.target
     if "@" in text:
-        kind, parallel = devices_of(text)
-        if question.devices.get(kind, 0) < parallel:
-            raise InputError(f"--target {text}: takes {parallel} x {kind}; --devices has {question.devices}")
+        _check_fits(question, "--target", text)
         yield text
         return
     model, colon, precision = text.partition(":")
@@ -185,9 +181,7 @@ def _draft_places(question: FleetQuestion) -> Iterator[str]:
     """Yield the drafters; a small model without a place may run on any kind of the budget."""
     for text in question.asked.drafts:
         if "@" in text:
-            kind, parallel = devices_of(text)
-            if question.devices.get(kind, 0) < parallel:
-                raise InputError(f"--draft {text}: takes {parallel} x {kind}, which --devices does not have")
+            _check_fits(question, "--draft", text)
             yield text
         elif text == LOOKUP or shape_of(text).head:
             yield text
@@ -195,15 +189,21 @@ def _draft_places(question: FleetQuestion) -> Iterator[str]:
             yield from (f"{text}@{kind}" for kind in question.devices)
 
 
+def _check_fits(question: FleetQuestion, option: str, place: str) -> None:
+    kind, parallel = devices_of(place)
+    if question.devices.get(kind, 0) < parallel:
+        raise InputError(f"{option} {place}: takes {parallel} x {kind}, which --devices does not have")
+
+
 def _of_candidate(question: FleetQuestion, one: Candidate) -> Iterator[Estimate]:
-    depths = [min(question.depth, one.depths[-1])] if question.depth and one.depths else one.depths or (0,)
     apart = one.method == "apart"
-    for depth in depths:
+    for depth in one.depths_to_try(question.depth):
         drafters = msgspec.structs.replace(one.base.drafters, depth=max(depth, 1))
         fleet = resolve(msgspec.structs.replace(one.base, drafters=drafters))
         for sharing in range(1, MOST_TARGETS + 1) if apart else (1,):
             curve = load_curve(fleet, depth, sharing)
-            most = _most_groups(question.devices, Deployment(one, sharing, depth, sharing))
+            group = Deployment(one, sharing, depth, sharing)  # a drafter and its targets, or one target
+            most = min(question.devices.get(kind, 0) // count for kind, count in group.devices.items())
             for groups in range(1 if question.by_cost else max(most, 1), most + 1):
                 for late in LATE if apart else LATE[:1]:
                     made = Deployment(one, groups * sharing, depth, sharing, late)
@@ -215,8 +215,3 @@ def mean_request_s(curve: LoadCurve, load: Load, replicas: int) -> float:
     if load.per_s:
         return curve.request_at(load.per_s / replicas)
     return curve.request_with(load.in_flight / replicas) if replicas <= load.in_flight else float("inf")
-
-
-def _most_groups(budget: Mapping[str, int], group: Deployment) -> int:
-    """Return how often the devices of one group, a drafter and its targets or one target, are in the budget."""
-    return min(budget.get(kind, 0) // count for kind, count in group.devices.items())

@@ -6,24 +6,34 @@ from typing import Literal
 
 import msgspec
 
-from experiments.plan.links import link_of
 from experiments.plan.prices import prices_of
 from fleet.acceptance.models import AcceptanceModel, Geometric, PerPosition, Recorded, survival
 from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.inputs.quantities import quantity
 from fleet.policies.group import AllWaiting
 from fleet.scenario.reading import read_scenario
-from fleet.scenario.scenario import Acceptance, Drafters, DraftKind, Scenario, Verifiers
+from fleet.scenario.scenario import Acceptance, Drafters, Scenario, Verifiers
 from fleet.times.profile import HardwareProfile, read_profile
-from fleet.times.step_time import StepTime
+from fleet.times.step_time import LinkTime, StepTime
 
 Method = Literal["none", "lookup", "head", "beside", "apart"]
 DEPTHS = tuple(range(1, 9))
 LOOKUP = "lookup"
+DRAFTERS: dict[Method, Drafters] = {
+    "none": Drafters(count=0),
+    "lookup": Drafters(place="target", kind="lookup"),
+    "head": Drafters(place="target", kind="eagle"),
+    "beside": Drafters(place="target"),
+    "apart": Drafters(group=AllWaiting()),
+}
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
 LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
+
+
+LINK_KEYS = ("latency_s", "bandwidth_bytes_per_s")
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -43,6 +53,10 @@ class Candidate(msgspec.Struct, frozen=True):
     drafter_per_hour: float = 0.0
     target: str = ""
     drafter: str = ""
+
+    def depths_to_try(self, asked: int) -> tuple[int, ...]:
+        """Return the depth that is asked for, as far as acceptance is known; of 0, all of them; 0 without drafts."""
+        return (min(asked, self.depths[-1]),) if asked and self.depths else self.depths or (0,)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -86,29 +100,18 @@ def _candidate(
 ) -> Candidate:  # fmt: skip
     """Return a candidate with its times; InputError for places that do not fit."""
     replace = msgspec.structs.replace
-    kinds: dict[Method, DraftKind] = {"lookup": "lookup", "head": "eagle"}
     seqs, tokens = LIMITS[target.device.memory_bytes.value >= LARGE_BYTES]
     profile = estimated_profile(target, drafter)
     if method == "lookup":  # on the host, while the device works
         profile = replace(profile, draft=StepTime(), draft_prefill=StepTime())
-    if method == "none":
-        drafters = Drafters(count=0)
-    elif method == "apart":
-        drafters = Drafters(group=AllWaiting())
-    else:
-        drafters = Drafters(place="target", kind=kinds.get(method, "model"))
     base = replace(
-        asked.load, name=name, profile=profile, acceptance=accepted, drafters=drafters,
-        verifiers=Verifiers(
-            max_num_seqs=seqs, max_num_batched_tokens=tokens, late="decode" if method == "apart" else "skip"
-        ),
+        asked.load, name=name, profile=profile, acceptance=accepted, drafters=DRAFTERS[method],
+        verifiers=Verifiers(max_num_seqs=seqs, max_num_batched_tokens=tokens),
         link=link_of(asked.link) if method == "apart" else None,
     )  # fmt: skip
-    depths = DEPTHS[: known_depth(accepted)]
-    own = prices[name] if method == "apart" else 0.0
-    return Candidate(
-        name, method, base, () if method == "none" else depths, prices[asked.target], own, asked.target, model
-    )
+    depths = () if method == "none" else DEPTHS[: _known_depth(accepted)]
+    of_drafter = prices[name] if method == "apart" else 0.0
+    return Candidate(name, method, base, depths, prices[asked.target], of_drafter, asked.target, model)
 
 
 def _precision(text: str, target: Placed) -> str:
@@ -123,21 +126,20 @@ def acceptance_of(texts: Sequence[str]) -> dict[str, AcceptanceModel]:
     """
     models: dict[str, AcceptanceModel] = {}
     for text in texts:
-        name, separator, values = text.rpartition("=")
+        name, _, values = text.rpartition("=")
         if Path(values).suffix in (".toml", ".json"):
-            models[name if separator else ""] = acceptance_in(Path(values))
+            models[name] = acceptance_in(Path(values))
             continue
         try:
             numbers = [float(value) for value in values.split(",")]
             if not all(0 <= one <= 1 for one in numbers):
                 raise ValueError
-            own = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
+            models[name] = Geometric(numbers[0]) if len(numbers) == 1 else PerPosition(survival=tuple(numbers))
         except ValueError as error:
             raise InputError(
                 f"--acceptance {text}: write a share, falling shares by position, or a file: 0.8, .8,.65,.5 or "
                 "FILE.toml; with a name before it of one drafter alone, MODEL=.8,.65"
             ) from error
-        models[name if separator else ""] = own
     return models
 
 
@@ -161,7 +163,7 @@ def acceptance_in(path: Path) -> AcceptanceModel:
     return model
 
 
-def known_depth(model: AcceptanceModel | None) -> int | None:
+def _known_depth(model: AcceptanceModel | None) -> int | None:
     """Return the last position whose acceptance is known; None without an end."""
     if isinstance(model, PerPosition):
         return len(model.reached())
@@ -173,3 +175,20 @@ def _known(model: str, accepted: Mapping[str, AcceptanceModel]) -> AcceptanceMod
     if found is None:
         raise InputError(f"--acceptance {model}=...: missing; give the share of {model}'s draft tokens that pass")
     return found
+
+
+def link_of(text: str) -> LinkTime:
+    """Read a link; nothing is none. Raises InputError for anything else."""
+    found: dict[str, float] = {}
+    for part in filter(None, text.split("+")):
+        for key in LINK_KEYS:
+            try:
+                number = quantity(part, key, False)
+            except ValueError:
+                continue
+            if number is not None and key not in found and (number > 0 or (number == 0 and key == LINK_KEYS[0])):
+                found[key] = number
+                break
+        else:
+            raise InputError(f"--link {text}: {part!r} is neither; write a latency, a bandwidth, or both: 25Gbit+50us")
+    return LinkTime(**found)

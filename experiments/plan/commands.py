@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from experiments.plan.budget import Deployment, Load
 from experiments.plan.candidates import Candidate
 from experiments.plan.prices import devices_of
 from fleet.scenario.lengths import Between
@@ -47,18 +48,17 @@ def sglang_command(one: Candidate, depth: int, in_flight: int) -> str:
     return " ".join(parts)
 
 
-def bench_command(one: Candidate, depth: int, workload: Workload, load: tuple[float, int, int], requests: int) -> str:
+def bench_command(fleet: Deployment, load: Load, workload: Workload) -> str:
     """Return the command that measures one of a fleet's targets at its share of the load.
 
     Requests that reach `replicas` targets in turn have gamma gaps of that shape at each. Acceptance depends on the
     prompts, so speculation is measured with the user's own, not with random ones.
-
-    - `load`: requests in a second, requests in flight, replicas.
     """
-    per_s, in_flight, replicas = load
+    replicas, model = fleet.replicas, fleet.candidate.target.rpartition("@")[0]
     prompt, answer = mean_lengths(workload)
-    rate = f"--request-rate {per_s / replicas:.4g} --burstiness {replicas}" if per_s else ""
-    rate = rate or f"--max-concurrency {-(-in_flight // replicas)}"
+    rate = f"--max-concurrency {-(-load.in_flight // replicas)}"
+    if load.per_s:
+        rate = f"--request-rate {load.per_s / replicas:.4g} --burstiness {replicas}"
     spread = 0.0
     if isinstance(workload.new_tokens, Between):
         spread = (workload.new_tokens.high - workload.new_tokens.low) / 2 / answer
@@ -67,8 +67,9 @@ def bench_command(one: Candidate, depth: int, workload: Workload, load: tuple[fl
         random += f" --random-range-ratio {spread:.2g}"
     own = f"--dataset-name custom --dataset-path PROMPTS.jsonl --custom-output-len {answer:.0f}"
     return (
-        f"vllm bench serve --model {one.target.rpartition('@')[0]} {rate} {own if depth else random} --ignore-eos "
-        f"--num-prompts {requests // replicas} --percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
+        f"vllm bench serve --model {model} {rate} {own if fleet.depth else random} --ignore-eos "
+        f"--num-prompts {workload.requests // replicas} "
+        "--percentile-metrics ttft,tpot,e2el --metric-percentiles 50,90,99"
     )
 
 

@@ -5,12 +5,12 @@ are simulated slower and faster by what profiles of that kind miss single steps 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from experiments.plan.question import PLAIN, FleetShape, Question
-from experiments.plan.trials import Entrant, Trial
+from experiments.plan.trials import Entrant, Interval, Values
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile
 
@@ -25,19 +25,16 @@ those that are assumed, the error is a guess.
 BETTER = 0.10  # by how much better hardware is tried, to say what would help most
 STEPS = {"drafters": ("draft", "draft_prefill"), "targets": ("verify", "verify_prefill", "decode")}
 
-Doubts = Mapping[tuple[str, float], Trial]
-"""What a fleet does where the steps of a role are so many times slower."""
+Doubts = Mapping[str, Sequence[Values]]
+"""What a fleet does where the steps of a role are quicker and slower by their error, and where they are better."""
 
 
-class Range(msgspec.Struct, frozen=True):
+class Range(Interval, frozen=True):
     """A mean over the seeds and its 95 % interval, chance and step times considered.
 
     - `chance`: half of the interval that the simulation's chance alone gives, as a share.
     """
 
-    value: float
-    low: float
-    high: float
     chance: float
 
 
@@ -52,27 +49,30 @@ def slowed(scenario: Scenario, role: str, factor: float) -> Scenario:
     return replace(scenario, profile=replace(profile, **times), verifiers=verifiers)
 
 
-def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[tuple[str, float], Scenario]:
-    """Return the fleet with slower and quicker steps, by role and by how many times slower they are."""
+def doubts_of(question: Question, shape: FleetShape, error: float) -> dict[str, list[Scenario]]:
+    """Return the fleet with quicker, slower and better steps, by role."""
     scenario = question.scenario(shape)
-    roles = ["targets"] if shape.kind == PLAIN else list(STEPS)
-    factors = (1 / (1 + error), 1 + error, 1 - BETTER)
-    return {(role, factor): slowed(scenario, role, factor) for role in roles for factor in factors}
+    factors = {"quicker": 1 / (1 + error), "slower": 1 + error, "better": 1 - BETTER}
+    return {
+        role: [
+            msgspec.structs.replace(slowed(scenario, role, factor), name=f"{shape.title}, {role} {how}")
+            for how, factor in factors.items()
+        ]
+        for role in (["targets"] if shape.kind == PLAIN else STEPS)
+    }
 
 
 def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
     """Return every metric of a fleet with its range, from what slower and quicker steps give."""
     ranges = {}
-    for name, base in best.trials[0].values.items():
+    for name, base in best.trials[0].items():
+        if name == "overload":  # a chosen fleet carries its load
+            continue
         value, half = best.mean(name), best.half_width(name)
         chance = 0.0 if math.isnan(half) or not value else half / abs(value)
         low = high = chance**2
-        for role in STEPS if base else ():
-            effects = [
-                trial.values[name] / base - 1
-                for (of_role, factor), trial in tried.items()
-                if of_role == role and name in trial.values and factor != 1 - BETTER
-            ]
+        for quicker, slower, _ in tried.values() if base else ():
+            effects = [trial[name] / base - 1 for trial in (quicker, slower) if name in trial]
             low += min(0.0, *effects, 0.0) ** 2
             high += max(0.0, *effects, 0.0) ** 2
         ranges[name] = Range(value, value * max(0.0, 1 - math.sqrt(low)), value * (1 + math.sqrt(high)), chance)
@@ -81,10 +81,6 @@ def ranges_of(best: Entrant, tried: Doubts) -> dict[str, Range]:
 
 def helps_most(best: Entrant, tried: Doubts, metric: str) -> tuple[str, float]:
     """Return the role with the largest effect on a metric when its steps are BETTER quicker, and the change (share)."""
-    base = best.trials[0].values[metric]
-    effects = {
-        role: trial.values[metric] / base - 1
-        for (role, factor), trial in tried.items()
-        if factor == 1 - BETTER and metric in trial.values
-    }
+    base = best.trials[0][metric]
+    effects = {role: better[metric] / base - 1 for role, (_, _, better) in tried.items() if metric in better}
     return max(effects.items(), key=lambda effect: abs(effect[1]))

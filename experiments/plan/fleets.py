@@ -6,53 +6,46 @@ them, and of equally cheap ones for the fastest; otherwise the fastest fleet tha
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from scipy.special import stdtrit
 
-from experiments.jobs import side_by_side
 from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, estimates
-from experiments.plan.goals import Goal
-from experiments.plan.trials import SAME_COST
-from fleet.records.metrics.intervals import student_t_interval
-from fleet.records.metrics.measure import assess
-from fleet.records.metrics.window import with_percentiles
-from fleet.scenario.names import SimPath
+from experiments.plan.trials import SAME_COST, Gap, Interval, Sample, Trials, gap_between
 from fleet.scenario.scenario import Scenario
 from sim.fast.choice import import_failure
-from sim.run import observe
 
 SEEDS = (1, 3, 6)  # of a first look, of the best fleets of each method, and of the best of all
 FIRST, KEPT = 6, 3  # fleets of a method in the first look, and after it
 CLOSE = 0.05  # difference, as a share, up to which fleets get all seeds
-LEVEL = 0.01  # a smaller difference is none
 SPAN = 20  # length of a simulation, in times of a request
 REQUESTS = (1000, 6000)  # of a simulation: the least and the most
 SLOW_SHARE = 4  # drafters elsewhere are simulated event by event, and have so many times fewer requests
 ROUNDS = 3  # of neighbours in depth
 
-Values = dict[str, float]
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """A mean over seeds, and where one more run with another seed lies, at 95 %; chance of the simulation alone."""
-
-    value: float
-    low: float
-    high: float
-
 
 class Simulations:
-    """Simulations of fleets under the question's load; `values`: metrics by fleet's title, seed by seed."""
+    """Simulations of a budget's fleets under the question's load.
+
+    - `estimates`: all fleets by title. `best`: the best one of each method, the best first.
+    """
 
     def __init__(
-        self, question: FleetQuestion, requests: int, jobs: int, done: Callable[[str], None], first_seed: int = 0
+        self,
+        question: FleetQuestion,
+        every: Sequence[Estimate],
+        jobs: int,
+        done: Callable[[str], None],
+        first_seed: int = 0,
     ) -> None:
-        self.question, self.requests, self.jobs, self.done = question, requests, jobs, done
-        self.first_seed = first_seed
-        self.values: dict[str, list[Values]] = defaultdict(list)
+        load = question.load
+        in_flight = load.per_s * every[0].request_s if load.per_s else load.in_flight
+        self.question, self.jobs, self.requests = question, jobs, int(np.clip(SPAN * in_flight, *REQUESTS))
+        self.trials = Trials(done, first_seed)
+        self.estimates = {one.fleet.title: one for one in every}
+        self.best: list[Deployment] = []
+        import_failure()  # loads the compiled loop, if it can be
 
     def scenario(self, fleet: Deployment, load: Load | None = None, most: int = REQUESTS[1]) -> Scenario:
         """Return the scenario that is simulated, under the question's load or another one, with `most` requests."""
@@ -61,28 +54,28 @@ class Simulations:
         requests = int(np.clip(share * self.requests, REQUESTS[0], most)) // (SLOW_SHARE if fleet.drafters else 1)
         return fleet.scenario(own, requests)
 
-    def run(self, fleets: Iterable[Deployment], seeds: int) -> None:
+    def run(self, fleets: Sequence[Deployment], seeds: int) -> None:
         """Give each fleet that many seeds."""
-        wanted = [(one, seed) for one in fleets for seed in range(len(self.values[one.title]), seeds)]
-        trials = [(self.scenario(one), self.first_seed + seed) for one, seed in wanted]
-        several = any(one.drafters for one, _ in wanted)  # compiled simulations are faster than a start of processes
-        for (one, _), values in zip(wanted, side_by_side(simulated, trials, self.jobs if several else 1), strict=True):
-            self.values[one.title].append(values)
-            self.done(one.title)
+        several = any(one.drafters for one in fleets)  # compiled simulations are faster than a start of processes
+        self.trials.run([self.scenario(one) for one in fleets], seeds, self.jobs if several else 1)
 
-    def mean(self, fleet: Deployment, metric: str) -> float:
-        """The mean of a metric over the seeds; NaN where it is missing."""
-        return float(np.mean([values.get(metric, math.nan) for values in self.values[fleet.title]]))
+    def sample(self, fleet: Deployment) -> Sample:
+        """Return the simulations of a fleet."""
+        return Sample(tuple(self.trials.values[fleet.title]))
 
     def miss(self, fleet: Deployment) -> float:
         """By which share a fleet misses the goal that it misses most; infinite for more load than it carries."""
-        return miss_of(self.question.goals, {goal.metric: self.mean(fleet, goal.metric) for goal in self.question.goals}
-                       | {"overload": self.mean(fleet, "overload")})  # fmt: skip
+        return self.sample(fleet).worst_miss(self.question.goals)
 
     def times_s(self, fleet: Deployment) -> list[float]:
         """What is to be small, seed by seed: the mean time of a request; in a closed loop that of a token of all."""
         metric = "latency_s" if self.question.load.per_s else "token_s"
-        return [values.get(metric, math.inf) for values in self.values[fleet.title]]
+        return [values.get(metric, math.inf) for values in self.trials.values[fleet.title]]
+
+    @property
+    def winner(self) -> Deployment | None:
+        """The best fleet; None if no fleet meets the goals."""
+        return self.best[0] if self.miss(self.best[0]) <= 0 else None
 
     def rank(self, fleet: Deployment) -> tuple[float, ...]:
         """Return a key: goals met, then cost if the question asks for it, then time."""
@@ -91,74 +84,39 @@ class Simulations:
             return (1.0, miss, 0.0)
         return (0.0, fleet.cost_per_hour if self.question.by_cost else 0.0, float(np.mean(self.times_s(fleet))))
 
-    def gap(self, fleet: Deployment, best: Deployment) -> tuple[float, float]:
-        """Return by which share a fleet is slower than the best one, and the lower end of that difference at 95 %."""
-        pairs = zip(self.times_s(fleet), self.times_s(best), strict=False)
-        ratios = [ours / theirs - 1 for ours, theirs in pairs]
-        low, _ = student_t_interval(ratios)
-        return float(np.mean(ratios)), low
+    def gap(self, fleet: Deployment, best: Deployment) -> Gap:
+        """Return by which share a fleet is slower than the best one."""
+        return gap_between(self.times_s(fleet), self.times_s(best))
 
     def interval(self, fleet: Deployment, metric: str) -> Interval:
         """Return a metric's mean, and the 95 % interval of one more run."""
-        own = [values[metric] for values in self.values[fleet.title] if metric in values]
-        if len(own) < 2:
-            return Interval(*[own[0] if own else math.nan] * 3)
-        half = float(stdtrit(len(own) - 1, 0.975) * np.std(own, ddof=1) * math.sqrt(1 + 1 / len(own)))
-        return Interval(float(np.mean(own)), float(np.mean(own)) - half, float(np.mean(own)) + half)
+        tried = self.sample(fleet)
+        mean, runs = tried.mean(metric), len(tried.trials)
+        half = tried.half_width(metric) * math.sqrt(runs + 1) if runs > 1 else 0.0
+        return Interval(mean, mean - half, mean + half)
 
 
-def simulated(scenario: Scenario, seed: int) -> Values:
-    """Return the metrics of one simulation; `overload` is 1 for more load than the fleet carries."""
-    elsewhere = scenario.drafters.place == "own" and scenario.drafters.count > 0
-    path: SimPath = "auto" if elsewhere or import_failure() else "fast"
-    metrics, overload = assess(observe(msgspec.structs.replace(scenario, seed=scenario.seed + seed), path))
-    values = {name: metric.value for name, metric in with_percentiles(metrics).items()}
-    return values | {"overload": float(overload is not None), "token_s": 1 / values["throughput"]}
-
-
-def miss_of(goals: Sequence[Goal], values: Values) -> float:
-    """Return by which share values miss the goal that they miss most; infinite for an overloaded fleet."""
-    if values.get("overload", 0.0) > 0:
-        return math.inf
-    misses = [goal.miss(value) if not math.isnan(value := values[goal.metric]) else math.inf for goal in goals]
-    return max(misses, default=-1.0)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a search found: the best fleet of each method, the best first, and the simulations."""
-
-    best: tuple[Deployment, ...]
-    estimates: dict[str, Estimate]
-    simulations: Simulations
-
-    @property
-    def winner(self) -> Deployment | None:
-        """The best fleet; None if no fleet meets the goals."""
-        return self.best[0] if self.simulations.miss(self.best[0]) <= 0 else None
-
-
-def find(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None) -> Found:
+def find(question: FleetQuestion, jobs: int = 1, done: Callable[[str], None] = lambda _what: None) -> Simulations:
     """Search a budget; InputError where nothing fits or carries the load.
 
     - `jobs`: simulations at once, of those that are not compiled; `done`: called after each with its fleet.
     """
     every = estimates(question)
-    carried = [one for one in every if one.request_s < math.inf]
-    in_flight = question.load.per_s * every[0].request_s if question.load.per_s else question.load.in_flight
-    simulations = Simulations(question, int(np.clip(SPAN * in_flight, *REQUESTS)), jobs, done)
+    simulations = Simulations(question, every, jobs, done)
     by_method: dict[str, list[Estimate]] = defaultdict(list)
-    for one in carried:
-        by_method[one.fleet.candidate.name].append(one)
-    best = []
+    for one in every:
+        if one.request_s < math.inf:
+            by_method[one.fleet.candidate.name].append(one)
+    best = simulations.best
     for own in by_method.values():
         near = _cheapest(simulations, own) if question.by_cost else _first(own)
         best.append(_best_of(simulations, near, own))
     best.sort(key=simulations.rank)
     close = [one for one in best if simulations.rank(one)[:2] == simulations.rank(best[0])[:2]]
-    simulations.run([best[0], *(one for one in close if simulations.gap(one, best[0])[0] < CLOSE)], SEEDS[2])
+    simulations.run([one for one in close if simulations.gap(one, best[0]).share < CLOSE], SEEDS[2])
     best.sort(key=simulations.rank)
     simulations.run(best[:1], SEEDS[2])
-    return Found(tuple(best), {one.fleet.title: one for one in every}, simulations)
+    return simulations
 
 
 def _first(own: Sequence[Estimate]) -> list[Estimate]:

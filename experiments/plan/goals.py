@@ -29,6 +29,16 @@ class Goal(msgspec.Struct, frozen=True):
         """By which share a value misses the goal; negative where there is room left."""
         return miss(value, self.limit) if self.sense == "at most" else miss(self.limit, max(value, 1e-12))
 
+    def state(self, low: float, high: float) -> str:
+        """Say whether a whole range of values meets the goal: met, at its edge, or missed."""
+        sides = [self.miss(value) <= 0 for value in (low, high)]
+        return "met" if all(sides) else "at its edge" if any(sides) else "missed"
+
+
+def parse_goals(slo: Iterable[str], least: Iterable[str]) -> tuple[Goal, ...]:
+    """Read the goals of both options."""
+    return (*parse_slo(slo), *parse_least(least))
+
 
 def parse_slo(texts: Iterable[str]) -> list[Goal]:
     """Read `tpot_p99=40ms,ttft_p90=500ms`: the most that times of requests may be; InputError for anything else."""

@@ -1,6 +1,7 @@
 """The answer in five lines, or what is missing where no fleet reaches the goals."""
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -10,23 +11,25 @@ from experiments.plan.answer import Reached, RuleOfThumb, rule_of
 from experiments.plan.doubt import BETTER, Doubts, Range, helps_most
 from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
 from experiments.plan.search import Contest
-from experiments.plan.trials import SAME_COST, Entrant, leader_of, offered_tokens_per_s
+from experiments.plan.trials import SAME_COST, Entrant, leader_of
 
 ELSEWHERE = 3  # other pairs of places that the lines name
 BUSY = 0.85  # the load from which a station is called the bottleneck
 
 
 def lines_of(
-    question: Question, choice: Contest, leader: Entrant, ranges: dict[str, Range], goals: Sequence[Reached],
+    question: Question, choice: Contest, leader: Entrant | None, ranges: dict[str, Range], goals: Sequence[Reached],
     tried: Doubts, counts: str,
 ) -> tuple[str, ...]:  # fmt: skip
     """Say the answer in five lines: the fleet, what it gives, what limits it, the rivals, what to change next."""
+    if leader is None:
+        return _unmet_lines(question, choice, counts)
     unit = question.unit
     tokens, cost, tpot = (ranges[name] for name in ("throughput", "cost_per_million", "tpot_p99_s"))
     what = "cheapest that reaches the goals" if question.goals else "cheapest for a token"
     same = [one.title for one in choice.level]
     told_apart = f"; not told apart from it: {', '.join(same[:3])}{' ...' * (len(same) > 3)}" if same else ""
-    carried = f"all of {offered_tokens_per_s(question):.4g}" if question.arrivals_per_s else _range(tokens)
+    carried = f"all of {question.offered_tokens_per_s:.4g}" if question.arrivals_per_s else _range(tokens)
     gives = [
         f"{carried} tokens/s",
         f"{1 / ranges['tpot_s'].value:.3g} a user",
@@ -50,12 +53,11 @@ def lines_of(
     )
 
 
-def unmet_lines(question: Question, choice: Contest, counts: str) -> tuple[str, ...]:
+def _unmet_lines(question: Question, choice: Contest, counts: str) -> tuple[str, ...]:
     """Say that no fleet reaches the goals, and by how much the best of each kind misses them."""
     lines = [f"fleet: none of those looked at reaches the goals ({counts})"]
     for kind in (APART, COLOCATED, PLAIN):
-        own = [one for one in choice.entrants.values() if one.shape.kind == kind]
-        if own:
+        if own := choice.of_kind(kind):
             best = min(own, key=lambda one: one.worst_miss(question.goals))
             miss = best.worst_miss(question.goals)
             how = "more is offered than it can carry" if math.isinf(miss) else f"misses by {miss:.1%}"
@@ -97,21 +99,25 @@ def _rivals(question: Question, choice: Contest, leader: Entrant) -> str:
     """What the best of the other kinds, and of the chosen kind on other devices, cost, or that they miss the goals."""
     rivals = []
     for kind in (APART, COLOCATED, PLAIN):
-        own = [one for one in choice.entrants.values() if one.shape.kind == kind]
+        own = choice.of_kind(kind)
         if own and leader.shape.kind != kind:
-            rivals.append(_rival(question, leader, kind, own))
+            rivals.append(_rival(question, leader, kind, _best(question, own)))
     rivals += _elsewhere(question, choice, leader)
     if all(pair.colocated is None for pair in question.pairs):
         rivals.append("co-located is not known: nothing says what drafting takes on a target's device")
     return "; ".join(rivals)
 
 
-def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entrant]) -> str:
-    """What the best of some fleets costs, or that none of them reaches the goals."""
+def _best(question: Question, own: Sequence[Entrant]) -> Entrant:
+    """The best of some fleets, or the one that misses the goals by least."""
     best = leader_of(own, question.goals, bool(question.arrivals_per_s))
-    if best is None:
-        least = min(own, key=lambda one: one.worst_miss(question.goals))
-        return f"{called}: none simulated reaches the goals ({least.title} is closest)"
+    return min(own, key=lambda one: one.worst_miss(question.goals)) if best is None else best
+
+
+def _rival(question: Question, leader: Entrant, called: str, best: Entrant) -> str:
+    """What the best of some fleets costs, or that none of them reaches the goals."""
+    if best.worst_miss(question.goals) > 0:
+        return f"{called}: none simulated reaches the goals ({best.title} is closest)"
     more = best.mean("cost_per_million") / leader.mean("cost_per_million") - 1
     same_cost = f", or {1 / (1 + more) - 1:+.0%} tokens at equal cost" if not question.arrivals_per_s else ""
     return f"{best.title}: {more:+.0%} cost for a token{same_cost}"
@@ -119,23 +125,19 @@ def _rival(question: Question, leader: Entrant, called: str, own: Sequence[Entra
 
 def _elsewhere(question: Question, choice: Contest, leader: Entrant) -> list[str]:
     """The same of the chosen kind on the other devices, the best few of them."""
-    families: dict[Family, list[Entrant]] = {}
-    for one in choice.entrants.values():
-        families.setdefault(one.shape.family, []).append(one)
-    chosen = leader.shape.family
-    others = [(family, own) for family, own in families.items() if family[0] == chosen[0] and family != chosen]
-    ranked = sorted(others, key=lambda other: _standing(question, other[1]))
-    rivals = [_rival(question, leader, _places(family), own) for family, own in ranked[:ELSEWHERE]]
-    left = len(ranked) - len(rivals)
+    families: dict[Family, list[Entrant]] = defaultdict(list)
+    for one in choice.of_kind(leader.shape.kind):
+        families[one.shape.family].append(one)
+    best = [_best(question, own) for family, own in families.items() if family != leader.shape.family]
+
+    def rank(one: Entrant) -> tuple[bool, float]:
+        miss = one.worst_miss(question.goals)
+        return miss > 0, miss if miss > 0 else one.mean("cost_per_million")
+
+    named = sorted(best, key=rank)[:ELSEWHERE]
+    rivals = [_rival(question, leader, _places(one.shape.family), one) for one in named]
+    left = len(best) - len(named)
     return [*rivals, f"{left} more pair{'s' * (left > 1)} of devices in the table"] if left else rivals
-
-
-def _standing(question: Question, own: Sequence[Entrant]) -> tuple[bool, float]:
-    """Whether fleets miss the goals, and what the best costs, or by how much it misses them."""
-    best = leader_of(own, question.goals, bool(question.arrivals_per_s))
-    if best is None:
-        return True, min(one.worst_miss(question.goals) for one in own)
-    return False, best.mean("cost_per_million")
 
 
 def _places(family: Family) -> str:

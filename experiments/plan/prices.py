@@ -1,9 +1,9 @@
-"""Prices of devices: those that are given, else assumed ones by name."""
+"""Prices of devices: those that are given, in any currency or in watts, else assumed ones or their number."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from experiments.plan.places import read_prices
 from fleet.errors import InputError
+from fleet.scenario.changes import parts_of
 
 PER_HOUR = {  # assumed: rounded prices of cloud providers for an hour, in dollars, of autumn 2026
     "h100": 3.0, "h100-pcie": 2.5, "h200": 3.8, "a100-80gb": 1.8, "a100-40gb": 1.3, "l40s": 1.0, "l4": 0.6,
@@ -20,18 +20,42 @@ def devices_of(place: str) -> tuple[str, int]:
     return (device, int(count)) if times and count.isdecimal() else (where, 1)
 
 
-def prices_of(costs: Sequence[str], places: Sequence[str]) -> tuple[dict[str, float], str]:
+def prices_of(costs: Sequence[str], places: Sequence[str], by_count: bool = False) -> tuple[dict[str, float], str]:
     """Return what an hour of each place costs, and the unit.
 
-    - `costs`: `h100=3,l40s=1`, the price of an hour of one device; without them, assumed prices.
+    - `costs`: `h100=3,l40s=1`, the price of an hour of one device; in watts, `h100=700W`, an hour costs as many Wh.
     - `places`: MODEL@DEVICE.
+    - `by_count`: without `costs`, every device costs one device-hour; else they have assumed prices.
 
-    Raises InputError for a device without a price.
+    Raises InputError for names that no place has, and for a device without a price.
     """
-    devices = {place: devices_of(place) for place in places}
-    names = list(dict.fromkeys(device for device, _ in devices.values()))
-    given, unit = read_prices(costs, names)
-    prices = given or PER_HOUR
+    names = list(dict.fromkeys(devices_of(place)[0] for place in places))
+    prices, unit = _read_prices(costs, names)
+    if not prices:
+        prices, unit = (dict.fromkeys(names, 1.0), "device-hours") if by_count else (PER_HOUR, ASSUMED)
     if missing := [name for name in names if name not in prices]:
-        raise InputError(f"--cost: {missing[0]} has no price; add --cost {missing[0]}=COST, the cost of an hour")
-    return {place: count * prices[device] for place, (device, count) in devices.items()}, unit if given else ASSUMED
+        add = ",".join(f"{name}=COST" for name in missing)
+        raise InputError(f"--cost: {missing[0]} has no price; add --cost {add}, the cost of an hour")
+    devices = [(place, *devices_of(place)) for place in places]
+    return {place: count * prices[device] for place, device, count in devices}, unit
+
+
+def _read_prices(texts: Iterable[str], allowed: Sequence[str]) -> tuple[dict[str, float], str]:
+    """Return prices by known name, and their unit; InputError for what is none."""
+    prices: dict[str, float] = {}
+    in_watts: set[bool] = set()
+    for text in (part for whole in texts for part in parts_of(whole)):
+        name, separator, value = (part.strip() for part in text.partition("="))
+        in_watts.add(value.endswith("W"))
+        try:
+            price = float(value.removesuffix("W")) if separator else -1.0
+        except ValueError:
+            price = -1.0
+        if not 0 <= price < 1e9:
+            raise InputError(f"--cost {text}: write DEVICE=COST, the cost of an hour, for example {allowed[-1]}=1.8")
+        if name not in allowed:
+            raise InputError(f"--cost {text}: no device here is called {name!r}; allowed: {', '.join(allowed)}")
+        prices[name] = price
+    if len(in_watts) > 1:
+        raise InputError("--cost: some prices are in watts and some are not; give all of them in one unit")
+    return prices, "Wh" if in_watts == {True} else "cost"

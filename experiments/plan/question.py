@@ -11,11 +11,14 @@ from fleet.errors import InputError
 from fleet.scenario.arrivals import Poisson
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import change_scenario
-from fleet.scenario.scenario import Scenario, Workload
+from fleet.scenario.scenario import Drafters, Scenario, Workload
+from fleet.scenario.workload import mean_lengths
 from fleet.times.profile import HardwareProfile
 
 Kind = Literal["drafters apart", "co-located", "no speculation"]
-APART, COLOCATED, PLAIN = "drafters apart", "co-located", "no speculation"
+APART: Kind = "drafters apart"
+COLOCATED: Kind = "co-located"
+PLAIN: Kind = "no speculation"
 Place = str | UnsetType
 """Where models run, named as far as candidates differ in it; unset where there is one candidate."""
 
@@ -89,15 +92,9 @@ class PlannedPair(msgspec.Struct, frozen=True):
         assert base is not None
         return change_scenario(base, levers) if levers else base
 
-    def shape(self, kind: Kind, drafters: int, targets: int, levers: dict[str, Any]) -> FleetShape:
-        """A fleet of a kind at these places."""
-        _, target_place, draft_place = self.family(kind)
-        return FleetShape(kind, drafters, targets, levers, target_place, draft_place)
-
     def family(self, kind: Kind) -> Family:
         """What all fleets of a kind here have in common; pairs with the same target's place share those of a kind."""
-        drafting: dict[Kind, Place] = {APART: self.draft_place, COLOCATED: self.beside, PLAIN: UNSET}
-        return kind, self.target_place, drafting[kind]
+        return kind, self.target_place, {APART: self.draft_place, COLOCATED: self.beside, PLAIN: UNSET}[kind]
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -132,6 +129,11 @@ class Question(msgspec.Struct, frozen=True):
         arrivals = self.workload.arrivals
         return arrivals.per_s if isinstance(arrivals, Poisson) else 0.0
 
+    @property
+    def offered_tokens_per_s(self) -> float:
+        """Tokens that the arrivals ask for in a second; 0 without arrivals."""
+        return self.arrivals_per_s * mean_lengths(self.workload)[1]
+
     def pair(self, shape: FleetShape) -> PlannedPair:
         """The pair of places that a fleet runs at: the first one, where pairs share such fleets."""
         return next(pair for pair in self.pairs if pair.family(shape.kind) == shape.family)
@@ -158,7 +160,7 @@ class Question(msgspec.Struct, frozen=True):
         verifiers = replace(base.verifiers, count=targets)
         named = replace(base, name=shape.title, workload=workload, verifiers=verifiers)
         if shape.kind == PLAIN:
-            return replace(named, drafters=type(base.drafters)(count=0))
+            return replace(named, drafters=Drafters(count=0))
         drafters = replace(base.drafters, count=1 if shape.kind == COLOCATED else shape.drafters)
         named = replace(named, drafters=drafters)
         return change_scenario(named, shape.levers) if shape.levers else named

@@ -7,18 +7,18 @@ can carry the load at all; work that arrives between steps waits for half of one
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
 
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, PlannedPair, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
 from fleet.policies.group import One
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths
-from fleet.times.step_time import Spread, StepTime
+from fleet.times.step_time import StepTime
 from sim.approximate import rounds_per_s
 from sim.predict import StarInputs, star_inputs
 
@@ -54,25 +54,21 @@ def screen(question: Question) -> list[Screened]:
     Fleets that pairs of places have in common, without drafters apart, are among them once.
     """
     found: list[Screened] = []
-    families: set[Family] = set()
-    for pair in question.pairs:
-        kinds = [APART, PLAIN] if pair.colocated is None else [APART, COLOCATED, PLAIN]
-        fresh = [kind for kind in kinds if pair.family(kind) not in families]
-        families.update(map(pair.family, fresh))
-        found += _of_pair(question, pair, fresh)
-    return found
-
-
-def _of_pair(question: Question, pair: PlannedPair, kinds: Collection[Kind]) -> Iterator[Screened]:
-    """Screen the fleets of some kinds at a pair of places."""
     speeds = _serving if question.arrivals_per_s else _decoding
     every = [dict(zip(question.vary, values, strict=True)) for values in itertools.product(*question.vary.values())]
-    drafting = itertools.product(every, [kind for kind in kinds if kind != PLAIN])
-    for levers, kind in (*drafting, *(({}, kind) for kind in kinds if kind == PLAIN)):
-        fleet = resolve(pair.fleet(kind, levers))
-        for drafters, targets, tokens_per_s, tpot_s in speeds(question, kind, fleet):
-            shape = pair.shape(kind, drafters, targets, levers)
-            yield Screened(shape, tokens_per_s, tpot_s, pair.prices.per_hour(drafters, targets))
+    families: set[Family] = set()
+    for pair in question.pairs:
+        kinds = [APART] if pair.colocated is None else [APART, COLOCATED]
+        fleets = [(levers, kind) for levers in every for kind in kinds] + [({}, PLAIN)]
+        for levers, kind in fleets:
+            if pair.family(kind) in families:
+                continue
+            _, target_place, draft_place = pair.family(kind)
+            for drafters, targets, tokens_per_s, tpot_s in speeds(question, kind, resolve(pair.fleet(kind, levers))):
+                shape = FleetShape(kind, drafters, targets, levers, target_place, draft_place)
+                found.append(Screened(shape, tokens_per_s, tpot_s, pair.prices.per_hour(drafters, targets)))
+        families |= {pair.family(kind) for _, kind in fleets}
+    return found
 
 
 def _counts_apart(question: Question) -> list[tuple[int, int]]:
@@ -104,13 +100,9 @@ def _variabilities(fleet: Fleet, inputs: StarInputs) -> tuple[float, float]:
     """Squared coefficients of variation of S and of Z."""
     Z, verify_s = inputs.return_s, inputs.verify_s
     spreads = fleet.drafter_times(0).draft.spread, fleet.verifier_times(0).verify.spread, fleet.link(0).time.spread
-    draft, verify, link = (_variability(spread) for spread in spreads)
+    quantiles = (np.arange(1000) + 0.5) / 1000  # of spreads with mean 1
+    draft, verify, link = (float(spread.ratios(quantiles).var()) for spread in spreads)
     return draft, (verify * verify_s**2 + link * (Z - verify_s) ** 2) / Z**2 if Z > 0 else 0.0
-
-
-def _variability(spread: Spread) -> float:
-    """Squared coefficient of variation of a spread with mean 1."""
-    return float(spread.ratios((np.arange(1000) + 0.5) / 1000).var())
 
 
 def _serving(question: Question, kind: Kind, fleet: Fleet) -> Speeds:
@@ -172,8 +164,7 @@ class _Load:
             alone_s = self._round_s(1.0) / left
             busy = per_s * alone_s
             return alone_s / (1 - busy) / self.tokens_per_round if busy < 1 else math.inf
-        rounds_s = _settled_s(lambda rows: self._round_s(rows) / left, lambda time_s: max(1.0, per_s * time_s))
-        return rounds_s / self.tokens_per_round
+        return _settled_s(lambda rows: self._round_s(rows) / left, per_s) / self.tokens_per_round
 
     def _round_s(self, rows: float) -> float:
         """A draft and a verification of so many rows."""
@@ -196,18 +187,16 @@ def _stay_s(
     busy = per_s * single_s
     if alone:
         return single_s * (1 + busy / (2 * (1 - busy))) if busy < 1 else math.inf
-    step_s = _settled_s(
-        lambda rows: _rows_s(step, tokens, context, rows) / left, lambda time_s: max(1.0, per_s * time_s)
-    )
+    step_s = _settled_s(lambda rows: _rows_s(step, tokens, context, rows) / left, per_s)
     return step_s * (1 + min(busy, 1.0) / 2 * waits)
 
 
-def _settled_s(time_s: Callable[[float], float], rows_of: Callable[[float], float]) -> float:
-    """Return the time of a step with as many rows as come in that time; infinite beyond MOST_ROWS."""
+def _settled_s(time_s: Callable[[float], float], per_s: float) -> float:
+    """Return the time of a step with as many rows as come in that time, one or more; infinite beyond MOST_ROWS."""
     rows, found_s = 1.0, 0.0
     for _ in range(MOST_TURNS):
         found_s = time_s(rows)
-        newer = rows_of(found_s)
+        newer = max(1.0, per_s * found_s)
         if newer > MOST_ROWS:
             return math.inf
         if abs(newer - rows) <= STEADY * rows:

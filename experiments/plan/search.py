@@ -6,12 +6,12 @@ themselves: the cost of a fleet is known, whether it reaches the goals is not, s
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from experiments.plan.goals import Goal
-from experiments.plan.question import APART, COLOCATED, PLAIN, Family, Question
+from experiments.plan.question import APART, COLOCATED, PLAIN, Family, FleetShape, Kind, Question
 from experiments.plan.screen import Screened
-from experiments.plan.trials import CLEARLY, Entrant, Trial, Tries, entrants_of, leader_of, unsettled
+from experiments.plan.trials import CLEARLY, Entrant, Trials, Values, fleet_values, leader_of, unsettled
 
 SEEDS = (3, 5, 8)  # of the fleets between which the choice is, round by round
 # Targets that decode all the time.
@@ -27,9 +27,9 @@ MOST_ROUNDS = 4  # of racing, and of adding a target where the race says that it
 TRUSTED = 3  # simulations of a line after which it is bisected, whatever equations say
 
 
-def search(question: Question, screened: Sequence[Screened], tries: Tries) -> "Contest":
+def search(question: Question, screened: Sequence[Screened], jobs: int, done: Callable[[str], None]) -> "Contest":
     """Choose the fleet with the cheapest tokens; for arrivals, the cheapest fleet, then the quickest."""
-    contest = Contest(question, screened, tries)
+    contest = Contest(question, jobs, done)
     (_fewest if question.arrivals_per_s else _cheapest)(contest, screened)
     return contest
 
@@ -37,35 +37,39 @@ def search(question: Question, screened: Sequence[Screened], tries: Tries) -> "C
 class Contest:
     """All trials so far, and what they say; `entrants`: the simulated fleets by title."""
 
-    def __init__(self, question: Question, screened: Sequence[Screened], tries: Tries) -> None:
-        self.question, self.tries = question, tries
-        self.goals: Sequence[Goal] = question.goals
+    def __init__(self, question: Question, jobs: int, done: Callable[[str], None]) -> None:
+        self.question, self.goals, self.jobs = question, question.goals, jobs
         self.open_loop = bool(question.arrivals_per_s)
-        self.estimates = {one.shape.title: one for one in screened}
-        self.trials: list[Trial] = []
+        self.trials = Trials(done)
         self.entrants: dict[str, Entrant] = {}
 
     def contenders(self) -> list[Entrant]:
         """Those of them that may be chosen."""
-        return [one for title, one in self.entrants.items() if self.may_win(self.estimates[title])]
+        return [one for one in self.entrants.values() if self.may_win(one.shape)]
 
-    def may_win(self, one: Screened) -> bool:
+    def of_kind(self, kind: Kind) -> list[Entrant]:
+        """Those of a kind of fleet."""
+        return [one for one in self.entrants.values() if one.shape.kind == kind]
+
+    def may_win(self, shape: FleetShape) -> bool:
         """Whether the question lets a fleet be chosen."""
-        return one.shape.kind == APART or not self.question.apart
+        return shape.kind == APART or not self.question.apart
 
     @property
     def leader(self) -> Entrant | None:
         """The best fleet that meets the goals, so far; None if none of those simulated does."""
         return leader_of(self.contenders(), self.goals, self.open_loop)
 
-    def simulate(self, fleets: Iterable[Screened], seeds: Iterable[int] = (0,)) -> None:
-        """Simulate fleets with those seeds that they have not had."""
-        had = {(trial.shape.title, trial.seed) for trial in self.trials}
-        pairs = [(one.shape, seed) for one in fleets for seed in seeds if (one.shape.title, seed) not in had]
-        if pairs:
-            self.trials += self.tries(pairs)
-            costs = {title: one.cost_per_hour for title, one in self.estimates.items()}
-            self.entrants = entrants_of(self.trials, costs)
+    def simulate(self, shapes: Sequence[FleetShape], seeds: int = 1) -> None:
+        """Give fleets that many seeds."""
+        self.trials.run(map(self.question.scenario, shapes), seeds, self.jobs)
+        for shape in shapes:
+            values = self.values(shape, shape.title)
+            self.entrants[shape.title] = Entrant(values, shape, self.question.cost_per_hour(shape))
+
+    def values(self, shape: FleetShape, scenario: str) -> tuple[Values, ...]:
+        """Return the metrics of a fleet, seed by seed, from the simulations of a scenario by its name."""
+        return tuple(fleet_values(self.question, shape, each) for each in self.trials.values[scenario])
 
     def race(self) -> None:
         """Give the leader, and those close to it, more seeds, until the choice is clear or the seeds are spent."""
@@ -79,7 +83,7 @@ class Contest:
             is_sure = len(best.trials) >= SEEDS[0] and not best.is_at_the_edge(self.goals)
             if not close and is_sure:
                 return
-            self.simulate([self.estimates[one.title] for one in (best, *close)], range(seeds))
+            self.simulate([one.shape for one in (best, *close)], seeds)
 
     def _of_interest(self, close: Iterable[Entrant], best: Entrant, seeds: int) -> list[Entrant]:
         """Return the fleets close to the leader that are raced against it, where what a fleet costs is known.
@@ -91,7 +95,7 @@ class Contest:
         dearest: dict[Family, Entrant] = {}
         for one in sorted(close, key=lambda one: (one.cost_per_hour, -one.worst_miss(self.goals))):
             if one.worst_miss(self.goals) > 0 and one.cost_per_hour < best.cost_per_hour:
-                dearest[self.estimates[one.title].shape.family] = one
+                dearest[one.shape.family] = one
         return [*same, *dearest.values()]
 
     def _near(self) -> list[Entrant]:
@@ -118,13 +122,13 @@ def estimated_miss(one: Screened, goals: Iterable[Goal]) -> float:
 def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
     """Simulate from the cheapest fleet on, race the closest, and look at a rival of each family."""
     hopeful = _in_order(screened, contest.goals)
-    waiting = [one for one in hopeful if contest.may_win(one)]
+    waiting = [one for one in hopeful if contest.may_win(one.shape)]
     most = MOST_FLEETS * len(contest.question.pairs)
     while waiting and len(contest.entrants) < most:
         leader = contest.leader
         if leader is not None and waiting[0].per_million > (1 + MARGIN) * leader.mean("cost_per_million"):
             break  # what is left costs too much, the equations' error allowed for
-        contest.simulate(waiting[:WAVE])
+        contest.simulate([one.shape for one in waiting[:WAVE]])
         waiting = waiting[WAVE:]
     contest.race()
     families = dict.fromkeys(one.shape.family for one in hopeful)
@@ -134,7 +138,7 @@ def _cheapest(contest: Contest, screened: Sequence[Screened]) -> None:
             simulated = [contest.entrants[each.shape.title] for each in own if each.shape.title in contest.entrants]
             if any(each.worst_miss(contest.goals) <= 0 for each in simulated):
                 break
-            contest.simulate([one])
+            contest.simulate([one.shape])
 
 
 def _in_order(screened: Iterable[Screened], goals: Sequence[Goal]) -> list[Screened]:
@@ -161,12 +165,12 @@ def _fewest(contest: Contest, screened: Sequence[Screened]) -> None:
             line.missed = example.missed
         most = factor * _least_cost(lines, contest)
         while probes := [(line, one) for line in group if (one := line.probe(most)) is not None]:
-            contest.simulate([one for _, one in probes])
+            contest.simulate([one.shape for _, one in probes])
             for line, one in probes:
                 line.look(one, contest.entrants[one.shape.title])
     for _ in range(MOST_ROUNDS):
         least = _least_cost(lines, contest)
-        contest.simulate([one for line in lines for one in line.around(least, contest.entrants)])
+        contest.simulate([one.shape for line in lines for one in line.around(least, contest.entrants)])
         contest.race()
         if not [line for line in lines if line.was_luck(contest.entrants, contest.leader)]:
             break
@@ -183,7 +187,7 @@ def lines_of(screened: Iterable[Screened], goals: Sequence[Goal]) -> list["Fleet
 
 def _least_cost(lines: Iterable["FleetsByTargets"], contest: Contest) -> float:
     """Return the cost of the cheapest fleet that was found to reach the goals, and may be chosen."""
-    found = [line.found for line in lines if line.found is not None and contest.may_win(line.found)]
+    found = [line.found for line in lines if line.found is not None and contest.may_win(line.found.shape)]
     return min((one.cost_per_hour for one in found), default=math.inf)
 
 

@@ -6,12 +6,13 @@ seeds. With k rivals each difference is tested at CONFIDENCE of all k together (
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
+from experiments.jobs import side_by_side
 from experiments.plan.goals import Goal
 from experiments.plan.question import FleetShape, Question
 from fleet.errors import InputError
@@ -19,12 +20,11 @@ from fleet.records.metrics.measure import assess
 from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import mean_lengths
 from sim.run import observe
 
-KEPT = (
+KEPT = (  # metrics of a fleet, beside its times
     "throughput", "slo_attainment", "load", "target_load", "wait_s", "service_s", "communication_s", "verify_s",
-    "acceptance_length",
+    "acceptance_length", "overload",
 )  # fmt: skip
 TIMES = ("tpot", "ttft", "latency")
 CONFIDENCE = 0.95
@@ -35,59 +35,64 @@ FAR = 0.10  # what costs that much more in the only common trial is out
 SAME_COST = 1e-9
 
 
-class Trial(msgspec.Struct, frozen=True):
-    """What one simulation says; trials of other fleets have the same seeds.
-
-    - `values`: metrics by name, of the whole fleet.
-    - `overload`: the verdict where it was offered more than it can carry; empty else.
-    """
-
-    shape: FleetShape
-    seed: int
-    values: dict[str, float]
-    overload: str = ""
+Values = dict[str, float]
+"""Metrics by name."""
 
 
-Tries = Callable[[Sequence[tuple[FleetShape, int]]], Iterable[Trial]]
-"""Simulate fleets with seeds, in any order."""
-
-
-def try_out(question: Question, shape: FleetShape, seed: int, scenario: Scenario | None = None) -> Trial:
-    """Simulate a fleet once; `scenario`: in its place, of changed step times for example."""
-    simulated = question.scenario(shape) if scenario is None else scenario
+def simulated(scenario: Scenario, seed: int = 0) -> Values:
+    """Return the metrics of one simulation; `overload` is 1 for more load than the fleet carries."""
     try:
-        metrics, overload = assess(observe(msgspec.structs.replace(simulated, seed=simulated.seed + seed)))
+        metrics, overload = assess(observe(msgspec.structs.replace(scenario, seed=scenario.seed + seed)))
     except InputError as error:
-        raise InputError(f"{shape.title}: {error}") from error
-    named = with_percentiles(metrics)
-    values = {name: metric.value for name, metric in named.items() if name in KEPT or name.startswith(TIMES)}
-    values["throughput"] *= question.copies(shape)
+        raise InputError(f"{scenario.name}: {error}") from error
+    values = {name: metric.value for name, metric in with_percentiles(metrics).items()}
+    return values | {"overload": float(overload is not None), "token_s": 1 / values["throughput"]}
+
+
+class Trials:
+    """Simulations of scenarios; `values`: by the scenario's name, seed by seed."""
+
+    def __init__(self, done: Callable[[str], None], first_seed: int = 0) -> None:
+        self.done, self.first_seed = done, first_seed
+        self.values: dict[str, list[Values]] = defaultdict(list)
+
+    def run(self, scenarios: Iterable[Scenario], seeds: int, jobs: int) -> None:
+        """Give each scenario that many seeds, `jobs` simulations at once; `done` is called after each with its name."""
+        once = {one.name: one for one in scenarios}.values()
+        wanted = [(one, seed) for one in once for seed in range(len(self.values[one.name]), seeds)]
+        arguments = [(one, self.first_seed + seed) for one, seed in wanted]
+        results = side_by_side(simulated, arguments, jobs if len(wanted) > 1 else 1)
+        for (one, _), values in zip(wanted, results, strict=True):
+            self.values[one.name].append(values)
+            self.done(one.name)
+
+
+def fleet_values(question: Question, shape: FleetShape, values: Values) -> Values:
+    """Return the metrics of a whole fleet and its cost, from a simulation of it or of the part that stands for it."""
+    own = {name: value for name, value in values.items() if name in KEPT or name.startswith(TIMES)}
+    own["throughput"] *= question.copies(shape)
     # Arrivals: how much of what they ask for falls into the window is chance.
-    tokens_per_s = offered_tokens_per_s(question) if question.arrivals_per_s else values["throughput"]
-    values["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), tokens_per_s)
-    return Trial(shape, seed, values, overload.line() if overload is not None else "")
+    tokens_per_s = question.offered_tokens_per_s or own["throughput"]
+    own["cost_per_million"] = per_million_tokens(question.cost_per_hour(shape), tokens_per_s)
+    return own
 
 
-def offered_tokens_per_s(question: Question) -> float:
-    """What the arrivals ask for in a second."""
-    return question.arrivals_per_s * mean_lengths(question.workload)[1]
+class Interval(msgspec.Struct, frozen=True):
+    """A mean over seeds and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
-class Entrant(msgspec.Struct, frozen=True):
-    """All trials of one fleet, by seed."""
+class Sample(msgspec.Struct, frozen=True):
+    """A fleet's simulations: metrics by name, seed by seed."""
 
-    title: str
-    cost_per_hour: float
-    trials: tuple[Trial, ...]
-
-    @property
-    def shape(self) -> FleetShape:
-        """The fleet."""
-        return self.trials[0].shape
+    trials: tuple[Values, ...]
 
     def values(self, metric: str) -> list[float]:
         """The values of a metric, seed by seed."""
-        return [trial.values[metric] for trial in self.trials if metric in trial.values]
+        return [trial[metric] for trial in self.trials if metric in trial]
 
     def mean(self, metric: str) -> float:
         """The mean of a metric over the seeds; NaN where it was not measured."""
@@ -100,10 +105,22 @@ class Entrant(msgspec.Struct, frozen=True):
 
     def worst_miss(self, goals: Iterable[Goal]) -> float:
         """By which share the goal is missed that is missed most; negative where all are met, infinite if overloaded."""
-        if any(trial.overload for trial in self.trials):
+        if any(trial.get("overload") for trial in self.trials):
             return math.inf
         misses = [goal.miss(value) if not math.isnan(value := self.mean(goal.metric)) else math.inf for goal in goals]
         return max(misses, default=-math.inf)
+
+
+class Entrant(Sample, frozen=True):
+    """A fleet of a plan with its simulations."""
+
+    shape: FleetShape
+    cost_per_hour: float
+
+    @property
+    def title(self) -> str:
+        """The fleet in words."""
+        return self.shape.title
 
     def misses_clearly(self, goals: Iterable[Goal]) -> bool:
         """Whether a goal is missed beyond chance, or by far in the only trial."""
@@ -134,31 +151,25 @@ def _half_width(values: Sequence[float], level: float) -> float:
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """How much worse than the leader a fleet is, as a share, and half of the interval of that; NaN if unknown."""
+    """How much worse than another fleet one is, as a share, and half of the interval of that; NaN if unknown."""
 
     share: float
     half: float
 
     @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.share - self.half
+
+    @property
     def is_clear(self) -> bool:
         """Whether it is worse beyond chance, or by far in the only trial."""
-        return self.share > FAR if math.isnan(self.half) else self.share - self.half > 0
+        return self.share > FAR if math.isnan(self.half) else self.low > 0
 
     @property
     def is_nothing(self) -> bool:
         """Whether it is as good, for all practical purposes."""
         return self.share + self.half < INDIFFERENT
-
-
-def entrants_of(trials: Iterable[Trial], costs: Mapping[str, float]) -> dict[str, Entrant]:
-    """Collect trials by fleet; `costs`: of an hour, by the fleets' titles."""
-    by_title: dict[str, list[Trial]] = defaultdict(list)
-    for trial in trials:
-        by_title[trial.shape.title].append(trial)
-    return {
-        title: Entrant(title, costs[title], tuple(sorted(own, key=lambda trial: trial.seed)))
-        for title, own in by_title.items()
-    }
 
 
 def leader_of(entrants: Iterable[Entrant], goals: Sequence[Goal], open_loop: bool) -> Entrant | None:
@@ -177,10 +188,13 @@ def gap_to(leader: Entrant, rival: Entrant, rivals: int, open_loop: bool) -> Gap
     if open_loop and abs(dearer) > SAME_COST:
         return Gap(dearer, 0.0)
     metric = "tpot_s" if open_loop else "cost_per_million"
-    theirs, ours = ({trial.seed: trial.values[metric] for trial in one.trials} for one in (rival, leader))
-    shares = [theirs[seed] / ours[seed] - 1 for seed in theirs if seed in ours]
-    share = float(np.mean(shares)) if shares else math.nan
-    return Gap(share, _half_width(shares, 1 - (1 - CONFIDENCE) / max(rivals, 1)))
+    return gap_between(rival.values(metric), leader.values(metric), 1 - (1 - CONFIDENCE) / max(rivals, 1))
+
+
+def gap_between(theirs: Sequence[float], ours: Sequence[float], level: float = (1 + CONFIDENCE) / 2) -> Gap:
+    """Return by how much values are larger than those of the same seeds; `level`: of Student's quantile."""
+    shares = [value / own - 1 for value, own in zip(theirs, ours, strict=False)]
+    return Gap(float(np.mean(shares)), _half_width(shares, level))
 
 
 def unsettled(

@@ -1,24 +1,24 @@
-"""plan: which fleet to build, answered in five lines, a table, a figure, and scenarios that can be run."""
+"""plan: which fleet to build, answered in a few lines, a table, a figure, and scenarios that can be run."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.console.printing import print_json, print_table, progress, remark
+from experiments.console.printing import print_json, progress, remark
 from fleet.errors import InputError
-from fleet.shown import number
-from specfleet.cli.methods import plan_budget, plan_methods, write_chosen
 from specfleet.cli.options import AsJson, Changes, folder_option, settings
+from specfleet.cli.plans import print_answer, write_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from experiments.plan.answer import Plan, PlannedFleet
+    from experiments.plan.advice import FleetPlan
+    from experiments.plan.answer import Plan
+    from experiments.plan.methods import Methods
 
 FORM = "MODEL@DEVICE[:PRECISION][:kv-fp8], or MODEL@4xDEVICE for tensor parallel 4."
-TABLED = 12  # rows of the table that is printed; all are in plan.json
+OF_LOAD = {"drafters.depth", "workload.prompt_tokens", "workload.new_tokens", "workload.lengths"}  # keys that count
 
 
 def plan(
@@ -100,53 +100,63 @@ def plan(
         others = goals | {"--vary": vary, "--apart": apart, "--step-error": step_error}
         for option in [option for option, given in others.items() if given]:
             raise InputError(f"{option}: has no effect with {'--devices' if devices else '--in-flight'}; leave it out")
-        shared: dict[str, Any] = {
-            "cost": cost or (), "drafts": draft or (), "acceptance": acceptance or (), "link": link or "",
-            "jobs": jobs, "as_json": as_json, "out": out,
-        }  # fmt: skip
-        load = (scenario, settings(changes), target or (), in_flight or "")
-        if devices is None:
-            plan_methods(*load, **shared)
-        else:
-            rate = quantity_of(arrivals, "--arrivals", "per_s") or 0.0
-            shared |= {"devices": devices, "arrivals_per_s": rate, "slo": slo or (), "least": least or ()}
-            plan_budget(*load, **shared)
-        return
-    if acceptance and len(acceptance) > 1:
+    elif acceptance and len(acceptance) > 1:
         raise InputError("--acceptance: one number for all drafters; several need --devices or --in-flight")
-    share = acceptance[0] if acceptance else None
+    found: Plan | Methods | FleetPlan  # their modules are imported with the first answer
+    per_s = quantity_of(arrivals, "--arrivals", "per_s")
     with progress("plan", 0) as advance:
-        found = plan(
-            scenario, settings(changes), target=target or None, draft=draft or None,
-            link_s=quantity_of(link, "--link", "latency_s"), acceptance=quantity_of(share, "--acceptance", "share"),
-            arrivals_per_s=quantity_of(arrivals, "--arrivals", "per_s"),
-            slo=slo or (), least=least or (), cost=cost or (), vary=vary, apart=apart, jobs=jobs,
-            step_error=quantity_of(step_error, "--step-error", "share"), done=advance,
-        )  # fmt: skip
+        shared: dict[str, Any] = {"cost": cost or (), "jobs": jobs, "done": advance}
+        limits: dict[str, Any] = {"slo": slo or (), "least": least or ()}
+        if devices is not None or in_flight is not None:
+            shared |= {"drafts": draft or (), "acceptance": acceptance or (), "link": link or ""}
+            if devices is not None:
+                shared |= limits | {"devices": devices, "arrivals_per_s": per_s or 0.0}
+            found = by_method(scenario, settings(changes), target or (), in_flight, **shared)
+        else:
+            share = acceptance[0] if acceptance else None
+            found = plan(
+                scenario, settings(changes), target=target or None, draft=draft or None,
+                link_s=quantity_of(link, "--link", "latency_s"), acceptance=quantity_of(share, "--acceptance", "share"),
+                arrivals_per_s=per_s, vary=vary, apart=apart,
+                step_error=quantity_of(step_error, "--step-error", "share"), **limits, **shared,
+            )  # fmt: skip
     if as_json:
         print_json(found)
     else:
-        print_plan(found)
+        print_answer(found)
     if out is not None:
-        kept = write_plan(found, out)
-        remark(f"kept in {out}: {', '.join(path.name for path in kept)}")
+        remark(f"kept in {out}: {', '.join(write_answer(found, out))}")
 
 
-def write_plan(found: "Plan", folder: Path) -> list[Path]:
-    """Write plan.json, pareto.png and, where a fleet was chosen, its scenario: chosen.toml beside profile.json.
+def by_method(
+    scenario: Path, changes: dict[str, Any], target: Sequence[str], in_flight: str | None, **options: Any
+) -> "Methods | FleetPlan":
+    """Compare methods for one target, or plan a budget of devices, with the lengths of the scenario.
 
-    Returns the files.
+    `options`: of `compare_methods`, or of `plan_devices` if `devices` is among them.
     """
-    import msgspec
+    from fleet.scenario.reading import scenario_of
+    from fleet.scenario.workload import mean_lengths
+    from specfleet import compare_methods, plan_devices
 
-    from experiments.draw import draw
-    from fleet.files import write_file
-
-    kept = [folder / "plan.json", folder / "pareto.png"]
-    write_file(kept[0], msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    draw("plan", found, kept[1])
-    files = [] if found.scenario is None else write_chosen(found.scenario, found.lines, folder)
-    return kept + [folder / name for name in files]
+    of_budget = "devices" in options
+    if len(target) != 1:
+        what = "--devices plans for one target; give one --target MODEL"
+        raise InputError(what if of_budget else "--in-flight compares methods for one target; give one --target")
+    for key in changes.keys() - OF_LOAD:
+        raise InputError(f"--set {key}: has no effect here; allowed: {', '.join(sorted(OF_LOAD))}")
+    try:
+        flights = [int(number) for number in (in_flight or "0").split(",")]
+    except ValueError as error:
+        raise InputError(f"--in-flight {in_flight}: write whole numbers, 1,8,32,64") from error
+    if of_budget and len(flights) > 1:
+        raise InputError(f"--in-flight {in_flight}: --devices plans for one load; give one number")
+    load = scenario_of(scenario, changes)
+    options |= {"target": target[0], "depth": load.drafters.depth if "drafters.depth" in changes else 0}
+    if of_budget:
+        return plan_devices(scenario=load, in_flight=flights[0], **options)
+    prompt, new = map(round, mean_lengths(load.workload))
+    return compare_methods(in_flight=flights, prompt_tokens=prompt, new_tokens=new, **options)
 
 
 def quantity_of(text: str | None, option: str, key: str) -> float | None:
@@ -154,36 +164,3 @@ def quantity_of(text: str | None, option: str, key: str) -> float | None:
     from experiments.plan.goals import number_of
 
     return None if text is None else number_of(f"{option} {text}", text, key, share=key == "share")
-
-
-def print_plan(found: "Plan") -> None:
-    """Print the answer, then the table of the fleets that were simulated."""
-    print(found.question)
-    for line in found.lines:
-        print(line)
-    simulated = [row for row in found.rows if row.method == "simulated"]
-    shown = tabled(simulated)
-    heading = ("fleet", "", "tokens/s", "a user", "TPOT P99, ms", f"{found.unit} / 10^6 tokens", "seeds")
-    print_table(f"simulated; step times {found.basis}", heading, [_cells(row) for row in shown], texts=2)
-    print(f"95 % ranges hold the simulation's chance and step times of each role off by {found.step_error:.0%}")
-    by_equations, off = len(found.rows) - len(simulated), ""
-    if found.approximation is not None:
-        what = {"tokens_per_s": "tokens/s", "tpot_s": "time for a token"}[found.approximation.metric]
-        missed = f"{found.approximation.mean:.1%} on average, {found.approximation.worst:.1%} at worst"
-        off = f", approximate: their {what} is off by {missed} for fleets that were simulated"
-    print(f"{len(simulated) - len(shown)} more fleets were simulated, {by_equations} judged by equations alone{off}")
-
-
-def tabled(rows: "Sequence[PlannedFleet]") -> "list[PlannedFleet]":
-    """Return the rows that are printed: the first ones, among them the first of each pair of places."""
-    first = {(row.target_place, row.draft_place): place for place, row in reversed(list(enumerate(rows)))}
-    places = sorted(set(first.values()))
-    others = [place for place in range(len(rows)) if place not in places]
-    return [rows[place] for place in sorted(places + others[: max(0, TABLED - len(places))])]
-
-
-def _cells(row: "PlannedFleet") -> tuple[str, ...]:
-    return (
-        row.fleet, row.standing, number(row.tokens_per_s), f"{row.tokens_per_s_per_user:.3g}",
-        "-" if row.tpot_p99_s is None else number(1e3 * row.tpot_p99_s), number(row.cost_per_million), str(row.seeds),
-    )  # fmt: skip

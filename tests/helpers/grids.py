@@ -1,16 +1,15 @@
 """A plan compared with its full grid: every fleet of its question, simulated with other seeds than the plan's."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-from experiments.jobs import side_by_side
 from experiments.plan.answer import Reached
 from experiments.plan.ask import make_plan
 from experiments.plan.doubt import Range
 from experiments.plan.goals import Goal
 from experiments.plan.question import FleetShape, Question
-from experiments.plan.screen import screen
-from experiments.plan.trials import INDIFFERENT, Entrant, Trial, entrants_of, leader_of, try_out, unsettled
+from experiments.plan.screen import Screened, screen
+from experiments.plan.trials import INDIFFERENT, Entrant, Trials, Values, fleet_values, leader_of, simulated, unsettled
 
 FRESH = 1000  # seeds of the grid begin here
 GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of the candidates for the grid's best: a plan takes 8 at most
@@ -18,28 +17,37 @@ GRID_SEEDS, MORE_SEEDS = 2, 12  # of every fleet, and of the candidates for the 
 
 def entrant_of(shape: FleetShape, cost_per_hour: float, *values: dict[str, float]) -> Entrant:
     """A fleet with a trial of these metrics for each seed."""
-    trials = [Trial(shape, seed, each) for seed, each in enumerate(values)]
-    return entrants_of(trials, {shape.title: cost_per_hour})[shape.title]
+    return Entrant(values, shape, cost_per_hour)
+
+
+def try_out(question: Question, shape: FleetShape) -> Values:
+    """Simulate a fleet once; return its metrics."""
+    return fleet_values(question, shape, simulated(question.scenario(shape)))
 
 
 def held(question: Question) -> str:
     """Compare a plan with a simulation of every fleet that can carry the load; return the verdict."""
     found = make_plan(question, jobs=1)
     screened = [one for one in screen(question) if math.isfinite(one.tpot_s)]
-    costs = {one.shape.title: one.cost_per_hour for one in screened}
     open_loop = bool(question.arrivals_per_s)
+    trials = Trials(lambda _what: None, FRESH)
 
-    def simulated(shapes: Iterable[FleetShape], seeds: range) -> list[Trial]:
-        pairs = [(question, shape, FRESH + seed) for shape in shapes for seed in seeds]
-        return list(side_by_side(try_out, pairs, 1))
+    def entrants_of(fleets: Sequence[Screened], seeds: int) -> dict[str, Entrant]:
+        trials.run([question.scenario(one.shape) for one in fleets], seeds, 1)
+        return {
+            one.shape.title: entrant_of(
+                one.shape,
+                one.cost_per_hour,
+                *(fleet_values(question, one.shape, values) for values in trials.values[one.shape.title]),
+            )
+            for one in screened
+        }
 
-    trials = simulated([one.shape for one in screened], range(GRID_SEEDS))
-    entrants = entrants_of(trials, costs)
+    entrants = entrants_of(screened, GRID_SEEDS)
     best = leader_of(entrants.values(), question.goals, open_loop)
     near = [] if best is None else [best, *unsettled(best, entrants.values(), question.goals, open_loop, True)]
     names = {one.title for one in near} | ({found.chosen.title} if found.chosen is not None else set())
-    trials += simulated([one.shape for one in screened if one.shape.title in names], range(GRID_SEEDS, MORE_SEEDS))
-    entrants = entrants_of(trials, costs)
+    entrants = entrants_of([one for one in screened if one.shape.title in names], MORE_SEEDS)
     best = leader_of(entrants.values(), question.goals, open_loop)
     ours = entrants[found.chosen.title] if found.chosen is not None else None
     return verdict_of(ours, best, found.level, question.goals, found.goals)

@@ -15,7 +15,7 @@ from fleet.errors import InputError
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import read_scenario, scenario_of
 from fleet.times.profile import HardwareProfile
-from specfleet.cli.plan import TABLED, tabled, write_plan
+from specfleet.cli.plans import TABLED, tabled, write_answer
 
 TARGET, DRAFTER = "llama-3.1-8b", "llama-3.2-1b"
 DRAFTS = [f"{DRAFTER}@{device}" for device in ("l4", "rtx-4090", "h100")]
@@ -101,7 +101,7 @@ def test_a_co_located_drafter_may_take_the_targets_precision() -> None:
         (f"{TARGET}@h100", [DRAFTS[0], f"{DRAFTER}@l4:bf16"], [], "draft = .*l4:bf16.*: the same as .*@l4.; name it"),
         ([f"{TARGET}@h100"] * 2, DRAFTS, [], "target = .*: the same as"),
         ([], DRAFTS, [], "needs one MODEL@DEVICE or more"),
-        (f"{TARGET}@h100", DRAFTS, ["h100=3,l4=0.4"], "the drafter has no price; add rtx-4090=COST"),
+        (f"{TARGET}@h100", DRAFTS, ["h100=3,l4=0.4"], "rtx-4090 has no price; add --cost rtx-4090=COST"),
     ],
 )  # fmt: skip
 def test_candidates_that_are_none_are_refused_in_one_line(
@@ -141,7 +141,7 @@ def test_a_plan_shows_its_devices_and_each_pairs_best(planned: Plan) -> None:
 
 def test_the_written_scenario_is_of_the_chosen_pair(planned: Plan, tmp_path: Path) -> None:
     assert planned.chosen is not None
-    write_plan(planned, tmp_path)
+    write_answer(planned, tmp_path)
     profile = read_scenario(tmp_path / "chosen.toml").profile
     assert isinstance(profile, HardwareProfile)
     assert f"on {planned.chosen.draft_place}," in profile.sources["draft"]

@@ -16,14 +16,14 @@ import specfleet
 from experiments.plan.advice import FleetPlan
 from experiments.plan.budget import Deployment, Estimate, FleetQuestion, Load, budget_of, estimates
 from experiments.plan.candidates import Asked
-from experiments.plan.fleets import simulated
 from experiments.plan.methods import about
 from experiments.plan.serving import load_curve
+from experiments.plan.trials import simulated
 from fleet.errors import InputError
 from fleet.scenario.reading import scenario_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, Workload
-from specfleet.cli.methods import write_chosen
+from specfleet.cli.plans import write_answer
 
 SHORT = Scenario(workload=Workload(prompt_tokens=200, new_tokens=60))
 DRAFTS = ("eagle3-llama-3.1-8b", "lookup")
@@ -161,7 +161,7 @@ def test_the_written_fleet_gives_what_the_plan_says(fastest: FleetPlan, cheapest
     for number, plan in enumerate((fastest, cheapest)):
         folder = tmp_path / str(number)
         assert plan.scenario is not None
-        assert write_chosen(plan.scenario, plan.lines, folder) == ["profile.json", "chosen.toml"]
+        assert write_answer(plan, folder) == ["plan.json", "profile.json", "chosen.toml"]
         values = simulated(scenario_of(folder / "chosen.toml"), 4321)
         for name in ("throughput", "tpot_s", "tpot_p90_s", "ttft_s", "latency_s"):
             said = plan.rows[0].metrics[name]

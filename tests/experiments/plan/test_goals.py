@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.plan.goals import parse_least, parse_slo
-from experiments.plan.places import parse_costs
+from experiments.plan.prices import prices_of
 from fleet.errors import InputError
 from fleet.scenario.cost import Cost, per_million_tokens
 
@@ -47,16 +47,15 @@ def test_what_is_no_goal_is_refused_in_one_line(text: str, said: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-PAIRS = [(("h100", 1), ("l4", 1)), (("h100", 1), ("rtx-4090", 1)), (("l4", 4), ("l4", 1))]
+PLACES = ["a@h100", "a@4xl4:fp8", "b@l4", "b@rtx-4090"]
 
 
-def test_prices_count_all_devices_of_each_pairs_models() -> None:
-    own = [Cost(3.0, 0.5, "cost"), Cost(3.0, 0.4, "cost"), Cost(2.0, 0.5, "cost")]
-    assert parse_costs(["h100=3,l4=0.5,rtx-4090=0.4"], PAIRS) == own
-    four = [(("h100", 4), ("l4", 1))]
-    assert parse_costs(["h100=3,l4=0.5"], four) == [Cost(12.0, 0.5, "cost")]
-    assert parse_costs([], four) == [Cost(4.0, 1.0, "device-hours")]
-    assert parse_costs(["h100=700W,l4=72W"], four) == [Cost(2800.0, 72.0, "Wh")]
+def test_prices_count_all_devices_of_each_place() -> None:
+    prices = {"a@h100": 3.0, "a@4xl4:fp8": 2.0, "b@l4": 0.5, "b@rtx-4090": 0.4}
+    assert prices_of(["h100=3,l4=0.5,rtx-4090=0.4"], PLACES) == (prices, "cost")
+    four = ["a@4xh100", "b@l4"]
+    assert prices_of([], four, by_count=True) == ({"a@4xh100": 4.0, "b@l4": 1.0}, "device-hours")
+    assert prices_of(["h100=700W,l4=72W"], four) == ({"a@4xh100": 2800.0, "b@l4": 72.0}, "Wh")
     assert Cost(12.0, 0.5, "cost").per_hour(drafters=2, targets=3) == 37.0
     assert per_million_tokens(36.0, 1000.0) == pytest.approx(10.0)
 
@@ -68,12 +67,12 @@ def test_prices_count_all_devices_of_each_pairs_models() -> None:
         ("h100", "write DEVICE=COST"),
         ("h100=cheap", "write DEVICE=COST"),
         ("h100=-1", "write DEVICE=COST"),
-        ("h100=3,l4=0.5", "the drafter has no price; add rtx-4090=COST"),
-        ("h100=3", "the target has no price; add l4=COST"),
+        ("h100=3,l4=0.5", "rtx-4090 has no price; add --cost rtx-4090=COST"),
+        ("h100=3", "l4 has no price; add --cost l4=COST,rtx-4090=COST"),
         ("h100=700W,l4=0.5", "some prices are in watts"),
     ],
 )
 def test_prices_that_are_none_are_refused_in_one_line(text: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
-        parse_costs([text], PAIRS)
+        prices_of([text], PLACES)
     assert "\n" not in str(refused.value)

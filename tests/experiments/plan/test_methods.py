@@ -8,9 +8,8 @@ import pytest
 
 import specfleet
 from experiments.draw import draw
-from experiments.plan.candidates import Asked, acceptance_of, candidates_of
+from experiments.plan.candidates import Asked, acceptance_of, candidates_of, link_of
 from experiments.plan.commands import serve_command
-from experiments.plan.links import link_of
 from experiments.plan.methods import Methods
 from experiments.plan.prices import prices_of
 from fleet.acceptance.models import Geometric, PerPosition

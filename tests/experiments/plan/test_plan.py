@@ -12,13 +12,12 @@ import specfleet
 from experiments.plan.answer import Plan
 from experiments.plan.question import APART, COLOCATED, PLAIN, FleetShape
 from experiments.plan.screen import screen
-from experiments.plan.trials import try_out
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.scenario.scenario import Drafters
 from sim.run import simulate
-from specfleet.cli.plan import print_plan, write_plan
-from tests.helpers.grids import held
+from specfleet.cli.plans import print_answer, write_answer
+from tests.helpers.grids import held, try_out
 from tests.helpers.marks import slow
 from tests.helpers.questions import question_of, small_question
 
@@ -112,7 +111,7 @@ def test_dearer_drafters_drive_them_out() -> None:
 
 
 def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_path: Path) -> None:
-    write_plan(closed, tmp_path)
+    write_answer(closed, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "chosen.toml",
         "pareto.png",
@@ -131,7 +130,7 @@ def test_the_chosen_scenario_simulates_to_the_plans_numbers(closed: Plan, tmp_pa
 def test_a_part_of_a_fleet_stands_for_all_of_it() -> None:
     question = question_of(0)
     plain = FleetShape(PLAIN, 0, 5)
-    part = try_out(question, plain, 0).values["throughput"]
+    part = try_out(question, plain)["throughput"]
     base = question.pairs[0].base
     whole = msgspec.structs.replace(base, drafters=type(base.drafters)(count=0))
     verifiers = msgspec.structs.replace(whole.verifiers, count=5)
@@ -148,7 +147,7 @@ def test_equations_are_printed_with_their_error(
         assert plan.approximation.metric == metric
         assert plan.approximation.fleets == sum(row.method == "simulated" for row in plan.rows)
         assert 0 < plan.approximation.mean <= plan.approximation.worst < off
-        print_plan(plan)
+        print_answer(plan)
         printed = capsys.readouterr().out
         assert f"approximate: their {'tokens/s' if metric == 'tokens_per_s' else 'time for a token'} is off" in printed
         assert f"{plan.approximation.worst:.1%} at worst" in printed
@@ -161,7 +160,7 @@ def test_equations_are_near_simulations_of_requests_that_come_by_themselves(kind
     beside = Drafters(depth=pair.base.drafters.depth, place="target")
     question = replace(question, pairs=(replace(pair, colocated=replace(pair.base, link=None, drafters=beside)),))
     fleets = [one for one in screen(question) if one.shape.kind == kind and math.isfinite(one.tpot_s)]
-    tried = [(one, try_out(question, one.shape, 0).values) for one in fleets if one.shape.targets in (2, 5)][:3]
+    tried = [(one, try_out(question, one.shape)) for one in fleets if one.shape.targets in (2, 5)][:3]
     carried = [(one, values["tpot_s"]) for one, values in tried if values["target_load"] < 0.9]
     assert carried
     for one, simulated in carried:
@@ -173,7 +172,7 @@ def test_screening_is_near_the_simulation_in_closed_loops(number: int) -> None:
     question = question_of(number)
     chosen = [one for one in screen(question) if one.shape.targets in (1, 3, 5)]
     for one in chosen[:: max(1, len(chosen) // 4)]:
-        simulated = try_out(question, one.shape, 0).values["throughput"]
+        simulated = try_out(question, one.shape)["throughput"]
         assert one.tokens_per_s == pytest.approx(simulated, rel=0.25), one.shape.title
 
 

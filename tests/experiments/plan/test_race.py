@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from experiments.plan.goals import parse_slo
 from experiments.plan.question import APART, FleetShape
-from experiments.plan.trials import Entrant, Trial, gap_to, leader_of, unsettled
+from experiments.plan.trials import Entrant, Trials, gap_to, leader_of, unsettled
+from fleet.scenario.reading import scenario_of
 from tests.helpers.grids import entrant_of
 
 GOAL = parse_slo(["tpot_p99=40ms"])
@@ -74,7 +75,7 @@ def test_a_goal_is_missed_clearly_beyond_chance_or_far() -> None:
 
 def test_an_overloaded_fleet_is_out_whatever_it_shows() -> None:
     shape = FleetShape(APART, 1, 1)
-    over = Entrant(shape.title, 1.0, (Trial(shape, 0, {"tpot_p99_s": 0.001, "tpot_s": 0.001}, "overload"),))
+    over = entrant_of(shape, 1.0, {"tpot_p99_s": 0.001, "tpot_s": 0.001, "overload": 1.0})
     assert leader_of([over], GOAL, open_loop=True) is None
     assert over.misses_clearly(())
 
@@ -90,3 +91,13 @@ def test_who_is_near_a_goal_is_at_its_edge() -> None:
     assert entrant(1, [1.0], 0.041).is_at_the_edge(GOAL)
     assert not entrant(1, [1.0], 0.03).is_at_the_edge(GOAL)
     assert not entrant(1, [1.0, 1.0], 0.039).is_at_the_edge(GOAL)  # both say the same
+
+
+def test_a_fleet_that_is_named_twice_gets_its_seeds_once() -> None:
+    said: list[str] = []
+    trials = Trials(said.append)
+    star = scenario_of("star", {"workload.requests": 4, "workload.new_tokens": 8})
+    for seeds in (2, 3):
+        trials.run([star, star], seeds, 1)
+    first, second, third = (values["throughput"] for values in trials.values[star.name])
+    assert len({first, second, third}) == len(said) == 3
