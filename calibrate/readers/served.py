@@ -70,7 +70,7 @@ def estimated(target: str, draft: str, speculates: bool) -> HardwareProfile:
         raise InputError("--target of a server that speculates: needs --draft MODEL, or --draft lookup, beside it")
     if draft and not speculates:
         raise InputError(f"--draft {draft}: the record shows a server without speculation; leave it out")
-    profile = estimated_profile(placed, beside(placed, draft) if draft not in ("", LOOKUP) else None)
+    profile = estimated_profile(placed, beside(placed, shape_of(draft)) if draft not in ("", LOOKUP) else None)
     if draft == LOOKUP:  # on the host, while the device works
         profile = msgspec.structs.replace(profile, draft=StepTime(), draft_prefill=StepTime())
     return profile

@@ -12,6 +12,7 @@ from fleet.acceptance.places import ByPlace
 from fleet.errors import InputError
 from fleet.hardware.passes import Placed, precisions_of
 from fleet.hardware.profile import beside, estimated_profile, placed_of
+from fleet.hardware.shipped import shape_of
 from fleet.inputs.quantities import quantity
 from fleet.policies.group import AllWaiting
 from fleet.scenario.reading import read_scenario
@@ -84,7 +85,7 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             made.append(_candidate(asked, "prompt lookup", "lookup", target, None, prices, _known(LOOKUP, accepted)))
             continue
         of_model = _known(model, accepted)
-        placed = beside(target, model, _precision(text, target))
+        placed = beside(target, shape_of(model), _precision(text, target))
         method: Method = "head" if placed.shape.head else "beside"
         if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
             made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))

@@ -12,8 +12,8 @@ from msgspec import UNSET
 from experiments.plan.prices import devices_of, prices_of
 from experiments.plan.question import Place, PlannedPair
 from fleet.errors import InputError
-from fleet.hardware.passes import Placed, precisions_of
-from fleet.hardware.profile import estimated_profile, placed_of
+from fleet.hardware.passes import Placed
+from fleet.hardware.profile import beside, estimated_profile, placed_of
 from fleet.scenario.cost import Cost
 from fleet.scenario.scenario import Drafters, Scenario
 
@@ -64,10 +64,10 @@ def pairs_of(
     pairs = []
     for target, draft, price in _priced(base, targets, drafts, costs):
         placed = msgspec.structs.replace(base, profile=estimated_profile(target.placed, draft.placed))
-        beside = _beside(target.placed, draft.placed)
-        pair = PlannedPair(placed, _colocated(placed, target.placed, beside), price)
+        drafter = beside(target.placed, draft.placed.shape, draft.placed.precision)
+        pair = PlannedPair(placed, _colocated(placed, target.placed, drafter), price)
         if len(targets) * len(drafts) > 1:
-            model: Place = UNSET if are_alike else f"{beside.shape.name}:{beside.precision}"
+            model: Place = UNSET if are_alike else f"{drafter.shape.name}:{drafter.precision}"
             pair = msgspec.structs.replace(pair, target_place=target.name, draft_place=draft.name, beside=model)
         pairs.append(pair)
     return tuple(pairs)
@@ -91,18 +91,6 @@ def _priced(
 def _named_unit(base: Scenario) -> Cost:
     cost = base.cost or Cost(1.0, 1.0, "device-hours")
     return msgspec.structs.replace(cost, unit=cost.unit or "cost")
-
-
-def _beside(verifying: Placed, drafting: Placed) -> Placed:
-    """Return the drafter on a target's device; in the target's precision where that device does not know its own.
-
-    One engine serves both, with one precision of the KV cache.
-    """
-    precision = drafting.precision if drafting.precision in precisions_of(verifying.device) else verifying.precision
-    return msgspec.structs.replace(
-        drafting, device=verifying.device, precision=precision, cache=verifying.cache, parallel=1,
-        named=f"{drafting.shape.name} beside the target",
-    )  # fmt: skip
 
 
 def _colocated(base: Scenario, verifying: Placed, beside: Placed) -> Scenario:

@@ -6,6 +6,7 @@ from fleet.errors import InputError
 from fleet.hardware.device import Figure
 from fleet.hardware.memory import NOTE, kv_memory
 from fleet.hardware.passes import Placed, check, precisions_of, rewrite_s, roofline_of
+from fleet.hardware.shape import ModelShape
 from fleet.hardware.shipped import device_of, engine_of, shape_of
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
@@ -67,18 +68,17 @@ def placed_of(text: str, engine: str = "graphs") -> Placed:
     return made
 
 
-def beside(target: Placed, model: str, precision: str = "bf16") -> Placed:
+def beside(target: Placed, shape: ModelShape, precision: str = "bf16") -> Placed:
     """Place a drafter on a target's device: split as the target where its heads allow, as vLLM splits it.
 
-    A precision that the device cannot compute in is the target's. Raises InputError for an unknown model.
+    A precision that the device cannot compute in is the target's.
     """
-    shape = shape_of(model)
     return msgspec.structs.replace(
         target,
         shape=shape,
         parallel=1 if shape.heads % target.parallel else target.parallel,
         precision=precision if precision in precisions_of(target.device) else target.precision,
-        named=f"{model} on the target's device",
+        named=f"{shape.name} on the target's device",
         mlp="",
         experts="",
     )
