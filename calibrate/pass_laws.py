@@ -125,6 +125,9 @@ def drafting_columns(step: Step, done: StepDone) -> list[float]:
     if step.kind != "draft":
         drafted = [0] * len(drafted)
     read, rows = parts_of_draft(step, drafted)
+    # A prompt that is read at once follows a few places of its draft: that is a constant, and no context to fit.
+    few = max(drafted) + 2
+    read = [part if part.context > few else part._replace(context=0) for part in read]
     return [*(columns_of(*extent_of(rows)) if rows else [0.0] * WIDTH), *read_columns(read, len(read))]
 
 

@@ -26,18 +26,29 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
     if world != "engine":
-        kinds = [_estimated, _mixed_profiles, *kinds]
+        kinds = [_estimated, _mixed_profiles, _untimed_decoding, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
 def notes_on_prediction(scenario: Scenario) -> tuple[str, ...]:
     """Return the notes on what the equations say of a scenario: those on the scenario, and on a missing decode time."""
+    if scenario.drafters.count and _decodes_in_no_time(scenario):
+        return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
+    return notes_of(scenario)
+
+
+def _decodes_in_no_time(scenario: Scenario) -> bool:
+    """Whether the times of targets have none for plain decoding steps."""
     profile, decode = profile_of(scenario, "verifiers"), scenario.verifiers.verify
     step = decode or (profile.decode if profile is not None else None)
     prompt, answer = mean_lengths(scenario.workload)
-    if step is not None and step.mean_s(1, prompt + answer / 2) == 0:
-        return (*notes_of(scenario), "a plain decoding step takes no time here (decode is not given), so N_max is 0")
-    return notes_of(scenario)
+    return step is not None and step.mean_s(1, prompt + answer / 2) == 0
+
+
+def _untimed_decoding(scenario: Scenario) -> Iterator[str]:
+    """Note a baseline without the time of its steps: of profiles of aligned rows, which decode nothing by itself."""
+    if not scenario.drafters.count and _decodes_in_no_time(scenario):
+        yield "a plain decoding step takes no time here: give `decode` in the profile, or its numbers mean nothing"
 
 
 def _estimated(scenario: Scenario) -> Iterator[str]:

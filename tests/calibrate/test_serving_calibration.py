@@ -9,12 +9,16 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
+from calibrate.pass_laws import WIDTH, drafting_columns
 from calibrate.serving import depth_of, loop_of, profile_of_target, stages_of
 from calibrate.steadiness import unsteady
+from fleet.policies.outcome import Outcome
 from fleet.records.metrics.measure import measure
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
+from fleet.stations.messages import StepDone
 from fleet.times.profile import HardwareProfile, read_profile
+from fleet.times.step import Member, Step
 from sim.run import simulate
 from specfleet.cli.entry import app
 
@@ -65,6 +69,14 @@ def test_loops_give_back_the_laws_of_their_steps(drafters: dict[str, Any]) -> No
             ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
             for name in ("throughput", "tpot_s", "ttft_s"):
                 assert ours[name].value == pytest.approx(theirs[name].value, rel=0.01), (rows, depth, name)
+
+
+def test_whole_prompts_have_no_context_to_fit() -> None:
+    """A drafter reads them before its draft; the few places of the draft would stand in for the fixed time."""
+    whole, chunk = Member(0, 0, 1, 129, 5, 128), Member(0, 0, 0, 192, 5, 64)
+    for member, context in ((whole, 0), (chunk, 134)):
+        read = drafting_columns(Step(1, "draft", (member,)), StepDone(1, (Outcome(),), 1.0))[WIDTH:]
+        assert read[:3] == [1, member.behind - 6, context]
 
 
 def test_a_pass_on_a_slower_host_is_noticed() -> None:

@@ -75,6 +75,13 @@ def test_a_missing_decode_time_is_noted() -> None:
     assert notes_on_prediction(scenario()) == ()
 
 
+def test_a_baseline_without_the_time_of_its_steps_is_noted() -> None:
+    """Profiles of aligned rows have no plain step: it would take no time."""
+    untimed = {"profile": PROFILE | {"decode": {}}, "drafters": {"count": 0}}
+    assert [note[:40] for note in notes_of(scenario(**untimed))] == ["a plain decoding step takes no time here"]
+    assert notes_of(scenario(drafters={"count": 0})) == ()
+
+
 def test_results_carry_their_notes() -> None:
     noted = scenario(drafters={"tiers": [{"first": 5, "step": {"base_s": 0.1}}]})
     result = specfleet.simulate(noted, workload={"requests": 8})
