@@ -30,6 +30,7 @@ DRAFTERS: dict[Method, Drafters] = {
     "beside": Drafters(place="target"),
     "apart": Drafters(group=AllWaiting()),
 }
+PADDED = 0.005  # share by which vocabularies of one tokenizer differ, since models pad them
 LARGE_BYTES = 70 * 2**30  # memory of a device from which vLLM's defaults are larger
 LIMITS = {True: (1024, 8192), False: (256, 2048)}  # max_num_seqs, max_num_batched_tokens: vLLM's, by large memory
 
@@ -86,12 +87,19 @@ def candidates_of(asked: Asked) -> tuple[list[Candidate], str]:
             continue
         of_model = _known(model, accepted)
         placed = beside(target, shape_of(model), _precision(text, target))
+        if abs(placed.shape.vocabulary / target.shape.vocabulary - 1) > PADDED:
+            raise InputError(
+                f"--draft {text}: its vocabulary of {placed.shape.vocabulary} tokens is not the target's of "
+                f"{target.shape.vocabulary}; a drafter needs the target's tokenizer"
+            )
         method: Method = "head" if placed.shape.head else "beside"
         if all(one.name != placed.named for one in made):  # the same model on several devices is once on the target's
             made.append(_candidate(asked, placed.named, method, target, placed, prices, of_model, model))
         if where and method == "beside":
             placed = placed_of(text)
             made.append(_candidate(asked, text, "apart", target, placed, prices, of_model, model))
+    if asked.link and all(one.method != "apart" for one in made) and not asked.priced:
+        raise InputError(f"--link {asked.link}: no drafter is elsewhere; give --draft MODEL@DEVICE, or leave it out")
     return made, unit
 
 

@@ -23,6 +23,7 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Late, Scenario, Workload
 from fleet.scenario.workload import mean_lengths
 
+MOST_IN_FLIGHT = 4096
 SEEDS = 3
 FEWEST, EACH = 32, 4  # requests of a simulation: at least, and for each one in flight
 DRAFTER_LOAD = 0.8  # share of time up to which a drafter gets more targets
@@ -103,6 +104,8 @@ def compare_methods(
     """
     if not in_flight or min(in_flight) < 1 or prompt_tokens < 1 or new_tokens < 2:
         raise InputError("requests in flight and prompt tokens need whole numbers from 1, answer tokens from 2")
+    if max(in_flight) > MOST_IN_FLIGHT:
+        raise InputError(f"--in-flight {max(in_flight)}: simulated up to {MOST_IN_FLIGHT} requests at a target")
     load = Scenario(workload=Workload(prompt_tokens=prompt_tokens, new_tokens=about(new_tokens)))
     candidates, unit = candidates_of(Asked(target, tuple(drafts), tuple(acceptance), load, link, tuple(cost)))
     flights = tuple(sorted(set(in_flight)))

@@ -193,7 +193,8 @@ def _batching(scenario: Scenario, hardware: Hardware) -> ContinuousBatching:
     if (tokens or kv is not None) and not (batching.kv_blocks and batching.fits(longest + depth)):
         raise InputError(
             f"scenario {scenario.name!r}: a request of {longest} tokens and its draft do not fit into a KV cache of "
-            f"{tokens} tokens; give shorter requests, another precision, or more devices to a target"
+            f"{tokens} tokens, in whole blocks of {BLOCK_TOKENS}; give shorter requests, more kv_tokens, another "
+            "precision, or more devices to a target"
         )
     return batching
 

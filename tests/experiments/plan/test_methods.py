@@ -147,6 +147,12 @@ def test_texts_are_read_or_refused_in_one_line() -> None:
         ("l4 has no price", lambda: prices_of(["h100=2"], ["a@h100", "b@l4"])),
         ("give the share", lambda: specfleet.compare_methods(TARGET, ["lookup"])),
         ("whole numbers from 1", lambda: specfleet.compare_methods(TARGET, in_flight=[0])),
+        ("up to 4096 requests", lambda: specfleet.compare_methods(TARGET, in_flight=[10**5])),
+        (
+            "no drafter is elsewhere",
+            lambda: specfleet.compare_methods(TARGET, ["lookup"], acceptance=["1"], link="1ms"),
+        ),
+        ("the target's tokenizer", lambda: specfleet.compare_methods(TARGET, ["gemma-3-1b"], acceptance=["0.5"])),
     ):
         with pytest.raises(InputError, match=wrong) as refused:
             call()
