@@ -66,8 +66,8 @@ def calibrate(
         remark(line)
     if not as_json:
         remark(f"profile: {out} (digest {profile.digest()})")
-        if beside:
-            remark(f"signals of drafted tokens, where the drafts are chains: {signals}")
+        if beside and signals.exists():
+            remark(f"signals of drafted tokens: {signals}")
         if stays:
             remark(f"note: {fits} was there already and stays; remove it for a scenario that fits this profile")
         else:
