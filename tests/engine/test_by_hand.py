@@ -97,7 +97,8 @@ def test_replayed_targets_say_that_they_have_lost_their_drafter() -> None:
     targets.wait_for_welcomes(PATIENCE_S)
     drafter.close()
     targets.serve(now_s())
-    assert lines in ([f"127.0.0.1:{drafter.port} {how}"] for how in ("has ended", "is gone"))
+    said = [f"127.0.0.1:{drafter.port} {how}" for how in ("has ended", "is gone")]
+    assert lines in ([said[0]], [said[1]], said)  # its farewell may come before its connection ends
 
 
 @pytest.mark.parametrize("shares", [[[0, 1, 2]], [[0, 1], [2]]])
