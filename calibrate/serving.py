@@ -66,7 +66,7 @@ def calibrate_serving(
 
 
 def depth_of(scenario: Scenario, number: int) -> int:
-    """Return the depth of a pass's drafts, the scenario's or half of it: one depth tells no tokens from fixed times."""
+    """Return the depth of a pass's drafts, the scenario's or half: one depth cannot part tokens from fixed times."""
     return scenario.drafters.depth // (1 + number % 2) or 1
 
 

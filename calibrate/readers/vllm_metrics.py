@@ -44,7 +44,7 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
         recording = _acceptance(files, scrapes, model)
     load = _load(files, scrapes, recording.rounds, 1 + recording.mean_accepted, seconds)
     if recording.acceptance is None and load is None:
-        lacks = f"{DRAFTS}_total, which a server with speculative decoding tells, and a load"
+        lacks = f"{DRAFTS}_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
     return msgspec.structs.replace(recording, load=load)
 
@@ -93,7 +93,7 @@ def _counters(path: Path, scrape: Sequence[Sample]) -> Sums:
     if missing := [name for name in names if name not in sums]:
         metric, _, position = missing[0].partition(" of ")
         lacking = f"{metric}_total" + " of each position" * bool(position)
-        raise InputError(f"{path}: lacks {lacking}, which a server with speculative decoding tells")
+        raise InputError(f"{path}: lacks {lacking}, which a server with speculative decoding reports")
     counted = {name: sums[name] for name in names}
     _checked(str(path), counted)
     return counted

@@ -167,11 +167,11 @@ def _answer(found: Simulations, rows: Sequence[FleetRow]) -> Iterator[str]:
     idle = ", ".join(f"{count} x {kind}" for kind, count in unused.items() if count)
     why = "cheapest that meets the goals" if question.by_cost else "fastest"
     level = [other.fleet for other in rows[1:] if other.standing == "level"]
-    told = f"; level within chance: {'; '.join(level)}" if level else ""
+    also = f"; level within chance: {'; '.join(level)}" if level else ""
     if found.winner is None:
         yield f"fleet: none of the budget meets the goals; closest: {best.title}, which {row.standing}"
     else:
-        yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{told}"
+        yield f"fleet: {best.title}: {why}{f' ({idle} not needed)' if idle else ''}{also}"
         model, asked, _ = question.asked.target.partition(":")
         if not asked and best.candidate.target.endswith(":fp8"):
             yield f"precision: fp8 changes the answers of a bf16 model; --target {model}:bf16 leaves it out"

@@ -90,7 +90,7 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             prompts = self._schedule(running, waiting, prompts_alone=True)
             if prompts.shares:
                 return prompts
-            if prompts.preempted:  # nobody is admitted in this step
+            if prompts.preempted:  # no row is admitted in this step
                 others = self._schedule(prompts.running, ())
                 queue, lost = (*others.waiting, *prompts.waiting), prompts.preempted + others.preempted
                 return Schedule(others.shares, others.running, queue, lost)
