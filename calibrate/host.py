@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,6 +15,9 @@ from fleet.scenario.reading import Given, make_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 
+if TYPE_CHECKING:  # it imports torch
+    from engine.outside.engines import Engine
+
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
 """What is measured where no scenario is given: a chain of depth 5 on these lengths."""
 
@@ -25,6 +28,7 @@ def calibrate(
     *,
     prompts: str = "demo/calibration",
     quick: bool = False,
+    engine: "Engine | None" = None,
     out: str | Path | None = None,
     report: Callable[[str], None] = lambda _stage: None,
     **keys: Any,
@@ -33,9 +37,10 @@ def calibrate(
 
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
     `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
-    smaller grid and fewer repetitions. `out`: where to write the profile (JSON). Beside it, unless there is one, come a
-    scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of
-    chains that are drafted on a target's device. `report` is called with the name of each stage as it begins.
+    smaller grid and fewer repetitions. `engine`: one of others, such as "vllm"; it needs a scenario whose drafts are
+    made on the target's device. `out`: where to write the profile (JSON). Beside it, unless there is one, come a
+    scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of chains
+    that are drafted on a target's device. `report` is called with the name of each stage as it begins.
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
 
@@ -46,6 +51,7 @@ def calibrate(
     from calibrate import serving
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
+    from engine.outside.engines import OutsideEngine
 
     own = fitted_scenario(scenario, changes, prompts, keys)
     workload = msgspec.structs.replace(own.workload, prompts=prompts)
@@ -55,8 +61,12 @@ def calibrate(
         check_writable(file)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if file is None else file.parent
-        if measured.drafters.place == "target" and measured.drafters.count:
-            profile = serving.calibrate_serving(measured, folder, report, serving.QUICK if quick else serving.WHOLE)
+        effort = serving.QUICK if quick else serving.WHOLE
+        if engine is not None:
+            with OutsideEngine(engine) as outside:
+                profile = serving.calibrate_serving(measured, folder, report, effort, outside.run)
+        elif measured.drafters.place == "target" and measured.drafters.count:
+            profile = serving.calibrate_serving(measured, folder, report, effort)
         else:
             profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
     if file is not None:

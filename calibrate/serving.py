@@ -24,6 +24,8 @@ from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 
 Report = Callable[[str], None]
+RunOn = Callable[[Scenario], Run]
+"""Runs a scenario on an engine."""
 
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once
 REQUESTS = 12  # of a loop, at least; three for each row
@@ -50,18 +52,26 @@ def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
 
 
 def calibrate_serving(
-    scenario: Scenario, folder: Path, report: Report = lambda _stage: None, effort: Effort = WHOLE
+    scenario: Scenario,
+    folder: Path,
+    report: Report = lambda _stage: None,
+    effort: Effort = WHOLE,
+    run_on: RunOn | None = None,
 ) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
+    `run_on` runs the loops on another engine, which has no signals.
     """
     signals, runs = needs_of(scenario) == "signals", list[Run]()
     for number, rows in stages_of(scenario, effort.passes):
         report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
         for depth in (depth_of(scenario, number), *(() if scenario.verifiers.aligned else (0,))):
-            runs.append(serve(loop_of(scenario, rows, depth, number), signals=signals and depth > 0).run)
+            loop = loop_of(scenario, rows, depth, number)
+            runs.append(run_on(loop) if run_on else serve(loop, signals=signals and depth > 0).run)
     report("acceptance")
+    if run_on:
+        return profile_of_target(scenario, runs, run_on(recording_loop(scenario, effort.recorded)))
     return profile_of_target(scenario, runs, record_acceptance(scenario, folder, effort.recorded))
 
 
@@ -91,17 +101,22 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def record_acceptance(scenario: Scenario, folder: Path, requests: int) -> Run:
-    """Decode so many calibration prompts with drafts of the scenario's depth; return the run."""
+def recording_loop(scenario: Scenario, requests: int) -> Scenario:
+    """Return a loop over so many calibration prompts with drafts of the scenario's depth."""
     rows = min(scenario.verifiers.max_num_seqs, ROWS[-1])
     recorded = loop_of(scenario, rows, scenario.drafters.depth, scenario.seed)
-    replace, drafters = msgspec.structs.replace, scenario.drafters
-    recorded = replace(
+    replace = msgspec.structs.replace
+    return replace(
         recorded,
         # What a draft is worth is no matter of the rows' alignment; one rule throws accepted tokens away.
         verifiers=replace(recorded.verifiers, aligned=None, allocate=None),
         workload=replace(recorded.workload, requests=requests, streams=min(rows, requests - 1)),
     )
+
+
+def record_acceptance(scenario: Scenario, folder: Path, requests: int) -> Run:
+    """Decode so many calibration prompts with drafts of the scenario's depth; return the run."""
+    recorded, drafters = recording_loop(scenario, requests), scenario.drafters
     signals = drafters.shape.kind == "chain" and drafters.kind != "lookup"
     served = serve(recorded, signals=signals)
     if signals:
@@ -123,6 +138,7 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
         acceptance=Recorded(scenario.drafters.depth, tuple(accepted_in([recorded] if recorded else runs))),
         positions=runs[0].header.fleet.drafters.positions,
         provenance=facts
+        | ({"engine": runs[0].header.engine} if runs[0].header.engine else {})
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart},

@@ -29,6 +29,7 @@ from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
 
+    from engine.outside.engines import Engine
     from experiments.compare.compare import Comparison
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary
@@ -88,6 +89,7 @@ def run(
     *,
     signals: str | Path | None = None,
     power: str | Path | None = None,
+    engine: "Engine | None" = None,
     report: Callable[[str], None] = lambda _remark: None,
     watch: Callable[[Counters], None] | None = None,
     **keys: Any,
@@ -96,18 +98,25 @@ def run(
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the device's clock, power and memory, right before each draft
-    and twice a second; the metrics then have the energy a token. Where a file cannot be written after the run, the
-    OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot be
-    measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
+    and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", installed by
+    `python -m engine.outside.install`; it has no signals, power or counters. Where a file cannot be written after the
+    run, the OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot
+    be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
 
         if __name__ == "__main__":  # its processes import the script that starts them
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
     from engine.launch.serve import serve
+    from engine.outside.engines import OutsideEngine
     from fleet.acceptance.signals import write_signals
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
+    if engine is not None:
+        if signals is not None or power is not None:
+            raise InputError(f"engine = {engine}: another engine tells no signals and no power; leave them out")
+        with OutsideEngine(engine, report) as outside:
+            return Result(outside.run(chosen))
     if signals is not None and (chosen.drafters.place != "target" or chosen.drafters.shape.kind != "chain"):
         raise InputError(
             f"signals = {signals}: only chains on a target's device have signals; set drafters.place = 'target'"

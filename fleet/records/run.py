@@ -54,6 +54,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         energy: Readings of the devices' energy counters; empty without measurement.
         path: How a simulation ran: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
             run on the engine.
+        engine: The engine of others that ran it, with its version; empty for our own.
         version (number): Format of the file. A file of another format is refused.
     """
 
@@ -71,6 +72,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     replayed: tuple[str, ...] = ()
     energy: tuple[EnergyCurve, ...] = ()
     path: str = ""
+    engine: str = ""
     version: Version = FORMAT
 
 

@@ -8,7 +8,7 @@ import typer
 from experiments.console.exits import keeping, printing_anyway
 from experiments.console.printing import print_json, print_table, progress, remark
 from fleet.errors import InputError
-from specfleet.cli.options import AsJson, Changes, file_option, folder_option, settings
+from specfleet.cli.options import AsJson, Changes, EngineName, file_option, folder_option, settings
 
 if TYPE_CHECKING:
     from experiments.demo.run import DemoResult
@@ -30,6 +30,7 @@ def calibrate(
             help="Measure what it describes; of the options above, only --prompts and --quick apply then.",
         ),
     ] = None,
+    engine: EngineName = None,
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +61,9 @@ def calibrate(
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
-            profile = calibrate(scenario, overrides, prompts=prompts, quick=quick, out=out, report=advance)
+            profile = calibrate(
+                scenario, overrides, prompts=prompts, quick=quick, engine=engine, out=out, report=advance
+            )
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:
         remark(line)

@@ -15,6 +15,7 @@ from specfleet.cli.options import (
     AsJson,
     By,
     Changes,
+    EngineName,
     Everything,
     MetricsHost,
     MetricsPort,
@@ -88,6 +89,7 @@ def run(
         file_option("--signals", metavar="FILE", help="Record signals of a target's own drafts here (Parquet)."),
     ] = None,
     power: Power = None,
+    engine: EngineName = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
@@ -100,6 +102,12 @@ def run(
 
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, settings(changes))
+        if engine is not None:
+            if metrics_port is not None:
+                raise InputError(f"--metrics-port {metrics_port}: only our own engine has counters; leave it out")
+            result = run(chosen, signals=signals, power=power, engine=engine, report=remark)
+            show_run(result, as_json, out, everything, by)
+            return
         with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:
             result = run(chosen, signals=signals, power=power, report=remark, watch=watch)
         show_run(result, as_json, out, everything, by)

@@ -1,0 +1,137 @@
+"""Engines of others that are installed here, each in an environment of its own, and runs on them."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, TypeVar, get_args
+
+import msgspec
+
+from engine.node.build import with_positions
+from engine.outside import drivers
+from engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
+from engine.outside.steps import log_of, with_cache
+from fleet.errors import InputError, NodeDiedError
+from fleet.records.run import Run, make_run
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+
+Engine = Literal["vllm"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
+LINES_OF_ERROR = 3
+
+T = TypeVar("T")
+
+
+def folder_of_engines() -> Path:
+    """Return the folder of all environments."""
+    return Path(os.environ.get(FOLDER) or Path.home() / ".cache" / "specfleet" / "engines")
+
+
+def environment_of(engine: Engine) -> Path:
+    """Return the environment of an engine; InputError if it is not installed."""
+    folder = folder_of_engines() / engine
+    if not (folder / "bin" / "python").exists():
+        raise InputError(
+            f"engine {engine}: not installed in {folder}; `python -m engine.outside.install {engine}` does it, "
+            f"or set {FOLDER} to the folder that has it"
+        )
+    return folder
+
+
+class Driver:
+    """A started engine in a process of its own. `facts`: what it says of itself."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        environment = environment_of(engine)
+        preload = [str(path) for path in (environment / "lib").glob("libiomp5.so")]  # vLLM's builds for the cpu need it
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
+        self.process = subprocess.Popen(  # noqa: S603  (a program of our own)
+            [environment / "bin" / "python", Path(drivers.__path__[0]) / f"step_{engine}.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=os.environ | {"LD_PRELOAD": ":".join(preload)},
+        )
+        try:
+            self.facts = self.ask(settings, Facts)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, content: msgspec.Struct, answer: type[T], progress: Callable[[int], None] = lambda _done: None) -> T:
+        """Send a line and return the answer; NodeDiedError if the process has ended instead.
+
+        `progress` is called with the number of finished requests, now and then.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(msgspec.json.encode(content) + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # its last words follow
+        while line := self.process.stdout.readline():
+            if not line.startswith(b'{"finished"'):
+                return msgspec.json.decode(line, type=answer, strict=False)
+            progress(msgspec.json.decode(line, type=Progress).finished)
+        raise NodeDiedError(f"the engine's process ended with {self.process.wait()}: {self._last_words()}")
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.errors):
+            if pipe is not None:
+                pipe.close()
+
+    def _last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return " | ".join(lines[-LINES_OF_ERROR:])
+
+
+class OutsideEngine:
+    """Runs scenarios on an engine; processes with the same settings are kept until the end of the `with` block.
+
+    - `report`: is called with a line before an engine starts, which takes up to a minute.
+    """
+
+    def __init__(self, engine: Engine, report: Callable[[str], None] = lambda _line: None) -> None:
+        self.engine: Engine = engine
+        self.report = report
+        self.drivers: dict[bytes, Driver] = {}
+
+    def __enter__(self) -> "OutsideEngine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for driver in self.drivers.values():
+            driver.close()
+
+    def run(self, scenario: Scenario) -> Run:
+        """Run a scenario and return its records.
+
+        Raises InputError for a scenario that the engine cannot run, NodeDiedError if its process fails.
+        """
+        fleet = with_positions(resolve(scenario))
+        settings = settings_of(fleet, scenario)
+        key = msgspec.json.encode(settings)
+        if key not in self.drivers:
+            self.report(f"starting {self.engine}")
+            self.drivers[key] = Driver(self.engine, settings)
+        driver = self.drivers[key]
+        fleet = with_cache(fleet, driver.facts)
+        count = scenario.workload.requests
+        served = driver.ask(
+            job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
+        )
+        run = make_run(scenario, "engine", log_of(fleet, served), fleet)
+        name = f"{self.engine} {driver.facts.version}"
+        return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))

@@ -1,0 +1,156 @@
+"""What a driver of another engine receives and answers, as lines of JSON: settings, workloads, observed steps."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from engine.decoding.models import folder_of
+from engine.node.prompts import prompts_of
+from fleet.errors import InputError
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers
+from fleet.scenario.workload import streams_of
+
+SLACK = 16  # positions of a last draft beyond a text's end
+LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
+
+KNOWN = {
+    "drafters": {"count", "depth", "place", "kind", "model", "profile"},
+    "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
+}
+"""Keys that mean the same there; others have to keep their defaults."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Settings of an engine that hold for all of its workloads.
+
+    - `target`: folder of the model. `precision`: of its numbers.
+    - `max_model_len` (tokens): longest text; 0 is the model's.
+    - `kv_tokens`: size of the KV cache; 0 is the engine's choice.
+    - `speculative`: what vLLM calls its speculative config; empty without drafts.
+    """
+
+    target: str
+    precision: str
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: int
+    speculative: dict[str, Any]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks."""
+
+    version: str
+    block_size: int
+    kv_blocks: int
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request: token ids of its prompt, the tokens to decode, and when it may open at the earliest."""
+
+    number: int
+    prompt: list[int]
+    new_tokens: int
+    not_before_s: float
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A workload: the requests of each stream, by tag. Each opens when the one before is complete."""
+
+    streams: list[list[Asked]]
+    sampling: dict[str, float]
+
+
+class SeenStep(msgspec.Struct, frozen=True):
+    """A step as the engine ran it; times in seconds since the run began.
+
+    - `rows`: by request, the tokens that it processed, how many of them were drafts, and how many it yielded.
+    - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
+    - `start_s`: when the target began. `sampled_s`: when its tokens were known. `draft_s`, `drafted_s`: of the drafter.
+    - `end_s`: when the step's results were out.
+    """
+
+    rows: dict[int, tuple[int, int, int]]
+    start_s: float
+    sampled_s: float
+    end_s: float
+    draft_s: float | None = None
+    drafted_s: float | None = None
+    preempted: list[int] = []
+    drafts: dict[int, int] = {}
+
+
+class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line before the answer to a long workload: requests that are finished."""
+
+    finished: int
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A workload as the engine served it: when each request came, all steps in order, the texts."""
+
+    joined_s: dict[int, float]
+    steps: list[SeenStep]
+    texts: dict[int, list[int]]
+
+
+def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
+    """Return the settings of an engine for a fleet of one target; InputError for a key that it does not know."""
+    for reason in _refused(scenario):
+        raise InputError(f"scenario {scenario.name!r}: {reason}, or run it on our own engine")
+    verifiers, drafters = fleet.verifiers, fleet.drafters
+    return Settings(
+        target=str(folder_of(verifiers.model, "target")),
+        precision=scenario.precision,
+        max_model_len=drafters.positions,
+        max_num_seqs=verifiers.batching.max_num_seqs,
+        max_num_batched_tokens=verifiers.batching.max_num_batched_tokens,
+        kv_tokens=scenario.verifiers.kv_tokens,
+        speculative=_speculative(fleet),
+    )
+
+
+def job_of(fleet: Fleet) -> Job:
+    """Return the fleet's workload with its prompts as token ids."""
+    prompts, workload = prompts_of(fleet), fleet.workload
+    streams = [
+        [
+            Asked(each.number, prompts[each.number][: each.prompt_tokens], each.new_tokens, each.not_before_s)
+            for each in requests
+        ]
+        for _, requests in sorted(streams_of(fleet).items())
+    ]
+    return Job(streams, {"temperature": workload.temperature, "top_k": workload.top_k, "top_p": workload.top_p})
+
+
+def _speculative(fleet: Fleet) -> dict[str, Any]:
+    drafters = fleet.drafters
+    if not drafters.count:
+        return {}
+    depth: Mapping[str, Any] = {"num_speculative_tokens": drafters.depth}
+    if drafters.kind == "lookup":
+        return {"method": "ngram", **depth, **LOOKUP}
+    return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
+
+
+def _refused(scenario: Scenario) -> Iterator[str]:
+    """Yield why another engine cannot run the scenario, by key."""
+    drafters = scenario.drafters
+    if drafters.count and drafters.place != "target":
+        yield "drafters.place = 'own': another engine drafts on the target's device; allowed: 'target'"
+    if drafters.count > 1:
+        yield f"drafters.count = {drafters.count}: allowed on another engine: 0 or 1"
+    if drafters.count and drafters.kind not in ("model", "lookup"):
+        yield f"drafters.kind = {drafters.kind!r}: allowed on another engine: 'model', 'lookup'"
+    for table, own, default in (
+        ("drafters", drafters, Drafters()),
+        ("verifiers", scenario.verifiers, Verifiers()),
+    ):
+        for key in own.__struct_fields__:
+            if key not in KNOWN[table] and getattr(own, key) != getattr(default, key):
+                yield f"{table}.{key}: another engine does not have it; leave it out"
+    if scenario.faults:
+        yield "faults: another engine is not made to fail; leave them out"

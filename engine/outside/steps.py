@@ -1,0 +1,99 @@
+"""From the steps that another engine ran to the event table of a run.
+
+Our own station receives the requests at the observed times and plans each step. A plan that differs from the observed
+step is an error, so a run that exists shows that the engine's scheduler follows the station's rules, step by step.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from engine.outside.job import Facts, SeenStep, Served
+from fleet.errors import InputError
+from fleet.policies.outcome import Outcome
+from fleet.records.recorder import Log, RecordedStation
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.workload import Request, streams_of
+from fleet.stations.build import join_of, verifier_station
+from fleet.stations.messages import StepDone
+from fleet.stations.station import Start
+from fleet.times.step import Member, Step
+
+DRAFTING = ("draft", "draft_prefill")
+
+
+def with_cache(fleet: Fleet, facts: Facts) -> Fleet:
+    """Return the fleet with the KV blocks of a started engine."""
+    batching = msgspec.structs.replace(fleet.verifiers.batching, block_size=facts.block_size, kv_blocks=facts.kv_blocks)
+    return msgspec.structs.replace(fleet, verifiers=msgspec.structs.replace(fleet.verifiers, batching=batching))
+
+
+def log_of(fleet: Fleet, served: Served) -> Log:
+    """Return the rows of the event table; InputError where the station plans another step than the engine ran."""
+    station = RecordedStation(verifier_station(fleet, 0), "real")
+    arrivals = _arrivals(fleet, served)
+    arrival = next(arrivals, None)
+    for number, seen in enumerate(served.steps, 1):
+        while arrival is not None and arrival[0] <= seen.start_s:
+            time_s, tag, request = arrival
+            station.handle(join_of(fleet, tag, request), time_s)
+            arrival = next(arrivals, None)
+        step = _started(station, seen.start_s)
+        if step is None or _rows(step) != {request: row[:2] for request, row in seen.rows.items()}:
+            raise InputError(_differs(number, seen, step))
+        drafts = seen.draft_s is not None and seen.drafted_s is not None
+        ended_s = seen.draft_s if seen.draft_s is not None else seen.sampled_s
+        known_s = ended_s if drafts else seen.end_s
+        outcomes = tuple([_outcome(step, member, seen) for member in step.members])
+        station.handle(StepDone(step.number, outcomes, ended_s - seen.start_s), known_s)
+        if drafts and (drafting := _started(station, known_s, drafting=True)) is not None:
+            drafted = tuple([Outcome(drafted=seen.drafts.get(each.request, 0)) for each in drafting.members])
+            station.handle(StepDone(drafting.number, drafted, _span(seen)), seen.end_s)
+    return station.log
+
+
+def _arrivals(fleet: Fleet, served: Served) -> Iterator[tuple[float, int, Request]]:
+    """Yield time, stream and request of each arrival, in order of time."""
+    requests = [(tag, request) for tag, own in streams_of(fleet).items() for request in own]
+    for tag, request in sorted(requests, key=lambda pair: served.joined_s[pair[1].number]):
+        yield served.joined_s[request.number], tag, request
+
+
+def _started(station: RecordedStation, now_s: float, drafting: bool = False) -> Step | None:
+    """Return the step that the station starts, if it is of that side."""
+    following = station.station.program
+    if drafting != bool(following and following[0][0] in DRAFTING):
+        return None
+    plan = station.plan(now_s)
+    return plan.step if isinstance(plan, Start) else None
+
+
+def _rows(step: Step) -> dict[int, tuple[int, int]]:
+    """Return the tokens of each request in a step, and how many of them are drafts."""
+    return {member.request: _tokens(step, member) for member in step.members}
+
+
+def _tokens(step: Step, member: Member) -> tuple[int, int]:
+    return (member.tokens + 1, member.tokens) if step.kind_of(member) == "verify" else (member.tokens, 0)
+
+
+def _outcome(step: Step, member: Member, seen: SeenStep) -> Outcome:
+    yielded = seen.rows[member.request][2]
+    return Outcome(accepted=yielded - 1) if step.kind_of(member) == "verify" else Outcome()
+
+
+def _span(seen: SeenStep) -> float:
+    assert seen.draft_s is not None
+    assert seen.drafted_s is not None
+    return seen.drafted_s - seen.draft_s
+
+
+def _differs(number: int, seen: SeenStep, step: Step | None) -> str:
+    ran = {request: row[:2] for request, row in seen.rows.items()}
+    planned = {} if step is None else _rows(step)
+    apart = sorted(request for request in ran.keys() | planned.keys() if ran.get(request) != planned.get(request))
+    first = apart[0] if apart else -1
+    return (
+        f"step {number} of the engine differs from the station's plan: request {first} has (tokens, drafts) "
+        f"{ran.get(first, 'none')}, planned {planned.get(first, 'none')}"
+    )
