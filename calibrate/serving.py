@@ -66,18 +66,24 @@ def calibrate_serving(
     signals, runs = needs_of(scenario) == "signals", list[Run]()
     for number, rows in stages_of(scenario, effort.passes):
         report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
-        for depth in (depth_of(scenario, number), *(() if scenario.verifiers.aligned else (0,))):
+        for depth in depths_of(scenario, number):
             loop = loop_of(scenario, rows, depth, number)
             runs.append(run_on(loop) if run_on else serve(loop, signals=signals and depth > 0).run)
+    if not scenario.drafters.count:
+        return profile_of_target(scenario, runs)
     report("acceptance")
     if run_on:
         return profile_of_target(scenario, runs, run_on(recording_loop(scenario, effort.recorded)))
     return profile_of_target(scenario, runs, record_acceptance(scenario, folder, effort.recorded))
 
 
-def depth_of(scenario: Scenario, number: int) -> int:
-    """Return the depth of a pass's drafts, the scenario's or half: one depth cannot part tokens from fixed times."""
-    return scenario.drafters.depth // (1 + number % 2) or 1
+def depths_of(scenario: Scenario, number: int) -> tuple[int, ...]:
+    """Return the depths of a pass's loops; 0 is plain decoding, which aligned rows do without.
+
+    Drafts have the scenario's depth, or half: one depth cannot part tokens from fixed times.
+    """
+    drafted = (scenario.drafters.depth // (1 + number % 2) or 1,) if scenario.drafters.count else ()
+    return (*drafted, *(() if scenario.verifiers.aligned else (0,)))
 
 
 def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
@@ -132,10 +138,11 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
     fit = fit_aligned if scenario.verifiers.aligned else fit_passes
     fitted, facts = fit(runs, scenario.drafters.shape), host_facts()
     laws: dict[str, Any] = fitted.laws
+    accepted = tuple(accepted_in([recorded] if recorded else runs))
     return HardwareProfile(
         name=f"calibrated-serving-{facts['machine']}",
         overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
-        acceptance=Recorded(scenario.drafters.depth, tuple(accepted_in([recorded] if recorded else runs))),
+        acceptance=Recorded(scenario.drafters.depth, accepted) if accepted else None,
         positions=runs[0].header.fleet.drafters.positions,
         provenance=facts
         | ({"engine": runs[0].header.engine} if runs[0].header.engine else {})

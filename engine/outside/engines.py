@@ -1,5 +1,6 @@
 """Engines of others that are installed here, each in an environment of its own, and runs on them."""
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ Engine = Literal["vllm"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
+ENDS_S = 10.0  # that an engine has to end by itself
 
 T = TypeVar("T")
 
@@ -82,12 +84,18 @@ class Driver:
         raise NodeDiedError(f"the engine's process ended with {self.process.wait()}: {self._last_words()}")
 
     def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout, self.errors):
-            if pipe is not None:
-                pipe.close()
+        """End the process: at the end of its input, or by force."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(ENDS_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
 
     def _last_words(self) -> str:
         self.errors.seek(0)

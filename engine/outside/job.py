@@ -69,16 +69,14 @@ class SeenStep(msgspec.Struct, frozen=True):
 
     - `rows`: by request, the tokens that it processed, how many of them were drafts, and how many it yielded.
     - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
-    - `start_s`: when the target began. `sampled_s`: when its tokens were known. `draft_s`, `drafted_s`: of the drafter.
-    - `end_s`: when the step's results were out.
+    - `start_s`: when its scheduling began. `draft_s`: when its tokens were known and the drafter began; None without
+      one. `end_s`: when its results were out.
     """
 
     rows: dict[int, tuple[int, int, int]]
     start_s: float
-    sampled_s: float
     end_s: float
     draft_s: float | None = None
-    drafted_s: float | None = None
     preempted: list[int] = []
     drafts: dict[int, int] = {}
 

@@ -2,6 +2,7 @@
 
 Our own station receives the requests at the observed times and plans each step. A plan that differs from the observed
 step is an error, so a run that exists shows that the engine's scheduler follows the station's rules, step by step.
+The engine's scheduling and output processing count as parts of its steps, since their time grows with the rows, too.
 """
 
 from collections.abc import Iterator
@@ -41,14 +42,12 @@ def log_of(fleet: Fleet, served: Served) -> Log:
         step = _started(station, seen.start_s)
         if step is None or _rows(step) != {request: row[:2] for request, row in seen.rows.items()}:
             raise InputError(_differs(number, seen, step))
-        drafts = seen.draft_s is not None and seen.drafted_s is not None
-        ended_s = seen.draft_s if seen.draft_s is not None else seen.sampled_s
-        known_s = ended_s if drafts else seen.end_s
+        known_s = seen.end_s if seen.draft_s is None else seen.draft_s
         outcomes = tuple([_outcome(step, member, seen) for member in step.members])
-        station.handle(StepDone(step.number, outcomes, ended_s - seen.start_s), known_s)
-        if drafts and (drafting := _started(station, known_s, drafting=True)) is not None:
+        station.handle(StepDone(step.number, outcomes, known_s - seen.start_s), known_s)
+        if seen.draft_s is not None and (drafting := _started(station, known_s, drafting=True)) is not None:
             drafted = tuple([Outcome(drafted=seen.drafts.get(each.request, 0)) for each in drafting.members])
-            station.handle(StepDone(drafting.number, drafted, _span(seen)), seen.end_s)
+            station.handle(StepDone(drafting.number, drafted, seen.end_s - known_s), seen.end_s)
     return station.log
 
 
@@ -80,12 +79,6 @@ def _tokens(step: Step, member: Member) -> tuple[int, int]:
 def _outcome(step: Step, member: Member, seen: SeenStep) -> Outcome:
     yielded = seen.rows[member.request][2]
     return Outcome(accepted=yielded - 1) if step.kind_of(member) == "verify" else Outcome()
-
-
-def _span(seen: SeenStep) -> float:
-    assert seen.draft_s is not None
-    assert seen.drafted_s is not None
-    return seen.drafted_s - seen.draft_s
 
 
 def _differs(number: int, seen: SeenStep, step: Step | None) -> str:

@@ -71,18 +71,10 @@ class Observed:
         core = engine.engine_core.engine_core
         scheduler, runner = core.scheduler, core.model_executor.driver_worker.worker.model_runner
         self.clear()
-        around(scheduler, "schedule", after=self.scheduled)
+        around(scheduler, "schedule", before=lambda *_, **__: self.at("start_s"), after=self.scheduled)
         around(scheduler, "update_from_output", before=self.sampled)
         around(scheduler, "update_draft_token_ids", before=self.drafted)
-        around(runner, "execute_model", before=lambda *_: self.at("start_s"))
-        around(runner, "sample_tokens", after=lambda *_: self.at("sampled_s"))
-        if hasattr(runner, "propose_draft_token_ids"):
-            around(
-                runner,
-                "propose_draft_token_ids",
-                before=lambda *_, **__: self.at("draft_s"),
-                after=lambda *_: self.at("drafted_s"),
-            )
+        around(runner, "propose_draft_token_ids", before=lambda *_, **__: self.at("draft_s"))
 
     def clear(self):
         """Forget the last step."""
@@ -172,7 +164,7 @@ def served(engine, observed, job, progress):
         step = observed.step
         if not step["rows"]:
             continue
-        step["end_s"] = time.perf_counter()
+        observed.at("end_s")
         steps.append({key: value - zero_s if key.endswith("_s") else value for key, value in step.items()})
         for output in outputs:
             if output.finished:

@@ -1,0 +1,247 @@
+"""An engine of others on this host: closed loops and open loads, predicted from its own step times, and run on it.
+
+Calibration loops on other prompts are run before, between and after the passes over all cells, so that a slow minute of
+the host falls on both. A cell has the error of the mechanism (simulated with a run's own steps and acceptance), of the
+prediction from the profile alone, and the difference of two runs. Runs are kept, and a rerun of the study finds them.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from bench.harness import Aim, Report, Row
+from bench.serving import DRAFTS, JUDGED, SHOWN, total_row
+from calibrate.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
+from engine.launch.serve import serve
+from engine.outside.engines import ENGINES, OutsideEngine
+from experiments.compare.compare import ComparedQuantity, compare_reruns, replicate, simulated_reruns
+from experiments.console.printing import remark
+from figures.predicted import draw
+from figures.style import save
+from fleet.records.metrics.measure import measure
+from fleet.records.replay import replay
+from fleet.records.run import Run, read_run, write_run
+from fleet.scenario.reading import make_scenario, scenario_of
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
+
+LENGTHS = {"prompt_tokens": {"low": 64, "high": 256}, "new_tokens": {"low": 32, "high": 192}}
+LIMITS = {"max_num_seqs": 16, "max_num_batched_tokens": 512}
+MEAN_NEW_TOKENS = 112
+DEEPEST, PASSES, RECORDED = 8, 3, 192  # of a calibration
+LOADS = (0.3, 0.6, 0.9)
+SHORT = {"none": ((0,), (1, 4, 16)), "small model": ((1, 2, 4, 8), (1, 4, 16)), "prompt lookup": ((4,), (1, 4, 16))}
+WHOLE_ROWS = (1, 2, 4, 8, 16)
+WHOLE = {
+    "none": ((0,), WHOLE_ROWS), "small model": (tuple(range(1, 9)), WHOLE_ROWS),
+    "prompt lookup": ((2, 4, 8), WHOLE_ROWS),
+}  # fmt: skip
+OPENED = {"none": 0, "small model": 4}  # drafts of the open loads
+RERUN = 0.08  # difference of two runs from which a cell is run once more
+
+Cells = dict[str, tuple[str, Scenario]]
+"""Scenarios by name, each with its way to draft."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this study."""
+    parser.add_argument("--engine", choices=(*ENGINES, "own"), default="vllm", help="the engine; own: ours")
+    parser.add_argument("--whole", action="store_true", help="all depths and rows")
+    parser.add_argument("--drafts", nargs="*", choices=list(SHORT), default=list(SHORT), help="ways to draft")
+    parser.add_argument("--seeds", type=int, default=5, help="simulations of each prediction")
+
+
+def study(options: argparse.Namespace) -> Report:
+    """Calibrate each way to draft, run all cells, and compare them with their simulations."""
+    with running_on(options.engine) as run_on:
+        kept = Kept(options.out / options.engine, run_on)
+        loops = {kind: [kept.calibration(kind, 0)] for kind in options.drafts}
+        cells = closed_cells(options) | open_cells(options, loops)
+        runs: dict[str, list[Run]] = {name: [] for name in cells}
+        for number in (1, 2):
+            for name, (_, scenario) in cells.items():
+                runs[name].append(kept.run(f"{name}, run {number}", scenario))
+            for kind in options.drafts:
+                loops[kind].append(kept.calibration(kind, number))
+        for name, (_, scenario) in cells.items():
+            if rerun_error(runs[name]) > RERUN:
+                runs[name].append(kept.run(f"{name}, run 3", scenario))
+        profiles = {kind: kept.profile(kind, loops[kind]) for kind in options.drafts}
+    judged = {
+        name: judged_cell(name, predicted_by(scenario, profiles[kind]), runs[name], options.seeds)
+        for name, (kind, scenario) in cells.items()
+    }
+    figure = draw({options.engine: [(row["throughput"].engine, row["throughput"].sim) for row in judged.values()]})
+    save(
+        figure,
+        options.out / "predicted.png",
+        "Tokens a second of each cell, predicted from step times on other prompts.",
+    )
+    rows = [cell_row(name, judged[name], runs[name]) for name in cells]
+    totals = [total_row(quantity, judged) for quantity in SHOWN]
+    every = [run for own in runs.values() for run in own]
+    title = f"{every[0].header.engine or 'our engine'}: errors of tokens/s | TPOT"
+    return Report({title: rows, "mean absolute errors": totals}, aims_of(judged, every))
+
+
+@contextmanager
+def running_on(engine: str) -> Iterator[Callable[[Scenario], Run]]:
+    """Yield what runs a scenario on an engine; ours has the same core as others."""
+    if engine != "own":
+        with OutsideEngine(engine, remark) as outside:  # type: ignore[arg-type]  # one of ENGINES
+            yield outside.run
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield lambda scenario: serve(scenario).run
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Kept:
+    """Runs in a folder by name: those that are there are not run again."""
+
+    def __init__(self, folder: Path, run_on: Callable[[Scenario], Run]) -> None:
+        self.folder = folder
+        self.run_on = run_on
+
+    def run(self, name: str, scenario: Scenario) -> Run:
+        """Return the run of that name, from its file or from the engine."""
+        path = self.folder / f"{name}.parquet"
+        if path.exists() and (kept := read_run(path)).header.scenario == scenario:
+            return kept
+        remark(name)
+        run = self.run_on(scenario)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_run(run, path)
+        return run
+
+    def calibration(self, kind: str, number: int) -> list[Run]:
+        """Return the loops of one pass of a calibration: by rows, with drafts and without."""
+        scenario = scenario_with(kind, DEEPEST, {"prompts": "demo/calibration"})
+        runs = []
+        for _, rows in stages_of(scenario, 1):
+            for depth in depths_of(scenario, number):
+                loop = loop_of(scenario, rows, depth, number)
+                runs.append(self.run(f"calibration {number + 1}, {kind}, {rows} at once, depth {depth}", loop))
+        return runs
+
+    def profile(self, kind: str, loops: Sequence[Sequence[Run]]) -> HardwareProfile:
+        """Return the profile that all passes give, with the acceptance of further calibration prompts."""
+        scenario = scenario_with(kind, DEEPEST, {"prompts": "demo/calibration"})
+        recorded = None
+        if scenario.drafters.count:
+            recorded = self.run(f"calibration, acceptance, {kind}", recording_loop(scenario, RECORDED))
+        return profile_of_target(scenario, [run for own in loops for run in own], recorded)
+
+
+def scenario_with(kind: str, depth: int, workload: Mapping[str, Any]) -> Scenario:
+    """Return a target with that way to draft under a load."""
+    tables = {"drafters": {"depth": depth or 1} | DRAFTS[kind], "verifiers": LIMITS}
+    return scenario_of(make_scenario({"name": kind} | tables | {"workload": LENGTHS | workload}))
+
+
+def predicted_by(scenario: Scenario, profile: HardwareProfile) -> Scenario:
+    """Return a scenario with its profile."""
+    return msgspec.structs.replace(scenario, profile=profile)
+
+
+def closed_cells(options: argparse.Namespace) -> Cells:
+    """Return the closed loops: ways to draft by depths and rows."""
+    grid = WHOLE if options.whole else SHORT
+    return {
+        f"{kind}{f' k={depth}' if depth else ''}, {rows} at once": (
+            kind, scenario_with(kind, depth, {"streams": rows, "requests": 24 + 8 * rows})
+        )
+        for kind in options.drafts
+        for depth in grid[kind][0]
+        for rows in grid[kind][1]
+    }  # fmt: skip
+
+
+def open_cells(options: argparse.Namespace, loops: Mapping[str, Sequence[Sequence[Run]]]) -> Cells:
+    """Return Poisson arrivals at shares of the rate that a calibration has with most rows."""
+    cells: Cells = {}
+    for kind in [kind for kind in options.drafts if kind in OPENED]:
+        speculates = kind != "none"
+        full = [run for run in loops[kind][0] if bool(run.header.fleet.drafters.count) == speculates][-1]
+        per_s = measure(full)["throughput"].value / MEAN_NEW_TOKENS
+        for load in LOADS:
+            arrivals = {"process": "poisson", "per_s": float(np.round(load * per_s, 2))}
+            scenario = scenario_with(kind, OPENED[kind], {"arrivals": arrivals, "requests": round(40 + 60 * load)})
+            cells[f"{kind}{f' k={OPENED[kind]}' if speculates else ''}, load {load:g}"] = kind, scenario
+    return cells
+
+
+def rerun_error(runs: Sequence[Run]) -> float:
+    """Return how far the tokens/s of the first two runs differ."""
+    first, second = (measure(run)["throughput"].value for run in runs[:2])
+    return abs(first / second - 1)
+
+
+def judged_cell(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
+    """Return the three errors of a cell, by quantity."""
+    remark(f"simulated: {name}")
+    rows = compare_reruns({"cell": name}, replicate(scenario, seeds), simulated_reruns(scenario, runs))
+    return {row.quantity: row for row in rows}
+
+
+def cell_row(name: str, judged: Mapping[str, ComparedQuantity], runs: Sequence[Run]) -> Row:
+    """Return the line of a cell; errors are signed but for the host's."""
+    row: Row = {
+        "cell": name, "tokens/s": judged["throughput"].engine, "predicted": judged["throughput"].sim,
+        "TPOT, ms": 1000 * judged["tpot_s"].engine, "TTFT, ms": 1000 * judged["ttft_s"].engine,
+    }  # fmt: skip
+    for title, error in (("mechanism", "mechanism"), ("blind", "parameters"), ("host", "host")):
+        row[f"{title}, %"] = " | ".join(
+            "-" if (found := getattr(judged[name], error)) is None else f"{100 * found.value:+.1f}" for name in JUDGED
+        )
+    return row | {"": "restless" if len(runs) > 2 else ""}
+
+
+def aims_of(judged: Mapping[str, Mapping[str, ComparedQuantity]], runs: Sequence[Run]) -> list[Aim]:
+    """Return the bounds: steps and mechanism, predictions against reruns, and the best depth at each number of rows."""
+    totals = {name: total_row(name, judged) for name in SHOWN}
+    closed = {name: row for name, row in judged.items() if "load" not in name}
+    opened = {name: row for name, row in judged.items() if "load" in name}
+    aims = [Aim("runs whose steps are not those that the station plans", sum(bool(replay(run)) for run in runs), 0)]
+    for name, some, most in (
+        ("throughput", closed, 0.5), ("tpot_s", closed, 1.0), ("tpot_p99_s", closed, 5.0), ("tpot_s", opened, 2.0),
+    ):  # fmt: skip
+        if some:
+            what = "closed loops" if some is closed else "open loads"
+            aims.append(Aim(f"{name}, {what}: mechanism, %", total_row(name, some)["mechanism, %"], most))
+    for name in JUDGED:
+        most = max(5.0, 1.25 * totals[name]["host, %"])
+        aims.append(Aim(f"{name}: blind, %", totals[name]["blind, %"], most))
+        beyond = max(over(row[name]) for row in judged.values())
+        aims.append(Aim(f"{name}: worst cell beyond the larger of 12 % and twice its rerun error, %", beyond, 0.0))
+    return [*aims, Aim("numbers of rows whose best depth is another, beyond rerun error", misranked(closed), 0)]
+
+
+def over(row: ComparedQuantity) -> float:
+    """Return by how many hundredths a prediction exceeds its bound; 0 within."""
+    assert row.parameters is not None
+    assert row.host is not None
+    return 100 * max(row.parameters.absolute - max(0.12, 2 * row.host.absolute), 0.0)
+
+
+def misranked(closed: Mapping[str, Mapping[str, ComparedQuantity]]) -> int:
+    """Count the numbers of rows at which the cell with the best prediction is slower than the best by more than reruns.
+
+    Cells without speculation take part: whether it pays is one of the rankings.
+    """
+    wrong = 0
+    for rows in dict.fromkeys(name.rpartition(", ")[2] for name in closed):
+        own = [row["throughput"] for name, row in closed.items() if name.rpartition(", ")[2] == rows]
+        best, chosen = max(own, key=lambda row: row.engine), max(own, key=lambda row: row.sim)
+        apart = max(row.host.absolute for row in (best, chosen) if row.host is not None)
+        wrong += best.engine / chosen.engine - 1 > apart
+    return wrong
