@@ -12,7 +12,6 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, Scenario, Verifiers
 from fleet.scenario.workload import streams_of
 
-SLACK = 16  # positions of a last draft beyond a text's end
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
 KNOWN = {
@@ -103,7 +102,7 @@ def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
     return Settings(
         target=str(folder_of(verifiers.model, "target")),
         precision=scenario.precision,
-        max_model_len=drafters.positions,
+        max_model_len=min([size for size in (drafters.positions, scenario.verifiers.kv_tokens) if size], default=0),
         max_num_seqs=verifiers.batching.max_num_seqs,
         max_num_batched_tokens=verifiers.batching.max_num_batched_tokens,
         kv_tokens=scenario.verifiers.kv_tokens,

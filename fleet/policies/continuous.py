@@ -103,7 +103,7 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         A row without any budget keeps its drafts.
         If the blocks of a row do not suffice, the row that was admitted last loses all of its blocks and waits before
         all others, to be computed again. Waiting rows are admitted in order of arrival, unless a row was preempted in
-        this step: each if its known text fits into the free blocks.
+        this step: each if its known text fits into the free blocks, and its part of the step with its lookahead, too.
         """
         left, rows = self.max_num_batched_tokens, list(running)
         shares: list[Share] = []
@@ -115,7 +115,7 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
             if share is None:
                 place += 1
                 continue
-            needed = self._blocks(row.computed + share.tokens + (self.lookahead if row.computed else 0))
+            needed = self._blocks(row.computed + share.tokens + self.lookahead)
             while needed - row.blocks > self._free(rows) and place < len(rows):
                 preempted.append(_emptied(rows.pop()))
             if place == len(rows):  # the row itself was preempted
@@ -128,9 +128,12 @@ class ContinuousBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         while not preempted and queue and len(rows) < self.max_num_seqs:
             row = queue[0]
             share = _share(row, left - self.slots)
-            if share is None or self._blocks(row.known) > self._free(rows):
+            if share is None:
                 break
-            rows.append(msgspec.structs.replace(row, blocks=self._blocks(share.tokens)))
+            needed = self._blocks(share.tokens + self.lookahead)
+            if max(needed, self._blocks(row.known)) > self._free(rows):
+                break
+            rows.append(msgspec.structs.replace(row, blocks=needed))
             shares.append(share)
             left -= share.tokens + self.slots
             del queue[0]

@@ -115,7 +115,7 @@ def schedule_rows(
             tokens = 0
         row.share = max(tokens, 0)
         if tokens > 0:
-            needed = -(-(row.computed + tokens + (limits.lookahead if row.computed else 0)) // size)
+            needed = -(-(row.computed + tokens + limits.lookahead) // size)
             while needed - row.blocks > target.free_blocks and place < target.running:
                 preempt(target, streams, slots)
                 preempted = True
@@ -130,10 +130,11 @@ def schedule_rows(
     while not preempted and admits(target, limits) and not (waits and only == VERIFY):
         row = streams[target.first]
         tokens = min(row.committed, left - limits.slots)
-        if tokens <= 0 or -(-row.committed // size) > target.free_blocks:
+        needed = -(-(tokens + limits.lookahead) // size)
+        if tokens <= 0 or max(needed, -(-row.committed // size)) > target.free_blocks:
             break
         admit(target, streams, slots)
-        row.share, row.share_drafts, row.blocks = tokens, 0, -(-tokens // size)
+        row.share, row.share_drafts, row.blocks = tokens, 0, needed
         target.free_blocks -= row.blocks
         left -= tokens + limits.slots
     return left < limits.max_num_batched_tokens, preempted

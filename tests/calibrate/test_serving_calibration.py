@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from calibrate.pass_laws import WIDTH, drafting_columns
-from calibrate.serving import depth_of, loop_of, profile_of_target, stages_of
+from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
 from calibrate.steadiness import unsteady
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.measure import measure
@@ -49,7 +49,7 @@ def refitted(scenario: Scenario) -> HardwareProfile:
     loops = [
         loop_of(scenario, rows, depth, seed)
         for seed, rows in stages_of(scenario, 2)
-        for depth in (depth_of(scenario, seed), 0)
+        for depth in depths_of(scenario, seed)
     ]
     return profile_of_target(scenario, [simulate(loop) for loop in loops])
 

@@ -58,7 +58,7 @@ def test_a_row_without_budget_keeps_its_drafts() -> None:
 def test_rejected_drafts_keep_their_blocks(lookahead: int) -> None:
     rule = ContinuousBatching(8, 8192, kv_blocks=100, lookahead=lookahead)
     step = rule.schedule([], [Row(0, 30)])
-    assert [row.blocks for row in step.running] == [2]
+    assert [row.blocks for row in step.running] == [3 if lookahead else 2]  # vLLM 0.32 reserves from the admission on
     rows = next_rows(step)
     for computed in (33, 36):
         step = rule.schedule(rows, [])

@@ -1,0 +1,189 @@
+"""Runs on engines of others: recorded steps of vLLM, and a stub in the place of its process."""
+
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch")
+
+from engine.node.build import with_positions
+from engine.outside import engines
+from engine.outside.engines import OutsideEngine, environment_of
+from engine.outside.job import Facts, Served, settings_of
+from engine.outside.steps import log_of, with_cache
+from fleet.errors import InputError, NodeDiedError
+from fleet.records.metrics.measure import measure
+from fleet.records.replay import replay
+from fleet.records.run import Run, make_run
+from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from tests.helpers.marks import slow
+
+RECORDED = Path(__file__).parent / "data" / "outside_vllm.json"
+LIMITS = {"max_num_seqs": 4, "max_num_batched_tokens": 64}
+LENGTHS = {"prompt_tokens": {"low": 32, "high": 96}, "new_tokens": {"low": 12, "high": 40}, "requests": 8}
+
+
+def scenario(name: str, drafters: dict[str, Any], workload: dict[str, Any], **limits: int) -> Scenario:
+    tables = {"drafters": drafters, "verifiers": LIMITS | limits, "workload": LENGTHS | workload}
+    return make_scenario({"name": name} | tables)
+
+
+SCENARIOS = {  # as recorded; the second one's cache is too small for its requests
+    each.name: each
+    for each in (
+        scenario("plain", {"count": 0}, {"streams": 4}),
+        scenario("preempted", {"place": "target", "depth": 3},
+                 {"streams": 4, "prompt_tokens": 30, "new_tokens": 70}, kv_tokens=256),
+        scenario("lookup", {"place": "target", "kind": "lookup", "depth": 4},
+                 {"arrivals": {"process": "poisson", "per_s": 20.0}}),
+    )
+}  # fmt: skip
+
+
+class Recorded(msgspec.Struct):
+    facts: Facts
+    served: Served
+
+
+def recorded(name: str) -> Recorded:
+    return msgspec.json.decode(RECORDED.read_bytes(), type=dict[str, Recorded], strict=False)[name]
+
+
+def run_of(name: str, served: Served | None = None) -> Run:
+    own = recorded(name)
+    fleet = with_cache(with_positions(resolve(SCENARIOS[name])), own.facts)
+    return make_run(SCENARIOS[name], "engine", log_of(fleet, served or own.served), fleet)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_station_plans_the_steps_of_vllm(name: str) -> None:
+    run, served = run_of(name), recorded(name).served
+    assert replay(run) == []
+    rows = run.frame()
+    done = rows.query("event == 'done' and kind not in ('draft', 'draft_prefill')")
+    assert done.step.nunique() == len(served.steps)
+    yielded = sum(row[2] for step in served.steps for row in step.rows.values())
+    committed = sum(done.kind != "chunk") + done[done.kind == "verify"].accepted.sum()
+    assert committed == yielded
+    lost = done[(done.kind == "chunk") & (done.base == 0) | (done.kind == "prefill") & (done.base == 0)]
+    preempted = sum(len(step.preempted) for step in served.steps)
+    assert len(lost) - LENGTHS["requests"] == preempted
+    assert bool(preempted) == (name == "preempted")
+
+
+def test_metrics_are_those_of_the_recorded_times() -> None:
+    run, served = run_of("plain"), recorded("plain").served
+    first = {}
+    for step in served.steps:
+        for request, (_, _, yielded) in step.rows.items():
+            if yielded:
+                first.setdefault(request, step.end_s - served.joined_s[request])
+    measured = measure(run)
+    rows = run.frame()
+    told = rows[(rows.event == "done") & (rows.kind == "prefill")].set_index("request").time_s
+    for request, ttft_s in first.items():
+        assert told[request] - served.joined_s[request] == pytest.approx(ttft_s)
+    assert 0 < measured["ttft_s"].value <= max(first.values())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_another_step_than_planned_is_refused(place: int) -> None:
+    """One token more in a row, or one draft less, is another schedule."""
+    served = recorded("preempted").served
+    number = next(number for number, step in enumerate(served.steps) if any(row[1] for row in step.rows.values()))
+    step = served.steps[number]
+    request, row = next((request, row) for request, row in step.rows.items() if row[1])
+    changed = (row[0] + 1, row[1], row[2]) if place == 0 else (row[0], row[1] - 1, row[2])
+    steps = [*served.steps]
+    steps[number] = msgspec.structs.replace(step, rows=step.rows | {request: changed})
+    with pytest.raises(InputError, match=f"step {number + 1} of the engine differs .* request {request} has"):
+        run_of("preempted", msgspec.structs.replace(served, steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"drafters.place": "own"}, "drafters.place"),
+        ({"drafters.kind": "eagle"}, "drafters.kind"),
+        ({"verifiers.count": 2}, "verifiers.count"),
+        ({"verifiers.prefill_first": True}, "verifiers.prefill_first"),
+        ({"verifiers.allocate": {"policy": "by-batch", "up_to": [4], "depths": [3, 0]}}, "verifiers.allocate"),
+    ],
+)
+def test_unknown_keys_are_refused_by_name(changes: dict[str, Any], key: str) -> None:
+    changed = change_scenario(SCENARIOS["preempted"], changes)
+    with pytest.raises(InputError, match=key):
+        settings_of(resolve(changed), changed)
+
+
+STUB = """
+import json, sys
+print("words of the engine", file=sys.stderr)
+settings = json.loads(sys.stdin.readline())
+if settings["max_num_seqs"] == 3:
+    sys.exit("no memory is left")
+content = json.load(open({path!r}))["plain"]
+print(json.dumps(content["facts"]), flush=True)
+for line in sys.stdin:
+    print(json.dumps({{"finished": 3}}), flush=True)
+    print(json.dumps(content["served"]), flush=True)
+"""
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program in the place of vLLM's environment."""
+    program, python = tmp_path / "stub.py", tmp_path / "vllm" / "bin" / "python"
+    program.write_text(STUB.format(path=str(RECORDED)))
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv(engines.FOLDER, str(tmp_path))
+
+
+@pytest.mark.usefixtures("stub")
+def test_an_engine_is_started_once_and_ended() -> None:
+    said: list[str] = []
+    with OutsideEngine("vllm", said.append) as outside:
+        first, second = (outside.run(SCENARIOS["plain"]) for _ in range(2))
+        (driver,) = outside.drivers.values()
+    assert driver.process.returncode == 0
+    assert said == ["starting vllm", "vllm: 3 of 8 requests", "vllm: 3 of 8 requests"]
+    assert first.digest() == second.digest() == run_of("plain").digest()
+    assert first.header.engine == "vllm 0.32.0"
+
+
+@pytest.mark.usefixtures("stub")
+def test_the_last_words_of_a_dead_engine_are_told() -> None:
+    short = change_scenario(SCENARIOS["plain"], {"verifiers.max_num_seqs": 3})
+    with OutsideEngine("vllm") as outside, pytest.raises(NodeDiedError, match=r"ended with 1: .*no memory is left"):
+        outside.run(short)
+
+
+def test_a_missing_engine_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(engines.FOLDER, str(tmp_path))
+    with pytest.raises(InputError, match=r"python -m engine.outside.install vllm"):
+        environment_of("vllm")
+
+
+def installed() -> bool:
+    try:
+        environment_of("vllm")
+    except InputError:
+        return False
+    return True
+
+
+@slow
+@pytest.mark.skipif(not installed(), reason="vLLM is not installed")
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_vllm_runs_as_the_station_plans(name: str) -> None:
+    with OutsideEngine("vllm") as outside:
+        run = outside.run(SCENARIOS[name])
+    assert replay(run) == []
