@@ -90,6 +90,7 @@ def run(
     signals: str | Path | None = None,
     power: str | Path | None = None,
     engine: "Engine | None" = None,
+    server: str | None = None,
     report: Callable[[str], None] = lambda _remark: None,
     watch: Callable[[Counters], None] | None = None,
     **keys: Any,
@@ -99,7 +100,8 @@ def run(
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
     a target's device drafted. `power`: one for samples of the device's clock, power and memory, right before each draft
     and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", installed by
-    `python -m engine.outside.install`; it has no signals, power or counters. Where a file cannot be written after the
+    `python -m engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
+    "http://localhost:8000". Neither has signals, power or counters. Where a file cannot be written after the
     run, the OutputError's `result` is the run. `report` is called with lines on crowded cores, and on power that cannot
     be measured, before the run; `watch`, twice a second, with its counters (`fleet.records.metrics.counters`).
 
@@ -107,14 +109,17 @@ def run(
             result = specfleet.run("star", verifiers={"count": 1}, workload={"requests": 4})
     """
     from engine.launch.serve import serve
+    from engine.outside.answers import run_on_server
     from engine.outside.engines import OutsideEngine
     from fleet.acceptance.signals import write_signals
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    if engine is not None:
-        if signals is not None or power is not None:
-            raise InputError(f"engine = {engine}: another engine tells no signals and no power; leave them out")
+    if engine is not None or server is not None:
+        if signals is not None or power is not None or (engine and server):
+            raise InputError("engine, server: leave out one of them, and signals and power, which neither has")
+        if server is not None:
+            return Result(run_on_server(chosen, server, report))
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
     if signals is not None and (chosen.drafters.place != "target" or chosen.drafters.shape.kind != "chain"):

@@ -55,6 +55,7 @@ class RunHeader(msgspec.Struct, frozen=True):
         path: How a simulation ran: "simpy", or "fast" for the compiled loop, which writes the same rows; empty for a
             run on the engine.
         engine: The engine of others that ran it, with its version; empty for our own.
+        steps: Whether steps were seen; of a server only answers are.
         version (number): Format of the file. A file of another format is refused.
     """
 
@@ -73,6 +74,7 @@ class RunHeader(msgspec.Struct, frozen=True):
     energy: tuple[EnergyCurve, ...] = ()
     path: str = ""
     engine: str = ""
+    steps: bool = True
     version: Version = FORMAT
 
 

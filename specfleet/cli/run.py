@@ -90,6 +90,9 @@ def run(
     ] = None,
     power: Power = None,
     engine: EngineName = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send the requests to this OpenAI-compatible server instead.")
+    ] = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
 ) -> None:
@@ -102,10 +105,10 @@ def run(
 
     with keeping(out, signals, power), printing_anyway(lambda result: show_run(result, as_json, out, everything, by)):
         chosen = scenario_of(scenario, settings(changes))
-        if engine is not None:
+        if engine is not None or server is not None:
             if metrics_port is not None:
                 raise InputError(f"--metrics-port {metrics_port}: only our own engine has counters; leave it out")
-            result = run(chosen, signals=signals, power=power, engine=engine, report=remark)
+            result = run(chosen, signals=signals, power=power, engine=engine, server=server, report=remark)
             show_run(result, as_json, out, everything, by)
             return
         with watched(chosen.name, chosen, None, metrics_port, metrics_host) as watch:

@@ -29,6 +29,12 @@ from fleet.records.metrics.window import Metric, Window, without_intervals
 from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
 
+OF_ANSWERS = (
+    "throughput", "throughput_per_target", "requests", "carried_requests_per_s", "offered_requests_per_s", "ttft_s",
+    "tpot_s", "latency_s", "goodput_requests_per_s", "slo_attainment", "cost_per_million_tokens",
+)  # fmt: skip
+"""Metrics that need no steps."""
+
 BATCHES = 10  # equal batches of the window; their means give the 95 % intervals
 
 
@@ -44,6 +50,8 @@ def assess(run: Run | Findings) -> tuple[dict[str, Metric], Overload | None]:
     """Return the metrics of a run, as `measure`, and the overload verdict if arrivals exceed its capacity."""
     findings = findings_of(run) if isinstance(run, Run) else run
     metrics, overload = _metrics(findings), overload_of(findings)
+    if isinstance(run, Run) and not run.header.steps:
+        metrics = {name: metric for name, metric in metrics.items() if name in OF_ANSWERS}
     return metrics if overload is None else without_intervals(metrics, math.inf), overload
 
 

@@ -1,0 +1,72 @@
+"""From the answers of a server to a run: requests and their tokens are known, steps and drafts are not."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from engine.node.build import with_positions
+from engine.outside.client import Answer, Answers, ask_all
+from engine.outside.job import job_of
+from fleet.records.recorder import Log
+from fleet.records.run import Run, make_run
+from fleet.records.schema import Row
+from fleet.scenario.names import verifier_name
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import Request, streams_of
+
+
+def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = lambda _line: None) -> Run:
+    """Send a scenario's requests to an OpenAI-compatible server, and return the run.
+
+    The workload is the scenario's; its other keys describe the server, and are not checked there. `report` is called
+    with lines on progress, acceptance, and counts that do not add up. Raises InputError as `ask_all`.
+    """
+    fleet = with_positions(resolve(scenario))
+    answers = ask_all(url, job_of(fleet), report)
+    for line in remarks(answers):
+        report(line)
+    streams = streams_of(fleet)
+    run = make_run(scenario, "engine", log_of(streams, answers), fleet)
+    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=f"server {url}", steps=False))
+
+
+def log_of(streams: Mapping[int, list[Request]], answers: Answers) -> Log:
+    """Return the rows of the event table: of each request its arrival, and its chunks as if each were a step of it."""
+    by_number = {answer.number: answer for answer in answers.answers}
+    rows = [
+        row
+        for tag, requests in streams.items()
+        for each in requests
+        for row in _rows(tag, each, by_number[each.number])
+    ]
+    log: Log = []
+    for seq, row in enumerate(sorted(rows, key=lambda row: row.time_s)):
+        log += row._replace(seq=seq, step=seq)
+    return log
+
+
+def _rows(tag: int, request: Request, answer: Answer) -> Iterator[Row]:
+    goal = request.prompt_tokens + request.new_tokens
+    row = Row(answer.sent_s, verifier_name(0), 0, "join", "real", tag=tag, request=request.number, goal=goal)
+    yield row._replace(tokens=request.prompt_tokens)
+    base = request.prompt_tokens
+    for number, (came_s, tokens) in enumerate(answer.chunks):
+        kind = "verify" if number else "prefill"
+        yield row._replace(time_s=came_s, event="done", kind=kind, base=base, accepted=tokens - 1, goal=0, epoch=number)
+        base += tokens
+
+
+def remarks(answers: Answers) -> Iterator[str]:
+    """Yield lines on counts that do not add up, and on acceptance, which only a server's counters tell."""
+    for answer in answers.answers:
+        tokens = sum(tokens for _, tokens in answer.chunks)
+        if answer.stated is not None and answer.stated != tokens:
+            yield f"note: request {answer.number} has {tokens} tokens in chunks, and {answer.stated} by `usage`"
+    rounds, accepted = answers.counted.get("rounds", 0), answers.counted.get("accepted", 0)
+    if not rounds:
+        return
+    yield f"acceptance by /metrics: {accepted / rounds:.2f} draft tokens a round, without the bonus token"
+    chunks = sum(len(answer.chunks) - 1 for answer in answers.answers)
+    if rounds > chunks:
+        yield f"note: {rounds} rounds came in {chunks} chunks: the client saw some of them together, or others ask, too"

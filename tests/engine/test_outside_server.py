@@ -1,0 +1,178 @@
+"""Runs on an OpenAI-compatible server: a small one of the tests, which can fail in several ways."""
+
+import http.server
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+pytest.importorskip("torch")
+
+from engine.outside.answers import run_on_server
+from fleet.errors import InputError
+from fleet.records.metrics.measure import measure
+from fleet.records.playback import playback_of
+from fleet.records.replay import replay
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
+
+PAUSE_S = 0.002
+CHUNKS = (1, 3, 2, 4)  # tokens of each
+
+
+def scenario(**workload: Any) -> Scenario:
+    lengths = {"prompt_tokens": 16, "new_tokens": sum(CHUNKS), "requests": 6, "streams": 2}
+    return make_scenario({"name": "served", "drafters": {"place": "target"}, "workload": lengths | workload})
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers in chunks of several tokens. `fault`: what goes wrong; `asked`: contents of all requests."""
+
+    fault: ClassVar[str] = ""
+    asked: ClassVar[list[dict[str, Any]]] = []
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            self._say(json.dumps({"data": [] if self.fault == "no model" else [{"id": "small"}]}))
+        elif self.fault == "no metrics":
+            self.send_error(404)
+        else:
+            rounds = len(self.asked) * (len(CHUNKS) - 1) * (2 if self.fault == "merged" else 1)
+            labels = '{model_name="small"}'
+            self._say(
+                "# HELP vllm:spec_decode_num_drafts_total Rounds.\n"
+                f"vllm:spec_decode_num_drafts_total{labels} {rounds}.0\n"
+                f"vllm:spec_decode_num_accepted_tokens_total{labels} {2 * rounds}\n"
+            )
+
+    def do_POST(self) -> None:
+        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(content)
+        if self.fault == "status":
+            self._say('{"message": "too long"}', 400)
+            return
+        self.send_response(200)
+        self.end_headers()
+        known = 0
+        for tokens in CHUNKS:
+            time.sleep(PAUSE_S)
+            known += tokens
+            usage = {} if self.fault == "no usage" else {"usage": {"completion_tokens": known}}
+            self._event({"choices": [{"text": "x" * tokens}]} | usage)
+            if self.fault == "error":
+                self._event({"error": {"message": "engine died"}})
+            if self.fault == "nonsense":
+                self.wfile.write(b"data: {\n\n")
+        if self.fault == "miscounted":
+            self._event({"choices": [], "usage": {"completion_tokens": known + 1}})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _event(self, content: dict[str, Any]) -> None:
+        self.wfile.write(b"data: " + json.dumps(content).encode() + b"\n\n")
+        self.wfile.flush()
+
+    def _say(self, text: str, status: int = 200) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Handler.fault, Handler.asked = "", []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
+    said: list[str] = []
+    run = run_on_server(scenario(), url, said.append)
+    rows = run.frame()
+    assert len(Handler.asked) == 6
+    assert {len(content["prompt"]) for content in Handler.asked} == {16}
+    assert all(content["ignore_eos"] and content["max_tokens"] == sum(CHUNKS) for content in Handler.asked)
+    joins, done = rows[rows.event == "join"], rows[rows.event == "done"]
+    assert (done.accepted + 1).tolist().count(4) == 6
+    assert (done.groupby("request").accepted.sum() + len(CHUNKS) == sum(CHUNKS)).all()
+    times = done.groupby("request").time_s
+    tpot_s = (times.max() - times.min()) / (sum(CHUNKS) - 1)
+    ttft_s = times.min() - joins.set_index("request").time_s
+    metrics = measure(run)
+    assert tpot_s.min() <= metrics["tpot_s"].value <= tpot_s.max()
+    assert ttft_s.min() <= metrics["ttft_s"].value <= ttft_s.max()
+    assert not {"load", "target_load", "rounds_per_s", "service_s", "acceptance_length"} & metrics.keys()
+    assert said == ["acceptance by /metrics: 2.00 draft tokens a round, without the bonus token"]
+
+
+def test_streams_wait_for_their_answers(url: str) -> None:
+    rows = run_on_server(scenario(), url).frame()
+    for _, own in rows.groupby("tag"):
+        assert own.request.is_monotonic_increasing
+        assert own.event.tolist() == ["join", *["done"] * len(CHUNKS)] * 3
+
+
+def test_arrivals_come_when_they_are_due(url: str) -> None:
+    opened = scenario(streams=0, arrivals={"process": "poisson", "per_s": 40.0})
+    joins = run_on_server(opened, url).frame().query("event == 'join'")
+    assert joins.time_s.max() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("miscounted", "note: request 0 has 10 tokens in chunks, and 11 by `usage`"),
+        ("merged", "note: 36 rounds came in 18 chunks"),
+    ],
+)
+def test_counts_that_do_not_add_up_are_told(url: str, fault: str, line: str) -> None:
+    Handler.fault, said = fault, list[str]()
+    run_on_server(scenario(), url, said.append)
+    assert any(one.startswith(line) for one in said), said
+
+
+def test_without_counts_a_chunk_is_a_token(url: str) -> None:
+    Handler.fault = "no usage"
+    rows = run_on_server(scenario(), url).frame()
+    assert (rows[rows.event == "done"].accepted == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [("status", "status 400: .*too long"), ("error", "engine died"), ("nonsense", "no JSON"), ("no model", "no model")],
+)
+def test_a_failing_server_is_told_in_one_line(url: str, fault: str, line: str) -> None:
+    Handler.fault = fault
+    with pytest.raises(InputError, match=line) as caught:
+        run_on_server(scenario(), url)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_server_is_told_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"127.0.0.1:1/v1/models: ConnectionRefusedError"):
+        run_on_server(scenario(), "http://127.0.0.1:1")
+    with pytest.raises(InputError, match="needs an address"):
+        run_on_server(scenario(), "localhost")
+
+
+def test_without_metrics_nothing_is_told_of_acceptance(url: str) -> None:
+    Handler.fault, said = "no metrics", list[str]()
+    run_on_server(scenario(), url, said.append)
+    assert said == []
+
+
+def test_runs_without_steps_are_not_replayed(url: str) -> None:
+    run = run_on_server(scenario(), url)
+    assert replay(run) == ["it has no steps: a server tells only its answers"]
+    with pytest.raises(InputError, match="no steps"):
+        playback_of(run)
