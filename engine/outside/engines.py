@@ -13,6 +13,7 @@ import msgspec
 
 from engine.node.build import with_positions
 from engine.outside import drivers
+from engine.outside.answers import run_on_server
 from engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
 from engine.outside.steps import log_of, with_cache
 from fleet.errors import InputError, NodeDiedError
@@ -20,7 +21,7 @@ from fleet.records.run import Run, make_run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 
-Engine = Literal["vllm"]
+Engine = Literal["vllm", "llama-cpp"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
@@ -53,7 +54,7 @@ class Driver:
         preload = [str(path) for path in (environment / "lib").glob("libiomp5.so")]  # vLLM's builds for the cpu need it
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
         self.process = subprocess.Popen(  # noqa: S603  (a program of our own)
-            [environment / "bin" / "python", Path(drivers.__path__[0]) / f"step_{engine}.py"],
+            [environment / "bin" / "python", Path(drivers.__path__[0]) / f"drive_{engine.replace('-', '_')}.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -135,11 +136,14 @@ class OutsideEngine:
             self.report(f"starting {self.engine}")
             self.drivers[key] = Driver(self.engine, settings)
         driver = self.drivers[key]
-        fleet = with_cache(fleet, driver.facts)
-        count = scenario.workload.requests
-        served = driver.ask(
-            job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
-        )
-        run = make_run(scenario, "engine", log_of(fleet, served), fleet)
+        if driver.facts.url:  # a server, whose steps are not seen
+            run = run_on_server(scenario, driver.facts.url, self.report)
+        else:
+            fleet = with_cache(fleet, driver.facts)
+            count = scenario.workload.requests
+            served = driver.ask(
+                job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
+            )
+            run = make_run(scenario, "engine", log_of(fleet, served), fleet)
         name = f"{self.engine} {driver.facts.version}"
         return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))

@@ -24,14 +24,18 @@ def main(arguments: list[str] | None = None) -> None:
     """Install the named engine."""
     parser = argparse.ArgumentParser(prog="python -m engine.outside.install", description=__doc__)
     parser.add_argument("engine", choices=ENGINES)
-    environment = folder_of_engines() / parser.parse_args(arguments).engine
-    install_vllm(environment, on_gpu=bool(visible_gpus()))
+    engine = parser.parse_args(arguments).engine
+    environment = folder_of_engines() / engine
+    run(sys.executable, "-m", "venv", environment)
+    if engine == "vllm":
+        install_vllm(environment, on_gpu=bool(visible_gpus()))
+    else:
+        pip(environment, "xllamacpp", "gguf", "safetensors", "numpy")
     print(f"installed in {environment}")  # noqa: T201  (a command)
 
 
 def install_vllm(environment: Path, on_gpu: bool) -> None:
     """Install vLLM; without a GPU its build for the cpu, which asks for packages that are nowhere to be had."""
-    run(sys.executable, "-m", "venv", environment)
     if on_gpu:
         pip(environment, "vllm")
         return

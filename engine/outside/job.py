@@ -40,11 +40,15 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks."""
+    """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks.
+
+    - `url`: address of its server, where it is one; empty for an engine that is driven step by step.
+    """
 
     version: str
-    block_size: int
-    kv_blocks: int
+    block_size: int = 1
+    kv_blocks: int = 0
+    url: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True):
