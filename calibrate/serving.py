@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from calibrate.answers import fit_answers
 from calibrate.overheads import delays_of, overhead_of
 from calibrate.pass_laws import fit_aligned, fit_passes
 from engine.decoding.telemetry import host_facts
@@ -136,12 +137,15 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
     - `recorded`: the run that has the acceptance; left out, the loops with the deepest drafts.
     """
     fit = fit_aligned if scenario.verifiers.aligned else fit_passes
-    fitted, facts = fit(runs, scenario.drafters.shape), host_facts()
+    seen, facts = all(run.header.steps for run in runs), host_facts()
+    fitted = fit(runs, scenario.drafters.shape) if seen else fit_answers(runs)
     laws: dict[str, Any] = fitted.laws
     accepted = tuple(accepted_in([recorded] if recorded else runs))
     return HardwareProfile(
         name=f"calibrated-serving-{facts['machine']}",
-        overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False)))),
+        overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False))))
+        if seen
+        else Overheads(),
         acceptance=Recorded(scenario.drafters.depth, accepted) if accepted else None,
         positions=runs[0].header.fleet.drafters.positions,
         provenance=facts

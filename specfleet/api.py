@@ -115,11 +115,12 @@ def run(
     from fleet.records.power import write_samples
 
     chosen = scenario_of(scenario, changes, **keys)
-    if engine is not None or server is not None:
-        if signals is not None or power is not None or (engine and server):
-            raise InputError("engine, server: leave out one of them, and signals and power, which neither has")
-        if server is not None:
-            return Result(run_on_server(chosen, server, report))
+    others = [one for one in (engine, server) if one is not None]
+    if len(others) > 1 or (others and (signals is not None or power is not None)):
+        raise InputError(f"{others[0]}: has no signals and no power, and is one engine; leave out the others")
+    if server is not None:
+        return Result(run_on_server(chosen, server, report))
+    if engine is not None:
         with OutsideEngine(engine, report) as outside:
             return Result(outside.run(chosen))
     if signals is not None and (chosen.drafters.place != "target" or chosen.drafters.shape.kind != "chain"):

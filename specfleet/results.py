@@ -114,7 +114,8 @@ class Result(Shown):
     def title(self) -> str:
         """Say which run this is."""
         header, digest = self.run.header, self.run.digest()
-        title = f"{header.scenario.name}, world: {header.world}, seed {header.scenario.seed}, digest {digest}"
+        world, seed = header.engine or header.world, header.scenario.seed
+        title = f"{header.scenario.name}, world: {world}, seed {seed}, digest {digest}"
         played = f"{', '.join(header.played)} of {header.played_of}" if header.played else ""
         replayed = f"replayed: {' and '.join(header.replayed)}" if header.replayed else ""
         delayed = "links held back as stated" if header.world == "engine" and holds_links(header.fleet) else ""

@@ -15,6 +15,8 @@ from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import Request, streams_of
 
+TOGETHER_S = 3e-4  # between tokens of one round; steps take longer
+
 
 def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = lambda _line: None) -> Run:
     """Send a scenario's requests to an OpenAI-compatible server, and return the run.
@@ -31,8 +33,19 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
     return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=f"server {url}", steps=False))
 
 
+def rounds_of(answer: Answer) -> tuple[tuple[float, int], ...]:
+    """Return when each round of a request ended, and its tokens; a server may send the tokens of a round one by one."""
+    rounds: list[tuple[float, int]] = []
+    for came_s, tokens in answer.chunks:
+        if rounds and came_s - rounds[-1][0] < TOGETHER_S:
+            rounds[-1] = came_s, rounds[-1][1] + tokens
+        else:
+            rounds.append((came_s, tokens))
+    return tuple(rounds)
+
+
 def log_of(streams: Mapping[int, list[Request]], answers: Answers) -> Log:
-    """Return the rows of the event table: of each request its arrival, and its chunks as if each were a step of it."""
+    """Return the rows of the event table: of each request its arrival, and its rounds as if each were a step of it."""
     by_number = {answer.number: answer for answer in answers.answers}
     rows = [
         row
@@ -51,7 +64,7 @@ def _rows(tag: int, request: Request, answer: Answer) -> Iterator[Row]:
     row = Row(answer.sent_s, verifier_name(0), 0, "join", "real", tag=tag, request=request.number, goal=goal)
     yield row._replace(tokens=request.prompt_tokens)
     base = request.prompt_tokens
-    for number, (came_s, tokens) in enumerate(answer.chunks):
+    for number, (came_s, tokens) in enumerate(rounds_of(answer)):
         kind = "verify" if number else "prefill"
         yield row._replace(time_s=came_s, event="done", kind=kind, base=base, accepted=tokens - 1, goal=0, epoch=number)
         base += tokens
@@ -67,6 +80,6 @@ def remarks(answers: Answers) -> Iterator[str]:
     if not rounds:
         return
     yield f"acceptance by /metrics: {accepted / rounds:.2f} draft tokens a round, without the bonus token"
-    chunks = sum(len(answer.chunks) - 1 for answer in answers.answers)
-    if rounds > chunks:
-        yield f"note: {rounds} rounds came in {chunks} chunks: the client saw some of them together, or others ask, too"
+    seen = sum(len(rounds_of(answer)) - 1 for answer in answers.answers)
+    if rounds > seen:
+        yield f"note: the server counts {rounds} rounds, the client saw {seen}: some came together, or others ask, too"

@@ -132,7 +132,7 @@ def test_arrivals_come_when_they_are_due(url: str) -> None:
     ("fault", "line"),
     [
         ("miscounted", "note: request 0 has 10 tokens in chunks, and 11 by `usage`"),
-        ("merged", "note: 36 rounds came in 18 chunks"),
+        ("merged", "note: the server counts 36 rounds, the client saw 18"),
     ],
 )
 def test_counts_that_do_not_add_up_are_told(url: str, fault: str, line: str) -> None:
