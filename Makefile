@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench mutants fuzz faults by-hand
+.PHONY: install demo demo-short test test-all lint docs bench mutants fuzz faults by-hand outside
 
 install: $(VENV)/installed
 
@@ -32,6 +32,10 @@ test: lint
 
 test-all: lint
 	$(PYTEST)
+
+outside: install
+	$(BIN)/python -m engine.outside.install $(or $(ENGINE),vllm)
+	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
 
 by-hand: install
 	$(BIN)/pytest tests/specfleet/test_by_hand_page.py

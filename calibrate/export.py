@@ -15,7 +15,7 @@ DIGITS = 4  # of the mean length
 def export(scenario: Given, changes: Changes | None = None, **keys: Any) -> dict[str, str]:
     """Return the line, by engine, that forces the scenario's mean acceptance length there, for benchmarks.
 
-    `scenario`, `changes` and keywords as in `simulate`. Engines: vllm, sglang, tensorrt-llm, atom. Raises InputError
+    `scenario`, `changes` and keywords as in `simulate`. Engines: vllm, sglang, tensorrt-llm, llama-cpp, atom. Raises InputError
     where drafts have no fixed depth, or acceptance is known of single tokens only.
 
     >>> import specfleet
@@ -40,5 +40,6 @@ def export(scenario: Given, changes: Changes | None = None, **keys: Any) -> dict
         "vllm": f"--speculative-config '{json.dumps(config)}'",
         "sglang": f"{sglang} SGLANG_SIMULATE_ACC_TOKEN_MODE=real-draft-token",
         "tensorrt-llm": f"TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS={round(mean - 1, DIGITS):g}",
+        "llama-cpp": f"--spec-draft-n-max {depth} --spec-synth-len {mean:g}",
         "atom": f"--spec-decode-acceptance-length {mean:g}",
     }

@@ -180,7 +180,7 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
         return str(name), f"the profile {shortened(str(profile))}"
     if draft_ms is None and verify_ms is None:
         return None
-    draft_s, verify_s = _seconds("--draft-ms", draft_ms), _seconds("--verify-ms", verify_ms)
+    draft_s, verify_s = _seconds("--draft-ms", draft_ms, may_be_zero=True), _seconds("--verify-ms", verify_ms)
     stated = "stated (--draft-ms a token, --verify-ms a verification)"
     times = HardwareProfile(
         name="stated",
@@ -192,10 +192,11 @@ def _stated(draft_ms: float | None, verify_ms: float | None, profile: str | Path
     return times, f"{stated}; a plain decoding step is taken to last as long, a prefill no time"
 
 
-def _seconds(option: str, time_ms: float | None) -> float:
-    if time_ms is None or not 0 < time_ms <= MAX_MS:
+def _seconds(option: str, time_ms: float | None, may_be_zero: bool = False) -> float:
+    if time_ms is None or not 0 <= time_ms <= MAX_MS or (time_ms == 0 and not may_be_zero):
         stated = "" if time_ms is None else f" {time_ms}"
-        raise InputError(f"{option}{stated}: needs milliseconds above 0, beside its companion")
+        least = "from 0" if may_be_zero else "above 0"
+        raise InputError(f"{option}{stated}: needs milliseconds {least}, beside its companion")
     return time_ms / 1000
 
 

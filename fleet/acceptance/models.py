@@ -96,8 +96,9 @@ class PerPosition(
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", forbid_unknown_fields=True):
     """Measured acceptance lengths, round by round, of each recorded session.
 
-    At a smaller depth each length is truncated. That is an approximation: with shorter drafts the rounds would start
-    at other positions of the text; "by-place" records those. Larger depths are refused.
+    At a smaller depth the rounds are walked anew over the recorded text, since shorter drafts begin at other places of
+    it, and more often where drafts are good. What the token after a whole draft would have been is not recorded; it is
+    drawn by the rate at the last position. Larger depths are refused.
 
     Keys:
         depth (tokens): The depth of all recorded drafts.
@@ -112,6 +113,35 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", tag_field="model", f
             longest = max(session)
             if longest > self.depth:
                 raise ValueError(f"sessions[{number}] holds {longest}; allowed: 0 to depth = {self.depth}")
+
+    def at(self, depth: int) -> tuple[Rounds, ...]:
+        """Return the rounds of each session with drafts of that depth, at most the recorded one."""
+        if depth == self.depth:
+            return self.sessions
+        return _walked_anew(self, depth)
+
+
+@lru_cache(maxsize=16)
+def _walked_anew(model: Recorded, depth: int) -> tuple[Rounds, ...]:
+    lengths = np.concatenate(model.sessions)
+    whole, rng = lengths >= model.depth, np.random.default_rng(depth)
+    rate = whole.sum() / max((lengths >= model.depth - 1).sum(), 1)
+    walked = []
+    for session in model.sessions:
+        agrees: list[bool] = []  # whether the draft has the text's token, place by place
+        for length in session:
+            agrees += [True] * length
+            agrees.append(length == model.depth and bool(rng.random() < rate))
+        rounds, place = [], 0
+        while place < len(agrees):
+            draft = agrees[place : place + depth]
+            accepted = draft.index(False) if False in draft else len(draft)
+            if accepted == len(draft) < depth and rounds:
+                break  # the recording ends within this draft
+            rounds.append(accepted)
+            place += accepted + 1
+        walked.append(tuple(rounds))
+    return tuple(walked)
 
 
 AcceptanceModel = Geometric | BetaGeometric | PerPosition | Recorded
@@ -133,8 +163,8 @@ def survival(model: LengthModel, depth: int) -> NDArray[np.float64]:
             rates = (a + earlier) / (a + b + earlier)  # mean of beta, given that many successes
         case PerPosition():
             return model.reached()[:depth]
-        case Recorded(_, sessions):
-            lengths = np.concatenate(sessions)
+        case Recorded():
+            lengths = np.concatenate(model.at(depth))
             return np.array([np.mean(lengths >= j) for j in range(1, depth + 1)], dtype=np.float64)
         case ByPlace():
             return reached(model, depth)
@@ -189,7 +219,7 @@ class Sampler:
     def draw(self, tag: int, drafted: int, base: int = 0) -> int:
         """Return the acceptance length of this session's next round, with `drafted` tokens of at most `depth`.
 
-        A shorter draft truncates the length. That is exact for every model but `Recorded`; see its docstring.
+        A shorter draft truncates the length. That is exact for every model but `Recorded`.
         """
         assert drafted <= self.depth
         length = next(self._lengths[tag])
@@ -202,7 +232,7 @@ Lengths = NDArray[np.int16]  # accepted tokens of rounds, at most the maximum de
 def _blocks_of(model: AcceptanceModel, depth: int, root: int) -> Callable[[int], Iterator[Lengths]]:
     """Return the function `blocks` of a sampler."""
     if isinstance(model, Recorded):
-        deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.sessions]
+        deal, sessions = _dealer(model.sessions, root), [np.array(session, np.int16) for session in model.at(depth)]
         return lambda request: _play_back(deal(request), sessions, partial(np.random.default_rng, [root, request]))
 
     reaching = survival(model, depth)
