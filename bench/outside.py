@@ -19,12 +19,14 @@ from bench.harness import Aim, Report, Row
 from bench.serving import DRAFTS, JUDGED, SHOWN, total_row
 from calibrate.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from engine.launch.serve import serve
-from engine.outside.engines import ENGINES, OutsideEngine
-from experiments.compare.compare import ComparedQuantity, compare_reruns, replicate, simulated_reruns
+from engine.outside.engines import OutsideEngine
+from engine.outside.job import ENGINES, KINDS
+from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
 from experiments.console.printing import remark
 from figures.predicted import draw
 from figures.style import save
 from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import with_percentiles
 from fleet.records.replay import replay
 from fleet.records.run import Run, read_run, write_run
 from fleet.scenario.reading import make_scenario, scenario_of
@@ -43,6 +45,7 @@ WHOLE = {
     "prompt lookup": ((2, 4, 8), WHOLE_ROWS),
 }  # fmt: skip
 OPENED = {"none": 0, "small model": 4}  # drafts of the open loads
+ANY = ("model", "lookup")
 RERUN = 0.08  # difference of two runs from which a cell is run once more
 
 Cells = dict[str, tuple[str, Scenario]]
@@ -59,6 +62,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def study(options: argparse.Namespace) -> Report:
     """Calibrate each way to draft, run all cells, and compare them with their simulations."""
+    kinds = [
+        kind
+        for kind in options.drafts
+        if kind == "none" or DRAFTS[kind].get("kind", "model") in KINDS.get(options.engine, ANY)
+    ]
+    options = argparse.Namespace(**vars(options) | {"drafts": kinds})
     with running_on(options.engine) as run_on:
         kept = Kept(options.out / options.engine, run_on)
         loops = {kind: [kept.calibration(kind, 0)] for kind in options.drafts}
@@ -189,7 +198,11 @@ def rerun_error(runs: Sequence[Run]) -> float:
 def judged_cell(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
     """Return the three errors of a cell, by quantity."""
     remark(f"simulated: {name}")
-    rows = compare_reruns({"cell": name}, replicate(scenario, seeds), simulated_reruns(scenario, runs))
+    if runs[0].header.steps:
+        reruns = simulated_reruns(scenario, runs)
+    else:
+        reruns = Reruns([with_percentiles(measure(run)) for run in runs], [])
+    rows = compare_reruns({"cell": name}, replicate(scenario, seeds), reruns)
     return {row.quantity: row for row in rows}
 
 
@@ -211,11 +224,13 @@ def aims_of(judged: Mapping[str, Mapping[str, ComparedQuantity]], runs: Sequence
     totals = {name: total_row(name, judged) for name in SHOWN}
     closed = {name: row for name, row in judged.items() if "load" not in name}
     opened = {name: row for name, row in judged.items() if "load" in name}
-    aims = [Aim("runs whose steps are not those that the station plans", sum(bool(replay(run)) for run in runs), 0)]
+    aims = []
+    if runs[0].header.steps:
+        aims = [Aim("runs whose steps are not those that the station plans", sum(bool(replay(run)) for run in runs), 0)]
     for name, some, most in (
         ("throughput", closed, 0.5), ("tpot_s", closed, 1.0), ("tpot_p99_s", closed, 5.0), ("tpot_s", opened, 2.0),
     ):  # fmt: skip
-        if some:
+        if some and runs[0].header.steps:
             what = "closed loops" if some is closed else "open loads"
             aims.append(Aim(f"{name}, {what}: mechanism, %", total_row(name, some)["mechanism, %"], most))
     for name in JUDGED:

@@ -15,8 +15,8 @@ DIGITS = 4  # of the mean length
 def export(scenario: Given, changes: Changes | None = None, **keys: Any) -> dict[str, str]:
     """Return the line, by engine, that forces the scenario's mean acceptance length there, for benchmarks.
 
-    `scenario`, `changes` and keywords as in `simulate`. Engines: vllm, sglang, tensorrt-llm, llama-cpp, atom. Raises InputError
-    where drafts have no fixed depth, or acceptance is known of single tokens only.
+    `scenario`, `changes` and keywords as in `simulate`. Engines: vllm, sglang, tensorrt-llm, llama-cpp, atom.
+    Raises InputError where drafts have no fixed depth, or acceptance is known of single tokens only.
 
     >>> import specfleet
     >>> specfleet.export("star", {"drafters.depth": 3}, acceptance={"model": "geometric", "beta": 0.5})["atom"]

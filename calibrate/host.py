@@ -16,7 +16,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
 
 if TYPE_CHECKING:  # it imports torch
-    from engine.outside.engines import Engine
+    from engine.outside.job import Engine
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
 """What is measured where no scenario is given: a chain of depth 5 on these lengths."""

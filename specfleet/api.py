@@ -29,7 +29,7 @@ from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
 
-    from engine.outside.engines import Engine
+    from engine.outside.job import Engine
     from experiments.compare.compare import Comparison
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary

@@ -7,22 +7,20 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, TypeVar, get_args
+from typing import IO, TypeVar
 
 import msgspec
 
 from engine.node.build import with_positions
 from engine.outside import drivers
 from engine.outside.answers import run_on_server
-from engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
+from engine.outside.job import Engine, Facts, Progress, Served, Settings, job_of, settings_of
 from engine.outside.steps import log_of, with_cache
 from fleet.errors import InputError, NodeDiedError
 from fleet.records.run import Run, make_run
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 
-Engine = Literal["vllm", "llama-cpp"]
-ENGINES: tuple[Engine, ...] = get_args(Engine)
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
 ENDS_S = 10.0  # that an engine has to end by itself
@@ -130,7 +128,7 @@ class OutsideEngine:
         Raises InputError for a scenario that the engine cannot run, NodeDiedError if its process fails.
         """
         fleet = with_positions(resolve(scenario))
-        settings = settings_of(fleet, scenario)
+        settings = settings_of(fleet, scenario, self.engine)
         key = msgspec.json.encode(settings)
         if key not in self.drivers:
             self.report(f"starting {self.engine}")

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from engine.launch.placement import visible_gpus
-from engine.outside.engines import ENGINES, folder_of_engines
+from engine.outside.engines import folder_of_engines
+from engine.outside.job import ENGINES
 
 NEEDS = (  # what a package needs, but for torch, which is there already
     "from importlib.metadata import requires\n"

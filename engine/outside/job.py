@@ -1,7 +1,7 @@
 """What a driver of another engine receives and answers, as lines of JSON: settings, workloads, observed steps."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -9,11 +9,14 @@ from engine.decoding.models import folder_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Drafters, Scenario, Verifiers
+from fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
 from fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
+Engine = Literal["vllm", "llama-cpp"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+KINDS: dict[Engine, tuple[DraftKind, ...]] = {"vllm": ("model", "lookup"), "llama-cpp": ("model",)}  # of drafts
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
     "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
@@ -98,9 +101,9 @@ class Served(msgspec.Struct, frozen=True):
     texts: dict[int, list[int]]
 
 
-def settings_of(fleet: Fleet, scenario: Scenario) -> Settings:
+def settings_of(fleet: Fleet, scenario: Scenario, engine: Engine) -> Settings:
     """Return the settings of an engine for a fleet of one target; InputError for a key that it does not know."""
-    for reason in _refused(scenario):
+    for reason in _refused(scenario, engine):
         raise InputError(f"scenario {scenario.name!r}: {reason}, or run it on our own engine")
     verifiers, drafters = fleet.verifiers, fleet.drafters
     return Settings(
@@ -137,21 +140,22 @@ def _speculative(fleet: Fleet) -> dict[str, Any]:
     return {"method": "draft_model", "model": str(folder_of(drafters.model, "drafter")), **depth}
 
 
-def _refused(scenario: Scenario) -> Iterator[str]:
-    """Yield why another engine cannot run the scenario, by key."""
+def _refused(scenario: Scenario, engine: Engine) -> Iterator[str]:
+    """Yield why an engine cannot run the scenario, by key."""
     drafters = scenario.drafters
     if drafters.count and drafters.place != "target":
-        yield "drafters.place = 'own': another engine drafts on the target's device; allowed: 'target'"
+        yield f"drafters.place = 'own': {engine} drafts on the target's device; allowed: 'target'"
     if drafters.count > 1:
-        yield f"drafters.count = {drafters.count}: allowed on another engine: 0 or 1"
-    if drafters.count and drafters.kind not in ("model", "lookup"):
-        yield f"drafters.kind = {drafters.kind!r}: allowed on another engine: 'model', 'lookup'"
+        yield f"drafters.count = {drafters.count}: allowed on {engine}: 0 or 1"
+    if drafters.count and drafters.kind not in KINDS[engine]:
+        allowed = ", ".join(map(repr, KINDS[engine]))
+        yield f"drafters.kind = {drafters.kind!r}: allowed on {engine}: {allowed}"
     for table, own, default in (
         ("drafters", drafters, Drafters()),
         ("verifiers", scenario.verifiers, Verifiers()),
     ):
         for key in own.__struct_fields__:
             if key not in KNOWN[table] and getattr(own, key) != getattr(default, key):
-                yield f"{table}.{key}: another engine does not have it; leave it out"
+                yield f"{table}.{key}: {engine} does not have it; leave it out"
     if scenario.faults:
-        yield "faults: another engine is not made to fail; leave them out"
+        yield f"faults: {engine} is not made to fail; leave them out"

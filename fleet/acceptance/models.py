@@ -132,7 +132,7 @@ def _walked_anew(model: Recorded, depth: int) -> tuple[Rounds, ...]:
         for length in session:
             agrees += [True] * length
             agrees.append(length == model.depth and bool(rng.random() < rate))
-        rounds, place = [], 0
+        rounds, place = list[int](), 0
         while place < len(agrees):
             draft = agrees[place : place + depth]
             accepted = draft.index(False) if False in draft else len(draft)

@@ -119,7 +119,7 @@ def test_another_step_than_planned_is_refused(place: int) -> None:
 def test_unknown_keys_are_refused_by_name(changes: dict[str, Any], key: str) -> None:
     changed = change_scenario(SCENARIOS["preempted"], changes)
     with pytest.raises(InputError, match=key):
-        settings_of(resolve(changed), changed)
+        settings_of(resolve(changed), changed, "vllm")
 
 
 STUB = """
