@@ -1,0 +1,62 @@
+"""Laws from answers alone: simulated servers whose laws are known, seen only by when their tokens come."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch")
+
+from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
+from engine.outside.answers import log_of
+from engine.outside.client import Answer, Answers
+from fleet.records.metrics.measure import measure
+from fleet.records.run import Run, make_run
+from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.workload import streams_of
+from sim.run import simulate
+
+PROFILE: dict[str, Any] = {
+    "name": "known",
+    "draft": {"per_token_s": 0.001, "per_row_token_s": 0.0002},
+    "verify": {"base_s": 0.005, "per_row_s": 0.001},
+    "decode": {"base_s": 0.004, "per_row_s": 0.0005},
+    "verify_prefill": {"base_s": 0.004, "per_token_s": 1e-4, "per_row_token_s": 1e-4},
+    "acceptance": {"model": "geometric", "beta": 0.7},
+}
+SCENARIO = make_scenario(
+    {
+        "name": "served", "profile": PROFILE, "drafters": {"place": "target", "depth": 4},
+        "verifiers": {"max_num_seqs": 8}, "workload": {"prompt_tokens": {"low": 32, "high": 128}, "new_tokens": 96},
+    }
+)  # fmt: skip
+
+
+def answered(run: Run) -> Run:
+    """Return what a client sees of a run: the rounds of each request, by when the step and its draft end."""
+    rows = run.frame()
+    joins = rows[rows.event == "join"].set_index("request").time_s
+    done = rows[(rows.event == "done") & rows.kind.isin(["prefill", "verify", "decode"])]
+    answers = [
+        Answer(number, joins[number], tuple(zip(own.time_s, own.accepted + 1, strict=True)))
+        for number, own in done.groupby("request")
+    ]
+    fleet = run.header.fleet
+    seen = make_run(run.header.scenario, "engine", log_of(streams_of(fleet), Answers(tuple(answers), {})), fleet)
+    return msgspec.structs.replace(seen, header=msgspec.structs.replace(seen.header, steps=False))
+
+
+def test_laws_of_answers_predict_other_rows_and_depths() -> None:
+    loops = [
+        loop_of(SCENARIO, rows, depth, seed)
+        for seed, rows in stages_of(SCENARIO, 2)
+        for depth in depths_of(SCENARIO, seed)
+    ]
+    profile = profile_of_target(SCENARIO, [answered(simulate(loop)) for loop in loops])
+    assert profile.overhead.own.target.after.mean_s == 0
+    for rows, depth in ((1, 4), (2, 3), (6, 4), (6, 0)):
+        cell = loop_of(SCENARIO, rows, depth, 7)
+        cell = change_scenario(cell, {"acceptance": {"model": "geometric", "beta": 0.7}})
+        ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
+        for name in ("throughput", "tpot_s"):
+            assert ours[name].value == pytest.approx(theirs[name].value, rel=0.03), (rows, depth, name)
