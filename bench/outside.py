@@ -70,18 +70,22 @@ def study(options: argparse.Namespace) -> Report:
     options = argparse.Namespace(**vars(options) | {"drafts": kinds})
     with running_on(options.engine) as run_on:
         kept = Kept(options.out / options.engine, run_on)
-        loops = {kind: [kept.calibration(kind, 0)] for kind in options.drafts}
+        kinds = dict.fromkeys(("none", *options.drafts))
+        loops = {kind: kept.calibration(kind, 0) for kind in kinds}
         cells = closed_cells(options) | open_cells(options, loops)
         runs: dict[str, list[Run]] = {name: [] for name in cells}
         for number in (1, 2):
             for name, (_, scenario) in cells.items():
                 runs[name].append(kept.run(f"{name}, run {number}", scenario))
-            for kind in options.drafts:
-                loops[kind].append(kept.calibration(kind, number))
+            for kind in kinds:
+                loops[kind] += kept.calibration(kind, number)
         for name, (_, scenario) in cells.items():
             if rerun_error(runs[name]) > RERUN:
                 runs[name].append(kept.run(f"{name}, run 3", scenario))
-        profiles = {kind: kept.profile(kind, loops[kind]) for kind in options.drafts}
+        plain = loops["none"]
+        profiles = {
+            kind: kept.profile(kind, plain + (loops[kind] if kind != "none" else [])) for kind in options.drafts
+        }
     judged = {
         name: judged_cell(name, predicted_by(scenario, profiles[kind]), runs[name], options.seeds)
         for name, (kind, scenario) in cells.items()
@@ -133,22 +137,26 @@ class Kept:
         return run
 
     def calibration(self, kind: str, number: int) -> list[Run]:
-        """Return the loops of one pass of a calibration: by rows, with drafts and without."""
-        scenario = scenario_with(kind, DEEPEST, {"prompts": "demo/calibration"})
+        """Return the loops of one pass of a calibration: by rows and depths; those without drafts are of all kinds."""
+        scenario = calibrated(kind)
         runs = []
         for _, rows in stages_of(scenario, 1):
-            for depth in depths_of(scenario, number):
+            for depth in [depth for depth in depths_of(scenario) if bool(depth) == (kind != "none")]:
                 loop = loop_of(scenario, rows, depth, number)
                 runs.append(self.run(f"calibration {number + 1}, {kind}, {rows} at once, depth {depth}", loop))
         return runs
 
-    def profile(self, kind: str, loops: Sequence[Sequence[Run]]) -> HardwareProfile:
+    def profile(self, kind: str, loops: Sequence[Run]) -> HardwareProfile:
         """Return the profile that all passes give, with the acceptance of further calibration prompts."""
-        scenario = scenario_with(kind, DEEPEST, {"prompts": "demo/calibration"})
-        recorded = None
+        scenario, recorded = calibrated(kind), None
         if scenario.drafters.count:
             recorded = self.run(f"calibration, acceptance, {kind}", recording_loop(scenario, RECORDED))
-        return profile_of_target(scenario, [run for own in loops for run in own], recorded)
+        return profile_of_target(scenario, loops, recorded)
+
+
+def calibrated(kind: str) -> Scenario:
+    """Return what is calibrated of a way to draft: its deepest drafts, on other prompts."""
+    return scenario_with(kind, DEEPEST, {"prompts": "demo/calibration"})
 
 
 def scenario_with(kind: str, depth: int, workload: Mapping[str, Any]) -> Scenario:
@@ -175,12 +183,12 @@ def closed_cells(options: argparse.Namespace) -> Cells:
     }  # fmt: skip
 
 
-def open_cells(options: argparse.Namespace, loops: Mapping[str, Sequence[Sequence[Run]]]) -> Cells:
+def open_cells(options: argparse.Namespace, loops: Mapping[str, Sequence[Run]]) -> Cells:
     """Return Poisson arrivals at shares of the rate that a calibration has with most rows."""
     cells: Cells = {}
     for kind in [kind for kind in options.drafts if kind in OPENED]:
         speculates = kind != "none"
-        full = [run for run in loops[kind][0] if bool(run.header.fleet.drafters.count) == speculates][-1]
+        full = max(loops[kind], key=lambda run: run.header.fleet.streams)
         per_s = measure(full)["throughput"].value / MEAN_NEW_TOKENS
         for load in LOADS:
             arrivals = {"process": "poisson", "per_s": float(np.round(load * per_s, 2))}

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of
+from calibrate.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of, usual
 from calibrate.steadiness import passes_differ
 from fleet.policies.shapes import Shape
 from fleet.records.replay import replay_stations
@@ -64,7 +64,7 @@ def fit_passes(runs: Sequence[Run], shape: Shape) -> Fitted:
         coefficients, ratios = fit_relative(design, times_s)
         if side == "target":
             coefficients[::WIDTH] = coefficients[0]
-        spread = spread_of(ratios)
+        spread = spread_of(usual(ratios))
         for place, name in enumerate(names):
             law = law_from(coefficients[place * WIDTH : (place + 1) * WIDTH], spread)
             if name in PREFILLS:  # of several prompts in one step, each takes its own time

@@ -39,7 +39,7 @@ class Effort(msgspec.Struct, frozen=True):
     by 5 % between sets of prompts.
     """
 
-    passes: int = 5
+    passes: int = 4
     recorded: int = 384
 
 
@@ -67,7 +67,7 @@ def calibrate_serving(
     signals, runs = needs_of(scenario) == "signals", list[Run]()
     for number, rows in stages_of(scenario, effort.passes):
         report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
-        for depth in depths_of(scenario, number):
+        for depth in depths_of(scenario):
             loop = loop_of(scenario, rows, depth, number)
             runs.append(run_on(loop) if run_on else serve(loop, signals=signals and depth > 0).run)
     if not scenario.drafters.count:
@@ -78,12 +78,14 @@ def calibrate_serving(
     return profile_of_target(scenario, runs, record_acceptance(scenario, folder, effort.recorded))
 
 
-def depths_of(scenario: Scenario, number: int) -> tuple[int, ...]:
-    """Return the depths of a pass's loops; 0 is plain decoding, which aligned rows do without.
+def depths_of(scenario: Scenario) -> tuple[int, ...]:
+    """Return the depths of the loops of each pass; 0 is plain decoding, which aligned rows do without.
 
-    Drafts have the scenario's depth, or half: one depth cannot part tokens from fixed times.
+    Drafts have the scenario's depth, or a quarter: one depth cannot part tokens from fixed times, and depths of
+    different passes would be parted by the host's speed.
     """
-    drafted = (scenario.drafters.depth // (1 + number % 2) or 1,) if scenario.drafters.count else ()
+    depth = scenario.drafters.depth
+    drafted = tuple(dict.fromkeys((depth, depth // 4 or 1))) if scenario.drafters.count else ()
     return (*drafted, *(() if scenario.verifiers.aligned else (0,)))
 
 

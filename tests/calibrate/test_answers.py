@@ -48,9 +48,7 @@ def answered(run: Run) -> Run:
 
 def test_laws_of_answers_predict_other_rows_and_depths() -> None:
     loops = [
-        loop_of(SCENARIO, rows, depth, seed)
-        for seed, rows in stages_of(SCENARIO, 2)
-        for depth in depths_of(SCENARIO, seed)
+        loop_of(SCENARIO, rows, depth, seed) for seed, rows in stages_of(SCENARIO, 2) for depth in depths_of(SCENARIO)
     ]
     profile = profile_of_target(SCENARIO, [answered(simulate(loop)) for loop in loops])
     assert profile.overhead.own.target.after.mean_s == 0

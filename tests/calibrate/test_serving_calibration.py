@@ -47,9 +47,7 @@ def scenario_of(**drafters: Any) -> Scenario:
 
 def refitted(scenario: Scenario) -> HardwareProfile:
     loops = [
-        loop_of(scenario, rows, depth, seed)
-        for seed, rows in stages_of(scenario, 2)
-        for depth in depths_of(scenario, seed)
+        loop_of(scenario, rows, depth, seed) for seed, rows in stages_of(scenario, 2) for depth in depths_of(scenario)
     ]
     return profile_of_target(scenario, [simulate(loop) for loop in loops])
 
