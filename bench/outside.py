@@ -45,7 +45,6 @@ WHOLE = {
     "prompt lookup": ((2, 4, 8), WHOLE_ROWS),
 }  # fmt: skip
 OPENED = {"none": 0, "small model": 4}  # drafts of the open loads
-ANY = ("model", "lookup")
 RERUN = 0.08  # difference of two runs from which a cell is run once more
 
 Cells = dict[str, tuple[str, Scenario]]
@@ -62,45 +61,41 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def study(options: argparse.Namespace) -> Report:
     """Calibrate each way to draft, run all cells, and compare them with their simulations."""
-    kinds = [
-        kind
-        for kind in options.drafts
-        if kind == "none" or DRAFTS[kind].get("kind", "model") in KINDS.get(options.engine, ANY)
-    ]
-    options = argparse.Namespace(**vars(options) | {"drafts": kinds})
+    known = KINDS.get(options.engine, ("model", "lookup"))
+    options.drafts = [kind for kind in options.drafts if DRAFTS[kind].get("kind", "model") in known]
     with running_on(options.engine) as run_on:
-        kept = Kept(options.out / options.engine, run_on)
-        kinds = dict.fromkeys(("none", *options.drafts))
-        loops = {kind: kept.calibration(kind, 0) for kind in kinds}
-        cells = closed_cells(options) | open_cells(options, loops)
-        runs: dict[str, list[Run]] = {name: [] for name in cells}
-        for number in (1, 2):
-            for name, (_, scenario) in cells.items():
-                runs[name].append(kept.run(f"{name}, run {number}", scenario))
-            for kind in kinds:
-                loops[kind] += kept.calibration(kind, number)
-        for name, (_, scenario) in cells.items():
-            if rerun_error(runs[name]) > RERUN:
-                runs[name].append(kept.run(f"{name}, run 3", scenario))
-        plain = loops["none"]
-        profiles = {
-            kind: kept.profile(kind, plain + (loops[kind] if kind != "none" else [])) for kind in options.drafts
-        }
+        cells, runs, profiles = measured(options, Kept(options.out / options.engine, run_on))
     judged = {
         name: judged_cell(name, predicted_by(scenario, profiles[kind]), runs[name], options.seeds)
         for name, (kind, scenario) in cells.items()
     }
     figure = draw({options.engine: [(row["throughput"].engine, row["throughput"].sim) for row in judged.values()]})
-    save(
-        figure,
-        options.out / "predicted.png",
-        "Tokens a second of each cell, predicted from step times on other prompts.",
-    )
+    save(figure, options.out / "predicted.png", "Tokens a second, predicted from step times on other prompts.")
     rows = [cell_row(name, judged[name], runs[name]) for name in cells]
     totals = [total_row(quantity, judged) for quantity in SHOWN]
     every = [run for own in runs.values() for run in own]
     title = f"{every[0].header.engine or 'our engine'}: errors of tokens/s | TPOT"
     return Report({title: rows, "mean absolute errors": totals}, aims_of(judged, every))
+
+
+def measured(
+    options: argparse.Namespace, kept: "Kept"
+) -> tuple[Cells, dict[str, list[Run]], dict[str, HardwareProfile]]:
+    """Run all cells twice, between calibrations; return cells and runs by name, and profiles by way to draft."""
+    kinds = list(dict.fromkeys(("none", *options.drafts)))  # plain loops are part of all calibrations
+    loops = {kind: kept.calibration(kind, 0) for kind in kinds}
+    cells = closed_cells(options) | open_cells(options, loops)
+    runs: dict[str, list[Run]] = {name: [] for name in cells}
+    for number in (1, 2):
+        for name, (_, scenario) in cells.items():
+            runs[name].append(kept.run(f"{name}, run {number}", scenario))
+        for kind in kinds:
+            loops[kind] += kept.calibration(kind, number)
+    for name, (_, scenario) in cells.items():
+        if rerun_error(runs[name]) > RERUN:
+            runs[name].append(kept.run(f"{name}, run 3", scenario))
+    drafted = {kind: loops[kind] for kind in kinds if kind != "none"}
+    return cells, runs, {kind: kept.profile(kind, loops["none"] + drafted.get(kind, [])) for kind in kinds}
 
 
 @contextmanager

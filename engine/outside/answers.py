@@ -12,6 +12,7 @@ from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
 from fleet.scenario.names import verifier_name
 from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import Request, streams_of
 
@@ -28,9 +29,13 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
     answers = ask_all(url, job_of(fleet), report)
     for line in remarks(answers):
         report(line)
-    streams = streams_of(fleet)
-    run = make_run(scenario, "engine", log_of(streams, answers), fleet)
-    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=f"server {url}", steps=False))
+    return run_of(scenario, fleet, answers, f"server {url}")
+
+
+def run_of(scenario: Scenario, fleet: Fleet, answers: Answers, engine: str) -> Run:
+    """Return the run of a scenario that an engine gave those answers to."""
+    run = make_run(scenario, "engine", log_of(streams_of(fleet), answers), fleet)
+    return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=engine, steps=False))
 
 
 def rounds_of(answer: Answer) -> tuple[tuple[float, int], ...]:

@@ -13,7 +13,8 @@ import msgspec
 
 from engine.node.build import with_positions
 from engine.outside import drivers
-from engine.outside.answers import run_on_server
+from engine.outside.answers import run_of, run_on_server
+from engine.outside.client import Answers
 from engine.outside.job import Engine, Facts, Progress, Served, Settings, job_of, settings_of
 from engine.outside.steps import log_of, with_cache
 from fleet.errors import InputError, NodeDiedError
@@ -133,15 +134,16 @@ class OutsideEngine:
         if key not in self.drivers:
             self.report(f"starting {self.engine}")
             self.drivers[key] = Driver(self.engine, settings)
-        driver = self.drivers[key]
-        if driver.facts.url:  # a server, whose steps are not seen
-            run = run_on_server(scenario, driver.facts.url, self.report)
-        else:
-            fleet = with_cache(fleet, driver.facts)
-            count = scenario.workload.requests
-            served = driver.ask(
-                job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
-            )
-            run = make_run(scenario, "engine", log_of(fleet, served), fleet)
+        driver, count = self.drivers[key], scenario.workload.requests
         name = f"{self.engine} {driver.facts.version}"
+        if driver.facts.url:
+            run = run_on_server(scenario, driver.facts.url, self.report)
+            return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))
+        if driver.facts.answers:
+            return run_of(scenario, fleet, driver.ask(job_of(fleet), Answers), name)
+        fleet = with_cache(fleet, driver.facts)
+        served = driver.ask(
+            job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
+        )
+        run = make_run(scenario, "engine", log_of(fleet, served), fleet)
         return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))

@@ -18,7 +18,7 @@ NEEDS = (  # what a package needs, but for torch, which is there already
     "        need.marker = None\n"
     "        print(need)\n"
 )
-TORCH = "torch==2.13.0"  # of the cpu build of vLLM
+TORCH = "torch==2.13.0"  # the one that vLLM's build for the cpu needs
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,6 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
     run(sys.executable, "-m", "venv", environment)
     if engine == "vllm":
         install_vllm(environment, on_gpu=bool(visible_gpus()))
+    elif engine == "openvino":
+        pip(environment, TORCH)
+        pip(environment, "openvino-genai", "optimum-intel", "nncf")
     else:
         pip(environment, "xllamacpp", "gguf", "safetensors", "numpy")
     print(f"installed in {environment}")  # noqa: T201  (a command)

@@ -14,9 +14,13 @@ from fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-Engine = Literal["vllm", "llama-cpp"]
+Engine = Literal["vllm", "llama-cpp", "openvino"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
-KINDS: dict[Engine, tuple[DraftKind, ...]] = {"vllm": ("model", "lookup"), "llama-cpp": ("model",)}  # of drafts
+KINDS: dict[Engine, tuple[DraftKind, ...]] = {  # of drafts
+    "vllm": ("model", "lookup"),
+    "llama-cpp": ("model",),
+    "openvino": ("model",),
+}
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
     "verifiers": {"model", "profile", "verify", "max_num_seqs", "max_num_batched_tokens", "kv_tokens"},
@@ -45,13 +49,15 @@ class Settings(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks.
 
-    - `url`: address of its server, where it is one; empty for an engine that is driven step by step.
+    - `url`: address of its server, where it is one.
+    - `answers`: whether it tells only when tokens come, not its steps.
     """
 
     version: str
     block_size: int = 1
     kv_blocks: int = 0
     url: str = ""
+    answers: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -54,7 +54,7 @@ Part = Literal["target"]
 By = Annotated[Part | None, typer.Option("--by", help="target: print a row for each target, too.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
 EngineName = Annotated[
-    Literal["vllm", "llama-cpp"] | None,
+    Literal["vllm", "llama-cpp", "openvino"] | None,
     typer.Option("--engine", help="Use this engine in place of our own; docs/outside.md tells how to install it."),
 ]
 MetricsPort = Annotated[

@@ -2,9 +2,11 @@
 
 import http.server
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 pytest.importorskip("torch")
 
 from engine.outside.answers import run_on_server
+from engine.outside.engines import FOLDER, OutsideEngine
+from engine.outside.job import Engine
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.records.playback import playback_of
@@ -113,6 +117,43 @@ def test_requests_and_metrics_are_those_of_the_answers(url: str) -> None:
     assert ttft_s.min() <= metrics["ttft_s"].value <= ttft_s.max()
     assert not {"load", "target_load", "rounds_per_s", "service_s", "acceptance_length"} & metrics.keys()
     assert said == ["acceptance by /metrics: 2.00 draft tokens a round, without the bonus token"]
+
+
+DRIVERS = {
+    "llama-cpp": "{'version': '7', 'url': @URL}",
+    "openvino": "{'version': '7', 'answers': True}",
+}
+ANSWERS = [
+    {"number": number, "sent_s": number // 2 + 0.0, "chunks": [[number // 2 + 0.1 * place, 5] for place in (1, 2)]}
+    for number in range(6)
+]
+DRIVER = """
+import json, sys
+sys.stdin.readline()
+print(json.dumps(@FACTS), flush=True)
+for line in sys.stdin:
+    print(json.dumps({'answers': @ANSWERS, 'counted': {}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("engine", DRIVERS)
+def test_engines_of_which_answers_are_seen(
+    url: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, python = tmp_path / "driver.py", tmp_path / engine / "bin" / "python"
+    facts = DRIVERS[engine].replace("@URL", repr(url))
+    program.write_text(DRIVER.replace("@FACTS", facts).replace("@ANSWERS", repr(ANSWERS)))
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    with OutsideEngine(engine) as outside:
+        run = outside.run(scenario())
+        (driver,) = outside.drivers.values()
+    assert driver.process.returncode == 0
+    assert (run.header.engine, run.header.steps) == (f"{engine} 7", False)
+    committed = run.frame().query("event == 'done'").groupby("request").accepted.sum()
+    assert (committed + (4 if engine == "llama-cpp" else 2) == 10).all()
 
 
 def test_streams_wait_for_their_answers(url: str) -> None:
