@@ -70,6 +70,12 @@ def exported(folder):
     return str(place)
 
 
+def read(handle):
+    """Return how many tokens a request got since the last call, in a list; an empty one for none."""
+    tokens = sum(len(output.generated_ids) for output in handle.read().values()) if handle.can_read() else 0
+    return [tokens] if tokens else []
+
+
 def served(pipeline, depth, job):
     """Serve the streams of a workload; return when the tokens of each request came."""
     streams = {tag: deque(requests) for tag, requests in enumerate(job["streams"])}
@@ -97,10 +103,7 @@ def served(pipeline, depth, job):
         pipeline.step()
         now_s = time.perf_counter() - zero_s
         for number, (tag, request, handle, sent_s, chunks) in list(running.items()):
-            if handle.can_read():
-                tokens = sum(len(output.generated_ids) for output in handle.read().values())
-                if tokens:
-                    chunks.append((now_s, tokens))
+            chunks.extend((now_s, tokens) for tokens in read(handle))
             if sum(tokens for _, tokens in chunks) >= request["new_tokens"]:
                 del running[number]
                 answers.append({"number": number, "sent_s": sent_s, "chunks": chunks})
