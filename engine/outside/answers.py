@@ -6,7 +6,7 @@ import msgspec
 
 from engine.node.build import with_positions
 from engine.outside.client import Answer, Answers, ask_all
-from engine.outside.job import job_of
+from engine.outside.job import Served, job_of
 from fleet.records.recorder import Log
 from fleet.records.run import Run, make_run
 from fleet.records.schema import Row
@@ -36,6 +36,16 @@ def run_of(scenario: Scenario, fleet: Fleet, answers: Answers, engine: str) -> R
     """Return the run of a scenario that an engine gave those answers to."""
     run = make_run(scenario, "engine", log_of(streams_of(fleet), answers), fleet)
     return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=engine, steps=False))
+
+
+def answers_of(served: Served) -> Answers:
+    """Return what a client would have seen of an engine that was watched step by step."""
+    chunks: dict[int, list[tuple[float, int]]] = {number: [] for number in served.joined_s}
+    for step in served.steps:
+        for number, (_, _, tokens) in step.rows.items():
+            if tokens:
+                chunks[number].append((step.end_s, tokens))
+    return Answers(tuple(Answer(number, served.joined_s[number], tuple(own)) for number, own in chunks.items()), {})
 
 
 def rounds_of(answer: Answer) -> tuple[tuple[float, int], ...]:

@@ -13,7 +13,7 @@ import msgspec
 
 from engine.node.build import with_positions
 from engine.outside import drivers
-from engine.outside.answers import run_of, run_on_server
+from engine.outside.answers import answers_of, run_of, run_on_server
 from engine.outside.client import Answers
 from engine.outside.job import Engine, Facts, Progress, Served, Settings, job_of, settings_of
 from engine.outside.steps import log_of, with_cache
@@ -145,5 +145,9 @@ class OutsideEngine:
         served = driver.ask(
             job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
         )
-        run = make_run(scenario, "engine", log_of(fleet, served), fleet)
+        try:
+            run = make_run(scenario, "engine", log_of(fleet, served), fleet)
+        except InputError as error:  # of another version, say; what was measured is not lost
+            self.report(f"note: {error}; the run keeps its answers alone")
+            return run_of(scenario, fleet, answers_of(served), name)
         return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))

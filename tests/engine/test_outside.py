@@ -12,6 +12,8 @@ pytest.importorskip("torch")
 
 from engine.node.build import with_positions
 from engine.outside import engines
+from engine.outside.answers import answers_of
+from engine.outside.answers import run_of as answers_run
 from engine.outside.engines import OutsideEngine, environment_of
 from engine.outside.job import Facts, Served, settings_of
 from engine.outside.steps import log_of, with_cache
@@ -104,6 +106,16 @@ def test_another_step_than_planned_is_refused(place: int) -> None:
     steps[number] = msgspec.structs.replace(step, rows=step.rows | {request: changed})
     with pytest.raises(InputError, match=f"step {number + 1} of the engine differs .* request {request} has"):
         run_of("preempted", msgspec.structs.replace(served, steps=steps))
+
+
+def test_answers_alone_give_the_same_metrics() -> None:
+    """What a run keeps whose steps are not the station's."""
+    stepped, own = run_of("preempted"), recorded("preempted")
+    answered = answers_run(SCENARIOS["preempted"], stepped.header.fleet, answers_of(own.served), "vllm")
+    ours, theirs = measure(answered), measure(stepped)
+    for name in ("throughput", "tpot_s"):
+        assert ours[name].value == pytest.approx(theirs[name].value, rel=0.05)
+    assert ours["ttft_s"].value > theirs["ttft_s"].value  # a step's results are out when its draft is made
 
 
 @pytest.mark.parametrize(
