@@ -39,8 +39,21 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
         yield "verifiers.late = 'decode': with replayed targets and real drafters allowed: 'skip', 'wait'"
     if isinstance(fleet.verifiers.allocate, Goodput) and fleet.verifiers.allocate.costs is None:
         yield "verifiers.allocate = 'goodput' without times; give profile or verifiers.allocate.costs"
+    yield from _of_signals(fleet)
     yield from _of_continuations(fleet)
     yield from _of_models(fleet)
+
+
+def _of_signals(fleet: Fleet) -> Iterator[str]:
+    """Length rules whose signals no station would produce: a drafter's logits do not travel, texts have none."""
+    rule, real = fleet.verifiers.allocate, fleet.drafters.count and fleet.drafters.kind != "replayed"
+    if rule is None or not real:
+        return
+    named = f"verifiers.allocate = {rule.__struct_config__.tag!r}"
+    if fleet.needs == "signals" and fleet.verifiers.drafts is None:
+        yield f"{named}: the divergence of drafts from elsewhere is not known; allowed: drafters.place = 'target'"
+    if fleet.needs == "ratios" and fleet.verifiers.kind == "replayed":
+        yield f"{named}: recorded texts have no probabilities; allowed: verifiers.kind = 'real'"
 
 
 def _of_continuations(fleet: Fleet) -> Iterator[str]:
