@@ -72,7 +72,7 @@ def test_every_topology_decodes_as_plain_decoding(
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
         ("drafters.place", {"drafters": {"place": "target"}, "verifiers": {"kind": "replayed"}}),
-        ("verifiers.allocate = 'dsde'", {"verifiers": {"allocate": {"policy": "dsde"}}}),
+        ("verifiers.allocate = 'dsde'", {"verifiers": {"allocate": {"policy": "dsde"}}, "acceptance": None}),
         (
             "verifiers.allocate = 'goodspeed'",
             {"verifiers": {"kind": "replayed", "allocate": {"policy": "goodspeed", "budget": 8}}},
