@@ -201,7 +201,7 @@ def rerun_error(runs: Sequence[Run]) -> float:
 def judged_cell(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
     """Return the three errors of a cell, by quantity."""
     remark(f"simulated: {name}")
-    if runs[0].header.steps:
+    if all(run.header.steps for run in runs):
         reruns = simulated_reruns(scenario, runs)
     else:
         reruns = Reruns([with_percentiles(measure(run)) for run in runs], [])
@@ -227,13 +227,14 @@ def aims_of(judged: Mapping[str, Mapping[str, ComparedQuantity]], runs: Sequence
     totals = {name: total_row(name, judged) for name in SHOWN}
     closed = {name: row for name, row in judged.items() if "load" not in name}
     opened = {name: row for name, row in judged.items() if "load" in name}
-    aims = []
-    if runs[0].header.steps:
-        aims = [Aim("runs whose steps are not those that the station plans", sum(bool(replay(run)) for run in runs), 0)]
+    aims, stepped = [], [run for run in runs if run.header.steps]
+    if stepped:
+        wrong = sum(bool(replay(run)) for run in stepped)
+        aims = [Aim("runs whose steps are not those that the station plans", wrong, 0)]
     for name, some, most in (
         ("throughput", closed, 0.5), ("tpot_s", closed, 1.0), ("tpot_p99_s", closed, 5.0), ("tpot_s", opened, 2.0),
     ):  # fmt: skip
-        if some and runs[0].header.steps:
+        if any(row[name].mechanism is not None for row in some.values()):
             what = "closed loops" if some is closed else "open loads"
             aims.append(Aim(f"{name}, {what}: mechanism, %", total_row(name, some)["mechanism, %"], most))
     for name in JUDGED:

@@ -24,7 +24,6 @@ from fleet.records.run import Run, make_run
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from tests.helpers.marks import slow
 
 RECORDED = Path(__file__).parent / "data" / "outside_vllm.json"
 LIMITS = {"max_num_seqs": 4, "max_num_batched_tokens": 64}
@@ -192,7 +191,7 @@ def installed() -> bool:
     return True
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.skipif(not installed(), reason="vLLM is not installed")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_vllm_runs_as_the_station_plans(name: str) -> None:
