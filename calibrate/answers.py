@@ -77,7 +77,7 @@ def gaps_of(run: Run) -> Iterator[Gap]:
     frame, fleet = run.frame(), run.header.fleet
     depth = fleet.drafters.depth if fleet.drafters.count else 0
     joins = frame[frame.event == "join"].set_index("request")
-    rounds = frame[frame.event == "done"].groupby("request").time_s
+    rounds = frame[(frame.event == "done") & (frame.kind != "chunk")].groupby("request").time_s
     first_s, last_s = rounds.min(), rounds.max()
     prompts = joins.tokens.loc[first_s.index].to_numpy()
     begins, ends = first_s.to_numpy(), last_s.to_numpy()

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from calibrate.answers import gaps_of
 from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
 from engine.outside.answers import log_of
 from engine.outside.client import Answer, Answers
@@ -58,3 +59,13 @@ def test_laws_of_answers_predict_other_rows_and_depths() -> None:
         ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
         for name in ("throughput", "tpot_s"):
             assert ours[name].value == pytest.approx(theirs[name].value, rel=0.03), (rows, depth, name)
+
+
+def test_parts_of_prompts_are_no_rounds() -> None:
+    """Plain runs of an engine may have steps where its runs with drafts have none; both are fitted together."""
+    loop = change_scenario(loop_of(SCENARIO, 2, 0, 7), {"verifiers.max_num_batched_tokens": 48})
+    stepped = simulate(loop)
+    assert (stepped.frame().kind == "chunk").any()
+    ours, theirs = list(gaps_of(stepped)), list(gaps_of(answered(stepped)))
+    assert [gap[1:] for gap in ours] == [gap[1:] for gap in theirs]
+    assert [gap.time_s for gap in ours] == pytest.approx([gap.time_s for gap in theirs])
