@@ -14,7 +14,6 @@ import msgspec
 from engine.node.build import with_positions
 from engine.outside import drivers
 from engine.outside.answers import answers_of, run_of, run_on_server
-from engine.outside.client import Answers
 from engine.outside.job import Engine, Facts, Progress, Served, Settings, job_of, settings_of
 from engine.outside.steps import log_of, with_cache
 from fleet.errors import InputError, NodeDiedError
@@ -139,12 +138,12 @@ class OutsideEngine:
         if driver.facts.url:
             run = run_on_server(scenario, driver.facts.url, self.report)
             return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=name))
-        if driver.facts.answers:
-            return run_of(scenario, fleet, driver.ask(job_of(fleet), Answers), name)
         fleet = with_cache(fleet, driver.facts)
         served = driver.ask(
             job_of(fleet), Served, lambda done: self.report(f"{self.engine}: {done} of {count} requests")
         )
+        if driver.facts.answers:
+            return run_of(scenario, fleet, answers_of(served), name)
         try:
             run = make_run(scenario, "engine", log_of(fleet, served), fleet)
         except InputError as error:  # of another version, say; what was measured is not lost

@@ -19,7 +19,7 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 KINDS: dict[Engine, tuple[DraftKind, ...]] = {  # of drafts
     "vllm": ("model", "lookup"),
     "llama-cpp": ("model",),
-    "openvino": ("model",),
+    "openvino": ("model", "lookup"),
 }
 KNOWN = {
     "drafters": {"count", "depth", "place", "kind", "model", "profile"},
@@ -50,7 +50,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What a started engine says of itself: its version, the size of a KV block in tokens, and its blocks.
 
     - `url`: address of its server, where it is one.
-    - `answers`: whether it tells only when tokens come, not its steps.
+    - `answers`: whether its steps tell no more than when tokens came.
     """
 
     version: str
@@ -83,6 +83,7 @@ class SeenStep(msgspec.Struct, frozen=True):
     - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
     - `start_s`: when its scheduling began. `draft_s`: when its tokens were known and the drafter began; None without
       one. `end_s`: when its results were out.
+    - `counted`: number of all rows, where an engine tells no more of them; `rows` then has those that yielded tokens.
     """
 
     rows: dict[int, tuple[int, int, int]]
@@ -91,6 +92,7 @@ class SeenStep(msgspec.Struct, frozen=True):
     draft_s: float | None = None
     preempted: list[int] = []
     drafts: dict[int, int] = {}
+    counted: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,6 +155,8 @@ def _refused(scenario: Scenario, engine: Engine) -> Iterator[str]:
         yield f"drafters.place = 'own': {engine} drafts on the target's device; allowed: 'target'"
     if drafters.count > 1:
         yield f"drafters.count = {drafters.count}: allowed on {engine}: 0 or 1"
+    if scenario.precision != "float32" and engine != "vllm":
+        yield f"precision = {scenario.precision!r}: allowed on {engine}: 'float32'"
     if drafters.count and drafters.kind not in KINDS[engine]:
         allowed = ", ".join(map(repr, KINDS[engine]))
         yield f"drafters.kind = {drafters.kind!r}: allowed on {engine}: {allowed}"

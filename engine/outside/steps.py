@@ -40,7 +40,7 @@ def log_of(fleet: Fleet, served: Served) -> Log:
             station.handle(join_of(fleet, tag, request), time_s)
             arrival = next(arrivals, None)
         step = _started(station, seen.start_s)
-        if step is None or _rows(step) != {request: row[:2] for request, row in seen.rows.items()}:
+        if step is None or not _agree(step, seen):
             raise InputError(_differs(number, seen, step))
         known_s = seen.end_s if seen.draft_s is None else seen.draft_s
         outcomes = tuple([_outcome(step, member, seen) for member in step.members])
@@ -72,18 +72,31 @@ def _rows(step: Step) -> dict[int, tuple[int, int]]:
     return {member.request: _tokens(step, member) for member in step.members}
 
 
+def _agree(step: Step, seen: SeenStep) -> bool:
+    """Return whether a plan is what was seen of a step: its rows, or their number and which of them yielded tokens."""
+    if not seen.counted:
+        return _rows(step) == {request: row[:2] for request, row in seen.rows.items()}
+    yielding = {member.request for member in step.members if step.kind_of(member) != "chunk"}
+    return len(step.members) == seen.counted and yielding == seen.rows.keys()
+
+
 def _tokens(step: Step, member: Member) -> tuple[int, int]:
     return (member.tokens + 1, member.tokens) if step.kind_of(member) == "verify" else (member.tokens, 0)
 
 
 def _outcome(step: Step, member: Member, seen: SeenStep) -> Outcome:
-    yielded = seen.rows[member.request][2]
-    return Outcome(accepted=yielded - 1) if step.kind_of(member) == "verify" else Outcome()
+    verifies = step.kind_of(member) == "verify"
+    return Outcome(accepted=seen.rows[member.request][2] - 1) if verifies else Outcome()
 
 
 def _differs(number: int, seen: SeenStep, step: Step | None) -> str:
     ran = {request: row[:2] for request, row in seen.rows.items()}
     planned = {} if step is None else _rows(step)
+    if seen.counted:
+        return (
+            f"step {number} of the engine differs from the station's plan: it has {seen.counted} rows, planned "
+            f"{len(planned)}, or others that yield tokens than {sorted(ran)}"
+        )
     apart = sorted(request for request in ran.keys() | planned.keys() if ran.get(request) != planned.get(request))
     first = apart[0] if apart else -1
     return (

@@ -15,12 +15,13 @@ pytest.importorskip("torch")
 
 from engine.outside.answers import run_on_server
 from engine.outside.engines import FOLDER, OutsideEngine
-from engine.outside.job import Engine
+from engine.outside.job import Engine, settings_of
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import change_scenario, make_scenario
+from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 
 PAUSE_S = 0.002
@@ -123,16 +124,21 @@ DRIVERS = {
     "llama-cpp": "{'version': '7', 'url': @URL}",
     "openvino": "{'version': '7', 'answers': True}",
 }
-ANSWERS = [
-    {"number": number, "sent_s": number // 2 + 0.0, "chunks": [[number // 2 + 0.1 * place, 5] for place in (1, 2)]}
-    for number in range(6)
-]
+SERVED = {  # each request in two rounds of five tokens
+    "joined_s": {number: number // 2 + 0.0 for number in range(6)},
+    "steps": [
+        {"rows": {number: [0, 0, 5]}, "start_s": number // 2 + 0.0, "end_s": number // 2 + 0.1 * place, "counted": 1}
+        for number in range(6)
+        for place in (1, 2)
+    ],
+    "texts": {},
+}
 DRIVER = """
 import json, sys
 sys.stdin.readline()
 print(json.dumps(@FACTS), flush=True)
 for line in sys.stdin:
-    print(json.dumps({'answers': @ANSWERS, 'counted': {}}), flush=True)
+    print(json.dumps(@SERVED), flush=True)
 """
 
 
@@ -142,7 +148,7 @@ def test_engines_of_which_answers_are_seen(
 ) -> None:
     program, python = tmp_path / "driver.py", tmp_path / engine / "bin" / "python"
     facts = DRIVERS[engine].replace("@URL", repr(url))
-    program.write_text(DRIVER.replace("@FACTS", facts).replace("@ANSWERS", repr(ANSWERS)))
+    program.write_text(DRIVER.replace("@FACTS", facts).replace("@SERVED", repr(SERVED)))
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\nexec {sys.executable} {program}\n")
     python.chmod(0o755)
@@ -154,6 +160,13 @@ def test_engines_of_which_answers_are_seen(
     assert (run.header.engine, run.header.steps) == (f"{engine} 7", False)
     committed = run.frame().query("event == 'done'").groupby("request").accepted.sum()
     assert (committed + (4 if engine == "llama-cpp" else 2) == 10).all()
+
+
+@pytest.mark.parametrize("engine", DRIVERS)
+def test_engines_of_one_precision_refuse_others(engine: Engine) -> None:
+    changed = change_scenario(scenario(), {"precision": "bfloat16"})
+    with pytest.raises(InputError, match=f"precision = 'bfloat16': allowed on {engine}: 'float32'"):
+        settings_of(resolve(changed), changed, engine)
 
 
 def test_streams_wait_for_their_answers(url: str) -> None:
