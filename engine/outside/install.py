@@ -31,7 +31,6 @@ def main(arguments: list[str] | None = None) -> None:
     if engine == "vllm":
         install_vllm(environment, on_gpu=bool(visible_gpus()))
     elif engine == "openvino":
-        pip(environment, TORCH)
         pip(environment, "openvino-genai", "optimum-intel", "nncf")
     else:
         pip(environment, "xllamacpp", "gguf", "safetensors", "numpy")
