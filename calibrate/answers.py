@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from calibrate.fits import fit_relative, spread_of, usual
+from calibrate.fits import fit_relative, spread_of
 from calibrate.pass_laws import Fitted, described
 from fleet.records.run import Run
 from fleet.times.step_time import StepTime
@@ -57,7 +57,7 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
     for name, depths in (("decode", (0,)), ("verify", {gap.depth for gap in gaps} - {0})):
         own = np.array([gap.depth in depths and not gap.is_first for gap in gaps])
         if own.any():
-            laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(usual(ratios[own])))
+            laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(ratios[own]))
             fits[name] = described(times_s[own], float(np.abs(1 / ratios[own] - 1).mean()))
     return Fitted(laws, fits, 0.0)
 

@@ -73,7 +73,8 @@ def fit_batch_step(extents: ArrayLike, times_s: ArrayLike) -> tuple[StepTime, fl
     """
     design = np.array([columns_of(*extent) for extent in np.asarray(extents, dtype=float)])
     coefficients, ratios = fit_relative(design, np.asarray(times_s, dtype=float))
-    return law_from(coefficients, spread_of(usual(ratios))), float(np.abs(1 / usual(ratios) - 1).mean())
+    kept = (ratios > 1 / 2) & (ratios < 2)
+    return law_from(coefficients, spread_of(ratios)), float(np.abs(1 / ratios - 1)[kept].mean())
 
 
 def columns_of(tokens: float, context: float, rows: float, row_tokens: float) -> list[float]:
@@ -95,7 +96,7 @@ def fit_relative(
 
     Coefficients are at least 0, by least squares of errors relative to the fit of the round before: relative to the
     measured times, slow steps would count less than quick ones, and the more so the more times spread. Steps that took
-    more than twice the fit, or less than half, do not count: the host held them up. The sum of the others is kept.
+    more than twice the fit, or less than half, do not shape it, but count in the mean.
     """
     scale = np.abs(design).max(axis=0)
     scale[scale == 0] = 1.0
@@ -105,12 +106,7 @@ def fit_relative(
         coefficients = nnls(relative, times[kept] / fitted[kept])[0] / scale
         fitted = design @ coefficients
         kept = (times > fitted / 2) & (times < 2 * fitted)
-    return coefficients * (times[kept].sum() / fitted[kept].sum()), times / fitted
-
-
-def usual(ratios: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the ratios of steps that the host did not hold up: within a factor of two of their fit."""
-    return ratios[(ratios > 1 / 2) & (ratios < 2)]
+    return coefficients * (times.sum() / fitted.sum()), times / fitted
 
 
 def fit_bandwidth(payloads_bytes: Sequence[int], round_trips_s: Sequence[Sequence[float]]) -> float | None:

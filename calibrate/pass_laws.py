@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of, usual
+from calibrate.fits import columns_of, fit_batch_step, fit_relative, law_from, spread_of
 from calibrate.steadiness import passes_differ
 from fleet.policies.shapes import Shape
 from fleet.records.replay import replay_stations
@@ -64,7 +64,10 @@ def fit_passes(runs: Sequence[Run], shape: Shape) -> Fitted:
         coefficients, ratios = fit_relative(design, times_s)
         if side == "target":
             coefficients[::WIDTH] = coefficients[0]
-        spread = spread_of(usual(ratios))
+        fitted_s = times_s / ratios
+        median = median_pass(times_s, fitted_s, passes)
+        coefficients *= times_s[median].sum() / fitted_s[median].sum() / (times_s.sum() / fitted_s.sum())
+        spread = spread_of(ratios[median])
         for place, name in enumerate(names):
             law = law_from(coefficients[place * WIDTH : (place + 1) * WIDTH], spread)
             if name in PREFILLS:  # of several prompts in one step, each takes its own time
@@ -75,6 +78,15 @@ def fit_passes(runs: Sequence[Run], shape: Shape) -> Fitted:
             paces.append([ratios[of_kind & (passes == number)] for number in sorted(set(passes.tolist()))])
             fits[kind] = described(times_s[of_kind], float(np.abs(1 / ratios[of_kind] - 1).mean()))
     return Fitted(laws, fits, passes_differ([each for each in paces if min(map(len, each)) >= SURE]))
+
+
+def median_pass(
+    times_s: NDArray[np.float64], fitted_s: NDArray[np.float64], passes: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which steps are of the pass with the median speed, of two the faster: a slow minute is of one pass."""
+    numbers = sorted(set(passes.tolist()), key=lambda one: times_s[passes == one].sum() / fitted_s[passes == one].sum())
+    chosen: NDArray[np.bool_] = passes == numbers[(len(numbers) - 1) // 2]
+    return chosen
 
 
 def fit_aligned(runs: Sequence[Run], shape: Shape) -> Fitted:

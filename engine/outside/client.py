@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -101,11 +101,13 @@ class Server:
             "seed": asked.number, **sampling,
         }  # fmt: skip
         sent_s, chunks, stated, known = time.perf_counter() - zero_s, list[tuple[float, int]](), None, 0
-        for line in self._lines("POST", "/v1/completions", content):
+        lines = self._lines("POST", "/v1/completions", content)
+        for line in lines:
             if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
                 continue
             came_s, event = time.perf_counter() - zero_s, self._parsed(line[5:])
             if "error" in event:
+                lines.close()
                 raise InputError(f"{self.name}: request {asked.number}: {json.dumps(event['error'])[:300]}")
             usage = event.get("usage") or {}
             stated = usage.get("completion_tokens", stated)
@@ -137,7 +139,7 @@ class Server:
             raise InputError(f"{self.name}/v1/models: lists no model")
         return str(listed[0]["id"])
 
-    def _lines(self, method: str, path: str, content: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+    def _lines(self, method: str, path: str, content: Mapping[str, Any] | None = None) -> Generator[bytes]:
         """Yield the lines of an answer as they come; InputError for a status other than 200."""
         kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
         connection = kind(self.url.netloc, timeout=TIMEOUT_S)
@@ -150,8 +152,9 @@ class Server:
             if answer.status != http.HTTPStatus.OK:
                 said = " ".join(answer.read(500).decode(errors="replace").split())
                 raise InputError(f"{self.name}{self.root}{path}: status {answer.status}: {said[:300]}")
-            while line := answer.readline():
-                yield line.rstrip()
+            with answer:
+                while line := answer.readline():
+                    yield line.rstrip()
         except (OSError, http.client.HTTPException) as error:
             raise InputError(f"{self.name}{self.root}{path}: {type(error).__name__}: {error}") from error
         finally:

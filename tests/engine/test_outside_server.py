@@ -13,7 +13,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from engine.outside.answers import run_on_server
+from engine.outside import answers
+from engine.outside.answers import rounds_of, run_on_server
+from engine.outside.client import Answer
 from engine.outside.engines import FOLDER, OutsideEngine
 from engine.outside.job import Engine, settings_of
 from fleet.errors import InputError
@@ -88,8 +90,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
 
+def test_tokens_that_come_together_are_one_round() -> None:
+    one_by_one = Answer(0, 0.0, ((0.1, 1), (0.2, 1), (0.2001, 1), (0.2002, 1), (0.3, 1)))
+    assert rounds_of(one_by_one) == ((0.1, 1), (0.2002, 3), (0.3, 1))
+
+
 @pytest.fixture
-def url() -> Iterator[str]:
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(answers, "TOGETHER_S", 0.0)  # a busy host would let chunks come together
     Handler.fault, Handler.asked = "", []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
