@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 
 from bench.harness import Aim, Report, Row
-from bench.serving import DRAFTS, JUDGED, SHOWN, total_row
+from bench.serving import DRAFTS, JUDGED, SHOWN, judged_cell, total_row
 from calibrate.serving import depths_of, loop_of, profile_of_target, recording_loop, stages_of
 from engine.launch.serve import serve
 from engine.outside.engines import OutsideEngine
 from engine.outside.job import ENGINES, KINDS
-from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
+from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate
 from experiments.console.printing import remark
 from figures.predicted import draw
 from figures.style import save
@@ -36,7 +36,7 @@ from fleet.times.profile import HardwareProfile
 LENGTHS = {"prompt_tokens": {"low": 64, "high": 256}, "new_tokens": {"low": 32, "high": 192}}
 LIMITS = {"max_num_seqs": 16, "max_num_batched_tokens": 512}
 MEAN_NEW_TOKENS = 112
-DEEPEST, PASSES, RECORDED = 8, 3, 192  # of a calibration
+DEEPEST, RECORDED = 8, 192  # of a calibration
 LOADS = (0.3, 0.6, 0.9)
 SHORT = {"none": ((0,), (1, 4, 16)), "small model": ((1, 2, 4, 8), (1, 4, 16)), "prompt lookup": ((4,), (1, 4, 16))}
 WHOLE_ROWS = (1, 2, 4, 8, 16)
@@ -65,17 +65,17 @@ def study(options: argparse.Namespace) -> Report:
     options.drafts = [kind for kind in options.drafts if DRAFTS[kind].get("kind", "model") in known]
     with running_on(options.engine) as run_on:
         cells, runs, profiles = measured(options, Kept(options.out / options.engine, run_on))
-    judged = {
-        name: judged_cell(name, predicted_by(scenario, profiles[kind]), runs[name], options.seeds)
+    errors = {
+        name: judged(name, msgspec.structs.replace(scenario, profile=profiles[kind]), runs[name], options.seeds)
         for name, (kind, scenario) in cells.items()
     }
-    figure = draw({options.engine: [(row["throughput"].engine, row["throughput"].sim) for row in judged.values()]})
+    figure = draw({options.engine: [(row["throughput"].engine, row["throughput"].sim) for row in errors.values()]})
     save(figure, options.out / "predicted.png", "Tokens a second, predicted from step times on other prompts.")
-    rows = [cell_row(name, judged[name], runs[name]) for name in cells]
-    totals = [total_row(quantity, judged) for quantity in SHOWN]
+    rows = [cell_row(name, errors[name], runs[name]) for name in cells]
+    totals = [total_row(quantity, errors) for quantity in SHOWN]
     every = [run for own in runs.values() for run in own]
     title = f"{every[0].header.engine or 'our engine'}: errors of tokens/s | TPOT"
-    return Report({title: rows, "mean absolute errors": totals}, aims_of(judged, every))
+    return Report({title: rows, "mean absolute errors": totals}, aims_of(errors, every))
 
 
 def measured(
@@ -160,11 +160,6 @@ def scenario_with(kind: str, depth: int, workload: Mapping[str, Any]) -> Scenari
     return scenario_of(make_scenario({"name": kind} | tables | {"workload": LENGTHS | workload}))
 
 
-def predicted_by(scenario: Scenario, profile: HardwareProfile) -> Scenario:
-    """Return a scenario with its profile."""
-    return msgspec.structs.replace(scenario, profile=profile)
-
-
 def closed_cells(options: argparse.Namespace) -> Cells:
     """Return the closed loops: ways to draft by depths and rows."""
     grid = WHOLE if options.whole else SHORT
@@ -198,15 +193,13 @@ def rerun_error(runs: Sequence[Run]) -> float:
     return abs(first / second - 1)
 
 
-def judged_cell(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
-    """Return the three errors of a cell, by quantity."""
-    remark(f"simulated: {name}")
+def judged(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
+    """Return the errors of a cell, by quantity; without steps there is none of the mechanism."""
     if all(run.header.steps for run in runs):
-        reruns = simulated_reruns(scenario, runs)
-    else:
-        reruns = Reruns([with_percentiles(measure(run)) for run in runs], [])
-    rows = compare_reruns({"cell": name}, replicate(scenario, seeds), reruns)
-    return {row.quantity: row for row in rows}
+        return judged_cell(name, scenario, runs, seeds)
+    remark(f"simulated: {name}")
+    reruns = Reruns([with_percentiles(measure(run)) for run in runs], [])
+    return {row.quantity: row for row in compare_reruns({"cell": name}, replicate(scenario, seeds), reruns)}
 
 
 def cell_row(name: str, judged: Mapping[str, ComparedQuantity], runs: Sequence[Run]) -> Row:

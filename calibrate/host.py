@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -11,12 +11,10 @@ from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
 from fleet.errors import OutputError
 from fleet.files import check_writable
 from fleet.scenario.changes import Changes, pairs_of
+from fleet.scenario.names import Engine
 from fleet.scenario.reading import Given, make_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
 from fleet.times.profile import HardwareProfile, write_profile
-
-if TYPE_CHECKING:  # it imports torch
-    from engine.outside.job import Engine
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
 """What is measured where no scenario is given: a chain of depth 5 on these lengths."""
@@ -28,7 +26,7 @@ def calibrate(
     *,
     prompts: str = "demo/calibration",
     quick: bool = False,
-    engine: "Engine | None" = None,
+    engine: Engine | None = None,
     out: str | Path | None = None,
     report: Callable[[str], None] = lambda _stage: None,
     **keys: Any,

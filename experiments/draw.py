@@ -79,7 +79,9 @@ def draw(name: str, results: Any, out: Path | None = None, look: Look = AS_DRAWN
 
 
 def timeline_of(run: Run) -> Drawn:
-    """Draw the timeline of one run."""
+    """Draw the timeline of one run; InputError for a run without steps."""
+    if not run.header.steps:
+        raise InputError(f"a timeline needs steps, and of {run.header.engine} only answers are known")
     scenario, world = run.header.scenario, run.header.world
     title = f"{scenario.name}, N = {scenario.verifiers.count}, world: {world}"
     warning = f" {_sentence(run.warning)}" if run.warning else ""

@@ -44,7 +44,8 @@ def steps_of(frame: pd.DataFrame) -> pd.DataFrame:
 def middle(frame: pd.DataFrame, iterations: float) -> tuple[float, float]:
     """Return the ends of a stretch of about so many iterations around the middle of the run, without a prefill."""
     steps = steps_of(frame)
-    drafts = steps[steps.kind == "draft"].sort_values("begin_s").reset_index()
+    drafts = steps[steps.kind == "draft"]
+    drafts = (drafts if len(drafts) else steps).sort_values("begin_s").reset_index()
     # Ahead of its target a drafter drafts several times for each verification.
     per_iteration = drafts.tag.nunique() * max(1.0, len(drafts) / max(1, (steps.kind == "verify").sum()))
     length = max(2, round(iterations * per_iteration))

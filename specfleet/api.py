@@ -19,7 +19,7 @@ from fleet.records.metrics.counters import Counters
 from fleet.records.playback import MECHANISM, parse_parts, playback_of
 from fleet.records.run import Run
 from fleet.scenario.changes import Changes, pairs_of
-from fleet.scenario.names import SimPath, World
+from fleet.scenario.names import Engine, SimPath, World
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.resolve import resolve
 from sim.predict import predict
@@ -29,7 +29,6 @@ from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
 if TYPE_CHECKING:  # these import pandas or matplotlib, which a simulation does without
     from matplotlib.figure import Figure
 
-    from engine.outside.job import Engine
     from experiments.compare.compare import Comparison
     from experiments.sweep.cell import CellResult
     from experiments.sweep.sweep import Vary
@@ -89,7 +88,7 @@ def run(
     *,
     signals: str | Path | None = None,
     power: str | Path | None = None,
-    engine: "Engine | None" = None,
+    engine: Engine | None = None,
     server: str | None = None,
     report: Callable[[str], None] = lambda _remark: None,
     watch: Callable[[Counters], None] | None = None,

@@ -60,9 +60,6 @@ def ask_all(url: str, job: Job, report: Callable[[str], None] = lambda _line: No
 
     def serve(stream: Sequence[Asked]) -> None:
         for asked in stream:
-            delay_s = asked.not_before_s - (time.perf_counter() - zero_s)
-            if delay_s > 0 and failed.wait(delay_s):
-                return
             if failed.is_set():
                 return
             try:
@@ -71,9 +68,16 @@ def ask_all(url: str, job: Job, report: Callable[[str], None] = lambda _line: No
                 failed.set()
                 raise
 
-    count = sum(map(len, job.streams))
+    count, said_s = sum(map(len, job.streams)), zero_s
     with ThreadPoolExecutor(len(job.streams), "stream") as pool:
-        streams = [pool.submit(serve, stream) for stream in job.streams]
+        streams = []
+        for stream in sorted(job.streams, key=lambda stream: stream[0].not_before_s):
+            if failed.wait(max(stream[0].not_before_s - (time.perf_counter() - zero_s), 0)):
+                break
+            streams.append(pool.submit(serve, stream))  # threads are as many as requests in flight
+            if time.perf_counter() - said_s > PROGRESS_S:
+                said_s = time.perf_counter()
+                report(f"{server.name}: {len(answers)} of {count} requests")
         while wait(streams, PROGRESS_S).not_done:
             report(f"{server.name}: {len(answers)} of {count} requests")
     for stream in streams:

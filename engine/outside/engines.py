@@ -14,10 +14,11 @@ import msgspec
 from engine.node.build import with_positions
 from engine.outside import drivers
 from engine.outside.answers import answers_of, run_of, run_on_server
-from engine.outside.job import Engine, Facts, Progress, Served, Settings, job_of, settings_of
+from engine.outside.job import Facts, Progress, Served, Settings, job_of, settings_of
 from engine.outside.steps import log_of, with_cache
 from fleet.errors import InputError, NodeDiedError
 from fleet.records.run import Run, make_run
+from fleet.scenario.names import Engine
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 

@@ -1,20 +1,20 @@
 """What a driver of another engine receives and answers, as lines of JSON: settings, workloads, observed steps."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from engine.decoding.models import folder_of
 from engine.node.prompts import prompts_of
 from fleet.errors import InputError
+from fleet.scenario.names import Engine
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Drafters, DraftKind, Scenario, Verifiers
 from fleet.scenario.workload import streams_of
 
 LOOKUP = {"prompt_lookup_max": 3, "prompt_lookup_min": 1}  # as our own prompt lookup
 
-Engine = Literal["vllm", "llama-cpp", "openvino"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 KINDS: dict[Engine, tuple[DraftKind, ...]] = {  # of drafts
     "vllm": ("model", "lookup"),
@@ -83,7 +83,7 @@ class SeenStep(msgspec.Struct, frozen=True):
     - `preempted`: requests that lost their KV cache before it. `drafts`: drafted tokens for the next step, by request.
     - `start_s`: when its scheduling began. `draft_s`: when its tokens were known and the drafter began; None without
       one. `end_s`: when its results were out.
-    - `counted`: number of all rows, where an engine tells no more of them; `rows` then has those that yielded tokens.
+    - `counted`: number of all rows, where no more is known of them; `rows` then has those that yielded tokens.
     """
 
     rows: dict[int, tuple[int, int, int]]

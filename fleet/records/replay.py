@@ -27,7 +27,7 @@ def replay_stations(run: Run, fresh: Mapping[str, Station], again: Callable[[str
     - `again(name)`: builds a fresh station after its process died and restarted.
     """
     if not run.header.steps:
-        return ["it has no steps: a server tells only its answers"]
+        return ["it has no steps: only the answers of a server are known"]
     logs: dict[str, list[Row]] = {name: [] for name in fresh}
     for values in zip(*(column.to_pylist() for column in run.table.columns), strict=True):
         row = Row(*values)

@@ -49,14 +49,14 @@ def calibrate(
         raise InputError("--set changes keys of a scenario; give one with --scenario")
     options = {
         "precision": precision,
-        "drafters": {"model": draft, "depth": depth},
+        "drafters": {"model": draft, "depth": depth} | ({"place": "target"} if engine else {}),
         "verifiers": {"model": target},
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
     beside, stages = measured.drafters.place == "target" and measured.drafters.count > 0, len(STAGES)
-    if beside:
-        stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + 1
+    if beside or engine is not None:
+        stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + beside
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):

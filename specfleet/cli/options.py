@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fleet.scenario.names import SimPath
+from fleet.scenario.names import Engine, SimPath
 
 PathOption = Annotated[
     SimPath,
@@ -54,8 +54,8 @@ Part = Literal["target"]
 By = Annotated[Part | None, typer.Option("--by", help="target: print a row for each target, too.")]
 RunFile = Annotated[Path | None, file_option("-o", "--out", metavar="RUN", help="Write the records here (Parquet).")]
 EngineName = Annotated[
-    Literal["vllm", "llama-cpp", "openvino"] | None,
-    typer.Option("--engine", help="Use this engine in place of our own; docs/outside.md tells how to install it."),
+    Engine | None,
+    typer.Option("--engine", help="Use this engine in place of our own; see docs/outside.md."),
 ]
 MetricsPort = Annotated[
     int | None,

@@ -87,9 +87,9 @@ def test_metrics_are_those_of_the_recorded_times() -> None:
                 first.setdefault(request, step.end_s - served.joined_s[request])
     measured = measure(run)
     rows = run.frame()
-    told = rows[(rows.event == "done") & (rows.kind == "prefill")].set_index("request").time_s
+    known = rows[(rows.event == "done") & (rows.kind == "prefill")].set_index("request").time_s
     for request, ttft_s in first.items():
-        assert told[request] - served.joined_s[request] == pytest.approx(ttft_s)
+        assert known[request] - served.joined_s[request] == pytest.approx(ttft_s)
     assert 0 < measured["ttft_s"].value <= max(first.values())
 
 
@@ -171,7 +171,7 @@ def test_an_engine_is_started_once_and_ended() -> None:
 
 
 @pytest.mark.usefixtures("stub")
-def test_the_last_words_of_a_dead_engine_are_told() -> None:
+def test_a_dead_engine_is_an_error_with_its_last_lines() -> None:
     short = change_scenario(SCENARIOS["plain"], {"verifiers.max_num_seqs": 3})
     with OutsideEngine("vllm") as outside, pytest.raises(NodeDiedError, match=r"ended with 1: .*no memory is left"):
         outside.run(short)

@@ -17,11 +17,13 @@ from engine.outside import answers
 from engine.outside.answers import rounds_of, run_on_server
 from engine.outside.client import Answer
 from engine.outside.engines import FOLDER, OutsideEngine
-from engine.outside.job import Engine, settings_of
+from engine.outside.job import settings_of
+from experiments.draw import timeline_of
 from fleet.errors import InputError
-from fleet.records.metrics.measure import measure
+from fleet.records.metrics.measure import measure, measure_targets
 from fleet.records.playback import playback_of
 from fleet.records.replay import replay
+from fleet.scenario.names import Engine
 from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
@@ -197,7 +199,7 @@ def test_arrivals_come_when_they_are_due(url: str) -> None:
         ("merged", "note: the server counts 36 rounds, the client saw 18"),
     ],
 )
-def test_counts_that_do_not_add_up_are_told(url: str, fault: str, line: str) -> None:
+def test_counts_that_do_not_add_up_are_noted(url: str, fault: str, line: str) -> None:
     Handler.fault, said = fault, list[str]()
     run_on_server(scenario(), url, said.append)
     assert any(one.startswith(line) for one in said), said
@@ -213,21 +215,21 @@ def test_without_counts_a_chunk_is_a_token(url: str) -> None:
     ("fault", "line"),
     [("status", "status 400: .*too long"), ("error", "engine died"), ("nonsense", "no JSON"), ("no model", "no model")],
 )
-def test_a_failing_server_is_told_in_one_line(url: str, fault: str, line: str) -> None:
+def test_a_failing_server_is_an_error_of_one_line(url: str, fault: str, line: str) -> None:
     Handler.fault = fault
     with pytest.raises(InputError, match=line) as caught:
         run_on_server(scenario(), url)
     assert "\n" not in str(caught.value)
 
 
-def test_no_server_is_told_in_one_line() -> None:
+def test_no_server_is_an_error_of_one_line() -> None:
     with pytest.raises(InputError, match=r"127.0.0.1:1/v1/models: ConnectionRefusedError"):
         run_on_server(scenario(), "http://127.0.0.1:1")
     with pytest.raises(InputError, match="needs an address"):
         run_on_server(scenario(), "localhost")
 
 
-def test_without_metrics_nothing_is_told_of_acceptance(url: str) -> None:
+def test_without_metrics_acceptance_is_unknown(url: str) -> None:
     Handler.fault, said = "no metrics", list[str]()
     run_on_server(scenario(), url, said.append)
     assert said == []
@@ -235,6 +237,9 @@ def test_without_metrics_nothing_is_told_of_acceptance(url: str) -> None:
 
 def test_runs_without_steps_are_not_replayed(url: str) -> None:
     run = run_on_server(scenario(), url)
-    assert replay(run) == ["it has no steps: a server tells only its answers"]
+    assert replay(run) == ["it has no steps: only the answers of a server are known"]
     with pytest.raises(InputError, match="no steps"):
         playback_of(run)
+    with pytest.raises(InputError, match="a timeline needs steps"):
+        timeline_of(run)
+    assert "rounds_per_s" not in measure_targets(run).frame()

@@ -98,6 +98,12 @@ def test_one_count_of_targets_has_no_fractional_ticks() -> None:
         assert all(tick == round(tick) for tick in axes.get_xticks() if low <= tick <= high)
 
 
+def test_a_run_without_drafts_has_a_timeline() -> None:
+    scenario = star(drafters={"count": 0}, profile={"decode": {"base_s": 4.0}}, workload={"requests": 4})
+    plain = simulate(scenario).frame()
+    assert len(timeline.draw({"plain": plain}).axes) == 1
+
+
 def test_the_timeline_draws_as_many_boxes_as_steps_it_shows() -> None:
     frame = RUN.frame()
     begin_s, end_s = timeline.middle(frame, 3.0)

@@ -1,7 +1,7 @@
 """Drives OpenVINO GenAI's continuous batching; it runs in an environment of its own, without specfleet.
 
 The first line of input is the engine's settings, each further one a workload; `engine/outside/job.py` has both, and
-the answers: how many rows each step had, which of them got tokens, and when. Numbers of drafts are not told.
+the answers: how many rows each step had, which of them got tokens, and when. Numbers of drafts are unknown.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def main():
     pipeline = started(settings)
     warm_up(pipeline, settings)
     facts = {"version": openvino_genai.__version__, "block_size": BLOCK, "kv_blocks": settings["kv_tokens"] // BLOCK}
-    # Times of drafts are not told, and a short cache is shared by another rule.
+    # Times of drafts are unknown, and rows share a short cache by another rule.
     facts["answers"] = bool(settings["speculative"] or settings["kv_tokens"])
     print(json.dumps(facts), file=answers, flush=True)
 

@@ -53,7 +53,7 @@ def findings_of(run: Run) -> Findings:
         energy=run.header.energy,
         rows=rows,
     )
-    if not fleet.drafters.count:
+    if not fleet.drafters.count or not run.header.steps:
         return findings
     rounds = rounds_table(fleet, rows)
     if not fleet.in_turn:  # a draft that goes on ends with its verification
