@@ -26,8 +26,9 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
     with lines on progress, acceptance, and counts that do not add up. Raises InputError as `ask_all`.
     """
     fleet = with_positions(resolve(scenario))
-    answers = ask_all(url, job_of(fleet), report)
-    for line in remarks(answers):
+    job = job_of(fleet)
+    answers = ask_all(url, job, report)
+    for line in remarks(answers, {each.number: each.new_tokens for stream in job.streams for each in stream}):
         report(line)
     return run_of(scenario, fleet, answers, f"server {url}")
 
@@ -85,8 +86,17 @@ def _rows(tag: int, request: Request, answer: Answer) -> Iterator[Row]:
         base += tokens
 
 
-def remarks(answers: Answers) -> Iterator[str]:
-    """Yield lines on counts that do not add up, and on acceptance, which only a server's counters tell."""
+def remarks(answers: Answers, asked: Mapping[int, int]) -> Iterator[str]:
+    """Yield lines on counts that do not add up, and on acceptance, which only a server's counters have.
+
+    - `asked` (tokens): length of each answer, by request.
+    """
+    shorter = [each.number for each in answers.answers if sum(tokens for _, tokens in each.chunks) < asked[each.number]]
+    if shorter:
+        yield (
+            f"note: {len(shorter)} of {len(asked)} answers end early, request {shorter[0]} first: the server does not "
+            "ignore the end of text; TTFT, TPOT and latency leave them out"
+        )
     for answer in answers.answers:
         tokens = sum(tokens for _, tokens in answer.chunks)
         if answer.stated is not None and answer.stated != tokens:

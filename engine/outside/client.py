@@ -105,9 +105,11 @@ class Server:
             "seed": asked.number, **sampling,
         }  # fmt: skip
         sent_s, chunks, stated, known = time.perf_counter() - zero_s, list[tuple[float, int]](), None, 0
+        done = False
         lines = self._lines("POST", "/v1/completions", content)
         for line in lines:
-            if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
+            done = done or line.replace(b" ", b"") == b"data:[DONE]"
+            if done or not line.startswith(b"data:"):
                 continue
             came_s, event = time.perf_counter() - zero_s, self._parsed(line[5:])
             if "error" in event:
@@ -120,8 +122,8 @@ class Server:
                 known += tokens
                 if tokens:
                     chunks.append((came_s, tokens))
-        if not chunks:
-            raise InputError(f"{self.name}: request {asked.number}: its answer has no token")
+        if not done or not chunks:
+            raise InputError(f"{self.name}: request {asked.number}: its answer has no {'token' if done else 'end'}")
         return Answer(asked.number, sent_s, tuple(chunks), stated)
 
     def counters(self) -> dict[str, int]:

@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         known = 0
-        for tokens in CHUNKS:
+        for tokens in CHUNKS[: 2 if self.fault == "short" else None]:
             time.sleep(PAUSE_S)
             known += tokens
             usage = {} if self.fault == "no usage" else {"usage": {"completion_tokens": known}}
@@ -80,7 +80,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(b"data: {\n\n")
         if self.fault == "miscounted":
             self._event({"choices": [], "usage": {"completion_tokens": known + 1}})
-        self.wfile.write(b"data: [DONE]\n\n")
+        if self.fault != "broken off":
+            self.wfile.write(b"data: [DONE]\n\n")
 
     def _event(self, content: dict[str, Any]) -> None:
         self.wfile.write(b"data: " + json.dumps(content).encode() + b"\n\n")
@@ -196,6 +197,7 @@ def test_arrivals_come_when_they_are_due(url: str) -> None:
     ("fault", "line"),
     [
         ("miscounted", "note: request 0 has 10 tokens in chunks, and 11 by `usage`"),
+        ("short", "note: 6 of 6 answers end early, request 0 first"),
         ("merged", "note: the server counts 36 rounds, the client saw 18"),
     ],
 )
@@ -213,7 +215,13 @@ def test_without_counts_a_chunk_is_a_token(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "line"),
-    [("status", "status 400: .*too long"), ("error", "engine died"), ("nonsense", "no JSON"), ("no model", "no model")],
+    [
+        ("broken off", "request \\d+: its answer has no end"),
+        ("status", "status 400: .*too long"),
+        ("error", "engine died"),
+        ("nonsense", "no JSON"),
+        ("no model", "no model"),
+    ],
 )
 def test_a_failing_server_is_an_error_of_one_line(url: str, fault: str, line: str) -> None:
     Handler.fault = fault
