@@ -1,5 +1,6 @@
 """A client of an OpenAI-compatible server: it sends the requests of a workload and notes when their tokens come."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -106,22 +107,21 @@ class Server:
         }  # fmt: skip
         sent_s, chunks, stated, known = time.perf_counter() - zero_s, list[tuple[float, int]](), None, 0
         done = False
-        lines = self._lines("POST", "/v1/completions", content)
-        for line in lines:
-            done = done or line.replace(b" ", b"") == b"data:[DONE]"
-            if done or not line.startswith(b"data:"):
-                continue
-            came_s, event = time.perf_counter() - zero_s, self._parsed(line[5:])
-            if "error" in event:
-                lines.close()
-                raise InputError(f"{self.name}: request {asked.number}: {json.dumps(event['error'])[:300]}")
-            usage = event.get("usage") or {}
-            stated = usage.get("completion_tokens", stated)
-            if event.get("choices") and (usage or event["choices"][0].get("text")):
-                tokens = usage["completion_tokens"] - known if usage else 1
-                known += tokens
-                if tokens:
-                    chunks.append((came_s, tokens))
+        with contextlib.closing(self._lines("POST", "/v1/completions", content)) as lines:
+            for line in lines:
+                done = done or line.replace(b" ", b"") == b"data:[DONE]"
+                if done or not line.startswith(b"data:"):
+                    continue
+                came_s, event = time.perf_counter() - zero_s, self._parsed(line[5:])
+                if "error" in event:
+                    raise InputError(f"{self.name}: request {asked.number}: {json.dumps(event['error'])[:300]}")
+                usage = event.get("usage") or {}
+                stated = usage.get("completion_tokens", stated)
+                if event.get("choices") and (usage or event["choices"][0].get("text")):
+                    tokens = usage["completion_tokens"] - known if usage else 1
+                    known += tokens
+                    if tokens:
+                        chunks.append((came_s, tokens))
         if not done or not chunks:
             raise InputError(f"{self.name}: request {asked.number}: its answer has no {'token' if done else 'end'}")
         return Answer(asked.number, sent_s, tuple(chunks), stated)
@@ -154,11 +154,10 @@ class Server:
             headers["Authorization"] = f"Bearer {key}"
         try:
             connection.request(method, self.root + path, None if content is None else json.dumps(content), headers)
-            answer = connection.getresponse()
-            if answer.status != http.HTTPStatus.OK:
-                said = " ".join(answer.read(500).decode(errors="replace").split())
-                raise InputError(f"{self.name}{self.root}{path}: status {answer.status}: {said[:300]}")
-            with answer:
+            with connection.getresponse() as answer:
+                if answer.status != http.HTTPStatus.OK:
+                    said = " ".join(answer.read(500).decode(errors="replace").split())
+                    raise InputError(f"{self.name}{self.root}{path}: status {answer.status}: {said[:300]}")
                 while line := answer.readline():
                     yield line.rstrip()
         except (OSError, http.client.HTTPException) as error:

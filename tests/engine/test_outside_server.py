@@ -1,5 +1,6 @@
 """Runs on an OpenAI-compatible server: a small one of the tests, which can fail in several ways."""
 
+import gc
 import http.server
 import json
 import sys
@@ -228,6 +229,8 @@ def test_a_failing_server_is_an_error_of_one_line(url: str, fault: str, line: st
     with pytest.raises(InputError, match=line) as caught:
         run_on_server(scenario(), url)
     assert "\n" not in str(caught.value)
+    del caught
+    gc.collect()  # an open socket would be a warning, which is an error
 
 
 def test_no_server_is_an_error_of_one_line() -> None:
