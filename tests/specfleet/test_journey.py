@@ -1,7 +1,7 @@
 """README's own journey, line by line, with two models in folders: calibrate, simulate, run, compare, figure.
 
-The test is strict about what both worlds must share, and about the run with its steps played back; tests share their
-host with others, and say nothing of times from the profile alone.
+The test is strict about what both worlds must share, and about the run with all its parts played back; tests share
+their host with others, and say nothing of times from the profile alone.
 """
 
 import json
@@ -97,13 +97,12 @@ def test_both_worlds_share_acceptance_and_devices(mine: Path, journey: dict[str,
     assert not re.findall("^not shared: (?!acceptance)", journey["compare"].out, re.MULTILINE)
 
 
-def test_playback_of_the_run_is_within_the_demos_error(mine: Path) -> None:
-    """On any host: what is left is queueing, order, links and overhead (at a load of ten 0.1 to 2.9 % in the demo)."""
+def test_playback_of_all_of_the_run_gives_it_again(mine: Path) -> None:
+    """Steps, acceptance, delays and links are the run's own, so a busy host makes no difference."""
     measured = specfleet.read_run(mine / "engine.parquet")
-    (row,) = [
-        row for row in specfleet.compare(specfleet.play_back(measured), measured).rows if row.quantity == "rounds_per_s"
-    ]
-    assert abs(row.error) < 0.08
+    again = specfleet.play_back(measured, ["all"])
+    (row,) = [row for row in specfleet.compare(again, measured).rows if row.quantity == "rounds_per_s"]
+    assert abs(row.error) < 0.005
 
 
 def test_another_scenario_with_that_profile_says_what_was_not_shared(home: Path, mine: Path) -> None:
