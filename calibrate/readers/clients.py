@@ -44,27 +44,63 @@ class AiperfTimes(msgspec.Struct, frozen=True):
     time_to_first_token: Seconds
     request_latency: Seconds
     inter_chunk_latency: list[Seconds] = []
+
+
+class AiperfTokens(msgspec.Struct, frozen=True):
+    """Tokens of AIPerf's record: those that the server counted, if it did, and those of the client's tokenizer."""
+
+    completion_tokens: Length | None = None
+    usage_completion_tokens: Length | None = None
+    usage_prompt_tokens: Length | None = None
     input_sequence_length: Length = 0
     output_sequence_length: Length = 0
 
+    @property
+    def by_server(self) -> bool:
+        """Whether the server counted the answer."""
+        return (self.completion_tokens or self.usage_completion_tokens) is not None
+
+    @property
+    def answer(self) -> float:
+        """Tokens of the answer."""
+        return self.completion_tokens or self.usage_completion_tokens or self.output_sequence_length
+
+    @property
+    def prompt(self) -> float:
+        """Tokens of the prompt."""
+        return self.usage_prompt_tokens or self.input_sequence_length
+
+
+def is_warm_up(entry: Any) -> bool:
+    """Return whether AIPerf's record is of a request to warm up."""
+    return bool(found_in(entry, "metadata", "benchmark_phase") == "warmup")
+
+
+def tokens_by_aiperf(origin: str, entry: Any) -> AiperfTokens:
+    """Return the tokens of AIPerf's record."""
+    first, *metrics = AiperfTokens.__struct_fields__
+    read = {first: found_in(entry, "spec_decode_acceptance", first)}
+    read |= {name: found_in(entry, "metrics", name, "value") for name in metrics}
+    return convert({name: value for name, value in read.items() if value is not None}, AiperfTokens, origin)
+
 
 def timed_by_aiperf(origin: str, entry: Any) -> Timed | None:
-    """Return the times of AIPerf's record; None of a warm-up, and of a request that failed or did not stream."""
+    """Return the times of AIPerf's record; None of a request that failed or did not stream."""
     start, *metrics = AiperfTimes.__struct_fields__
     read = {start: found_in(entry, "metadata", start)}
     read |= {name: found_in(entry, "metrics", name, "value") for name in metrics}
     known = {name: value for name, value in read.items() if value is not None}
     has_times = known.keys() >= {start, "time_to_first_token", "request_latency"}
-    if found_in(entry, "metadata", "benchmark_phase") == "warmup" or not has_times:
+    if not has_times:
         return None
-    made = convert(known, AiperfTimes, origin)
+    made, tokens = convert(known, AiperfTimes, origin), tokens_by_aiperf(origin, entry)
     start_s = made.request_start_ns * 1e-9
     times = {
         "start_s": start_s,
         "first_s": start_s + made.time_to_first_token * 1e-3,
         "end_s": start_s + made.request_latency * 1e-3,
-        "prompt": made.input_sequence_length,
-        "answer": made.output_sequence_length,
+        "prompt": tokens.prompt,
+        "answer": tokens.answer,
         "gaps_s": [gap / 1000 for gap in made.inter_chunk_latency],
     }
     return convert(times, Timed, origin)

@@ -20,8 +20,35 @@ def rounds_of(drafted: int, histogram: Mapping[int, int] | Sequence[int]) -> Rou
     return Counter({(drafted, accepted): count for accepted, count in pairs if count})
 
 
-def recording_of_rounds(format_: str, origin: str, source: str, rounds: Rounds, **more: Any) -> Recording:
-    """Return the recording of rounds; `source`: what they are, `more`: its further fields. Raises as `model_of`."""
+def steps_without_draft(origin: str, key: str, tokens: int, firsts: int, rounds: int, accepted: int, cut: int) -> int:
+    """Return how many tokens came in steps without a draft, which an engine does not count as rounds.
+
+    - `key`, `tokens`: the file's name of the tokens of all answers, and their number.
+    - `firsts`: answers, whose first token comes from a prefill.
+    - `cut` (tokens): the most that the ends of answers cut off their last rounds.
+
+    Raises InputError where rounds have more tokens than answers.
+    """
+    counted = firsts + rounds + accepted
+    if tokens < counted - cut:
+        meaning = f"first tokens + rounds + accepted = {firsts} + {rounds} + {accepted}"
+        raise InputError(f"{origin}: {key} = {tokens} contradicts {meaning}, of which ends of answers cut off {cut}")
+    return max(tokens - counted, 0)
+
+
+def recording_of_rounds(
+    format_: str, origin: str, source: str, rounds: Rounds, plain: int = 0, notes: tuple[str, ...] = (), **more: Any
+) -> Recording:
+    """Return the recording of rounds; raises as `model_of`.
+
+    - `source`: what they are.
+    - `plain`: steps without a draft beside them, taken as rounds that accept nothing.
+    - `more`: further fields of the recording.
+    """
+    if plain:
+        share = f"{plain} of {plain + rounds.total()} steps had no draft, by the answers' tokens"
+        notes = (*notes, f"{share}: they count as rounds that accept nothing, and take as long as those here")
+        rounds = rounds + Counter({(max((drafted for drafted, _ in rounds), default=0), 0): plain})
     model, depth = model_of(rounds, origin)
     count, accepted = rounds.total(), sum(accepted * count for (_, accepted), count in rounds.items())
     return Recording(
@@ -31,16 +58,19 @@ def recording_of_rounds(format_: str, origin: str, source: str, rounds: Rounds, 
         rounds=count,
         accepted=accepted,
         sources={"acceptance": f"{count} {source}"},
+        notes=notes,
         **more,
     )
 
 
 def recording_of_survivors(
-    format_: str, origin: str, source: str, passed: Sequence[int], drafts: int, draft_tokens: int, stated: float | None
-) -> Recording:
+    format_: str, origin: str, source: str, passed: Sequence[int], drafts: int, draft_tokens: int,
+    stated: float | None, plain: int,
+) -> Recording:  # fmt: skip
     """Return the recording of drafts of which so many passed each position; raises as `model_of`.
 
     - `draft_tokens`: of all drafts. Where it shows short ones, a note says what that does to the shares.
+    - `plain`: as in `recording_of_rounds`.
     """
     rounds = rounds_of(len(passed), [here - after for here, after in pairwise((drafts, *passed, 0))])
     note = (
@@ -48,7 +78,7 @@ def recording_of_survivors(
         "places come out lower than full drafts would have them"
     )
     notes = (note,) if draft_tokens < drafts * len(passed) else ()
-    return recording_of_rounds(format_, origin, source, rounds, stated=stated, notes=notes)
+    return recording_of_rounds(format_, origin, source, rounds, plain, notes, stated=stated)
 
 
 def model_of(rounds: Rounds, origin: str) -> tuple[PerPosition, int]:

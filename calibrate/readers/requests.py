@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.counts import Rounds, recorded, recording_of_rounds, rounds_of
+from calibrate.readers.counts import Rounds, recorded, recording_of_rounds, rounds_of, steps_without_draft
 from calibrate.readers.laws import at_most, rounds_to, same
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
@@ -72,6 +72,12 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.answer_a_round if self.mean_length is None else self.mean_length
 
     @property
+    def most_drafted(self) -> int:
+        """Tokens of a full draft, or what the counts show of them."""
+        mean = -(-(self.drafted or 0) // self.rounds) if self.rounds else 0
+        return self.depth or max(self.longest, mean)
+
+    @property
     def in_order(self) -> list[tuple[int, int]] | None:
         """Drafted and accepted tokens of each round, in order."""
         if self.drafted_by_round is None or self.accepted_by_round is None:
@@ -106,8 +112,17 @@ def check(one: RequestCounts, origin: str) -> None:
         meaning = f"{theirs['answer']} / {rounds}"
         rounds_to(origin, theirs["answer_a_round"], one.answer_a_round, meaning, one.answer / one.rounds)
     _check_rounds(one, origin, theirs)
+    plain_steps(one, origin)
     if one.by_length is not None:
         _check_by_length(one, one.by_length, origin, theirs)
+
+
+def plain_steps(one: RequestCounts, origin: str) -> int:
+    """Return how many steps of a request had no draft, as far as its answer says; raises as `steps_without_draft`."""
+    if not one.answer:
+        return 0
+    accepted, key = sum(j * count for j, count in one.counts.items()), msgspec.structs.fields(one)[-1].encode_name
+    return steps_without_draft(origin, key, one.answer, 1, one.rounds, accepted, one.most_drafted)
 
 
 def _check_rounds(one: RequestCounts, origin: str, theirs: Mapping[str, str]) -> None:
@@ -149,8 +164,7 @@ def rounds_in(one: RequestCounts) -> tuple[Rounds, bool]:
         return sum(each, start=Counter()), True
     if one.drafted is None:
         return rounds_of(max(one.counts, default=0), one.counts), not one.rounds
-    mean = -(-one.drafted // one.rounds) if one.rounds else 0
-    depth = one.depth or max(one.longest, mean)
+    depth = one.most_drafted
     return rounds_of(depth, one.counts), one.drafted == depth * one.rounds
 
 
@@ -176,16 +190,18 @@ def recording_of(
         own, is_sure = rounds_in(one)
         rounds += own
         unsure += not is_sure
-    pooled = recording_of_rounds(format_, names, f"rounds, all requests together (requests: {len(requests)})", rounds)
-    count, depth = pooled.rounds, pooled.depth
+    source = f"rounds, all requests together (requests: {len(requests)})"
+    plain = sum(plain_steps(one, names) for one in requests)
+    pooled = recording_of_rounds(format_, names, source, rounds, plain)
+    count, depth = rounds.total(), pooled.depth
     sessions = [one.in_order for one in requests if one.in_order is not None]
-    by_round = recorded(sessions, depth) if len(sessions) == len(requests) else None
+    by_round = recorded(sessions, depth) if len(sessions) == len(requests) and not plain else None
     sources = pooled.sources | {"lengths": "the answers' usage"}
     if by_round is not None:
         sources["acceptance"] = f"{count} rounds in order, request by request (requests: {len(requests)})"
     lengths = [(one.prompt or 0, one.answer or 0) for one in requests]
     means = [(one.stated_length, one.rounds) for one in requests if one.stated_length is not None]
-    notes = []
+    notes = list(pooled.notes)
     if skipped:
         notes.append(f"{skipped} entries have no counts of speculative decoding and are left out")
     if unsure:

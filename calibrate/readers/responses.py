@@ -9,6 +9,7 @@
 A file is one response, a list of them, or one a line.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,10 @@ import msgspec
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from calibrate.readers.clients import load_of, timed_by_aiperf
+from calibrate.readers.clients import is_warm_up, load_of, timed_by_aiperf, tokens_by_aiperf
 from calibrate.readers.counts import recording_of_rounds, rounds_of
 from calibrate.readers.entries import entries_of, found_in, table_of
-from calibrate.readers.laws import rounds_to
+from calibrate.readers.laws import at_most, rounds_to
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import (
     ByLength,
@@ -58,6 +59,7 @@ class VllmCounts(RequestCounts, frozen=True, kw_only=True):
     by_length: ByLength | None = field(name="acceptance_histogram_by_draft_length", default=None)
     accepted_by_round: list[Tokens] | None = field(name="per_step_accepted", default=None)
     drafted_by_round: list[Tokens] | None = field(name="per_step_drafted", default=None)
+    answer: Length | None = field(name="completion_tokens", default=None)
 
 
 class SglangCounts(RequestCounts, frozen=True, kw_only=True):
@@ -104,10 +106,7 @@ SGLANG = Format(
 )
 AIPERF = Format(
     "AIPerf's acceptance records", VllmCounts, "acceptance_histogram", [("spec_decode_acceptance",)],
-    {
-        "prompt": ("metrics", "input_sequence_length", "value"),
-        "answer": ("metrics", "output_sequence_length", "value"),
-    },
+    {"prompt": ("metrics", "usage_prompt_tokens", "value"), "answer": ("metrics", "usage_completion_tokens", "value")},
 )  # fmt: skip
 
 
@@ -122,7 +121,10 @@ def read_responses(format_: Format, files: Sequence[Path]) -> Recording:
 
     Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
     """
-    entries = [(origin, table_of(entry, origin)) for origin, entry in entries_of(files)]
+    return _recording(format_, files, [(origin, table_of(entry, origin)) for origin, entry in entries_of(files)])
+
+
+def _recording(format_: Format, files: Sequence[Path], entries: Sequence[tuple[str, dict[str, Any]]]) -> Recording:
     read = [(origin, _counts(format_, origin, content)) for origin, content in entries]
     requests = [(origin, one) for origin, one in read if one is not None]
     return recording_of(requests, files, format_.name, len(read) - len(requests))
@@ -162,32 +164,40 @@ class Pooled(msgspec.Struct, frozen=True):
 
     pooled_spec_decode_acceptance_histogram: Sparse
     total_spec_decode_steps: Total | Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    total_accepted_draft_tokens: Total | None = None
+    total_draft_tokens: Total | None = None
 
 
 def read_aiperf(files: Sequence[Path]) -> Recording:
-    """Read records, or the histogram of all requests, which has to be given alone.
+    """Read records, or the histogram of all requests, which has to be given alone; requests to warm up are left out.
 
     Records of a server that does not speculate have a load only.
     """
-    timed, rounds, has_counts = [], 0, False
+    entries = []
     for origin, entry in entries_of(files):
         if isinstance(entry, dict) and POOLED in entry:
             if len(files) > 1:
                 raise InputError(f"{origin}: holds all requests together; give it alone")
             return _pooled(origin, convert(entry, Pooled, origin))
-        has_counts = has_counts or AIPERF.mark in table_of(entry, origin) or bool(found_in(entry, *AIPERF.ways[0]))
-        if (one := timed_by_aiperf(origin, entry)) is not None:
-            timed.append(one)
-            steps = found_in(entry, *AIPERF.ways[0], "num_spec_steps")
-            rounds += steps if isinstance(steps, int) else 0
+        if not is_warm_up(table_of(entry, origin)):
+            entries.append((origin, entry))
+    timed = [one for origin, entry in entries if (one := timed_by_aiperf(origin, entry)) is not None]
     recording = Recording(format="AIPerf's records, without speculation", acceptance=None, depth=0)
-    if has_counts or not timed:
-        recording = read_responses(AIPERF, files)
-    load = load_of(timed, rounds, 1 + recording.mean_accepted, "AIPerf")
-    if load is None or not has_counts:
+    counted = [entry for entry in entries if AIPERF.mark in entry[1] or found_in(entry[1], *AIPERF.ways[0])]
+    if counted or not timed:
+        recording = _recording(AIPERF, files, entries)
+    load = load_of(timed, recording.rounds, 1 + recording.mean_accepted, "AIPerf")
+    if not counted:
         return replace(recording, load=load)
-    lengths = () if load.arrivals else tuple((round(one.prompt), round(one.answer)) for one in timed)
-    return replace(recording, load=load, lengths=lengths if all(map(min, lengths)) else ())
+    tokens = [tokens_by_aiperf(origin, entry) for origin, entry in counted]
+    lengths = [(round(one.prompt), round(one.answer)) for one in tokens]
+    by_client, notes = sum(not one.by_server for one in tokens), recording.notes
+    if by_client:
+        lacking = f"{by_client} answers have no completion_tokens of the server"
+        unknown = "steps without a draft, if there were any, are not known"
+        notes = (*notes, f"{lacking}: their lengths are by the client's tokenizer, and {unknown}")
+    is_known = all(map(min, lengths)) and not (load and load.arrivals)
+    return replace(recording, load=load, lengths=tuple(lengths) if is_known else (), notes=notes)
 
 
 def _pooled(origin: str, pooled: Pooled) -> Recording:
@@ -195,8 +205,21 @@ def _pooled(origin: str, pooled: Pooled) -> Recording:
     total = pooled.total_spec_decode_steps
     steps = total.avg if isinstance(total, Total) else total
     rounds_to(origin, "total_spec_decode_steps", steps, f"the sum of {POOLED}", sum(histogram.values()))
+    counted, count = sum(j * count for j, count in histogram.items()), sum(histogram.values())
+    accepted, drafted = pooled.total_accepted_draft_tokens, pooled.total_draft_tokens
+    if accepted is not None:
+        rounds_to(origin, "total_accepted_draft_tokens", accepted.avg, f"the tokens of {POOLED}", counted)
     longest = max((j for j, count in histogram.items() if count), default=0)
     note = f"the export does not say how many tokens were drafted: {longest}, the most that were accepted"
+    if drafted is not None:
+        at_most(origin, "the tokens accepted", counted, "total_draft_tokens", drafted.avg)
+        longest = max(longest, math.ceil(drafted.avg / max(count, 1)))
+        note = (
+            f"drafts had {drafted.avg / max(count, 1):.3g} tokens on average: all are taken to have had {longest}"
+            if drafted.avg < longest * count
+            else ""
+        )
     rounds = rounds_of(longest, histogram)
     source = "rounds of all requests together"
-    return recording_of_rounds("AIPerf's pooled histogram", origin, source, rounds, notes=(note,))
+    notes = (note,) if note else ()
+    return recording_of_rounds("AIPerf's pooled histogram", origin, source, rounds, notes=notes)

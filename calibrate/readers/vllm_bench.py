@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from calibrate.readers.clients import Timed, load_of
-from calibrate.readers.counts import recording_of_survivors
+from calibrate.readers.counts import recording_of_survivors, steps_without_draft
 from calibrate.readers.laws import falls, rounds_to, same
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import Count, Length, Real
@@ -67,7 +67,14 @@ def _acceptance(origin: str, bench: Bench) -> Recording:
     same(origin, "spec_decode_accepted_tokens", accepted, "the sum of rates by position times drafts", sum(passed))
     rounds_to(origin, "spec_decode_acceptance_length", stated, "1 + accepted / drafts", 1 + accepted / drafts)
     tokens = bench.spec_decode_draft_tokens
-    return recording_of_survivors("vllm bench serve", origin, "drafts during the run", passed, drafts, tokens, stated)
+    plain, answers = 0, sum(bench.output_lens)
+    if answers:
+        firsts = sum(one > 0 for one in bench.output_lens)
+        plain = steps_without_draft(
+            origin, "the sum of output_lens", answers, firsts, drafts, accepted, firsts * len(passed)
+        )
+    source = "drafts during the run"
+    return recording_of_survivors("vllm bench serve", origin, source, passed, drafts, tokens, stated, plain)
 
 
 def _timed(origin: str, bench: Bench) -> list[Timed]:

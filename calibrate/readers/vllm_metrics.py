@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from calibrate.readers.counts import recording_of_survivors
+from calibrate.readers.counts import recording_of_survivors, steps_without_draft
 from calibrate.readers.laws import at_most, falls, same
 from calibrate.readers.load import Load, Spread, ways_of
 from calibrate.readers.prometheus import Sample, Sums, add_up, between, histogram, number_of, samples
@@ -24,6 +24,7 @@ COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's
 KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
 TOKENS = "vllm:generation_tokens"
+FIRSTS, ENDS = "vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"  # of answers
 LEAST_BUSY, MOST_BUSY = 0.9, 1.5  # shares of the time in steps: a lower one is named, a higher one cannot be
 
 
@@ -70,10 +71,20 @@ def _acceptance(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], mode
         counted = between(before, after, frozenset(), origin)
         origin, since = ", ".join(map(str, files)), "between the two scrapes"
     drafts, draft_tokens, accepted, *passed = _checked(origin, counted)
+    plain, (tokens, firsts, ends) = 0, (_counted(scrapes, name) for name in (TOKENS, FIRSTS, ENDS))
+    if tokens > 0 and firsts > 0:
+        cut = max(firsts, ends) * len(passed)
+        plain = steps_without_draft(origin, f"{TOKENS}_total", tokens, firsts, drafts, accepted, cut)
     return recording_of_survivors(
         "vLLM's Prometheus metrics", origin, f"drafts of {model or 'the model'} {since}", passed, drafts, draft_tokens,
-        1 + accepted / max(drafts, 1),
+        1 + accepted / max(drafts, 1), plain,
     )  # fmt: skip
+
+
+def _counted(scrapes: Sequence[Sequence[Sample]], name: str) -> int:
+    """Return by how much a counter rose, over all its labels; 0 where it is missing."""
+    *before, last = (add_up(one for one in scrape if one.name.removesuffix("_total") == name) for scrape in scrapes)
+    return round(last.get(name, 0) - (before[0].get(name, 0) if before else 0))
 
 
 def _counters(path: Path, scrape: Sequence[Sample]) -> Sums:

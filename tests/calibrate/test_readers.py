@@ -18,6 +18,7 @@ from tests.helpers.readings import (
     LOG,
     READ,
     TELL_DRAFTS,
+    WITH_PLAIN_STEPS,
     Sessions,
     aiperf,
     full,
@@ -137,6 +138,9 @@ def test_aiperfs_pooled_histogram_is_read_too(tmp_path: Path) -> None:
     }
     recording = read_aiperf([write(tmp_path / "profile_export_aiperf.json", json.dumps(content, indent=1))])
     assert (recording.rounds, recording.accepted, recording.depth) == (72, 70, 3)
+    totals = {"total_accepted_draft_tokens": {"avg": 70.0}, "total_draft_tokens": {"avg": 5.0 * 72}}
+    recording = read_aiperf([write(tmp_path / "all.json", json.dumps(content | totals, indent=1))])
+    assert (recording.rounds, recording.accepted, recording.depth, recording.notes) == (72, 70, 5, ())
     for steps in (73, {"avg": 71.0}):
         file = write(tmp_path / "wrong.json", json.dumps(content | {"total_spec_decode_steps": steps}, indent=1))
         with pytest.raises(InputError, match=r"wrong.json: total_spec_decode_steps = 7[13] contradicts .* = 72"):
@@ -146,9 +150,39 @@ def test_aiperfs_pooled_histogram_is_read_too(tmp_path: Path) -> None:
 def test_lengths_are_those_of_the_answers(folder: Path) -> None:
     sessions = [[(4, 2), (4, 0)], [(4, 4)]]
     assert vllm(folder, sessions).lengths == ((20, 5), (20, 6))
-    assert aiperf(folder, sessions).lengths == ((20, 30), (20, 30))
+    assert aiperf(folder, sessions).lengths == ((20, 5), (20, 6))  # 30 by the client's tokenizer
     assert sglang(folder, sessions).lengths == ((20, 4), (20, 5))
     assert vllm_list(folder, sessions).lengths == ()
+
+
+# Real records of a server that drafts by prompt lookup, with steps that had no draft and are not counted as rounds.
+
+
+@pytest.mark.parametrize("name", WITH_PLAIN_STEPS)
+def test_steps_without_a_draft_are_rounds_that_accept_nothing(tmp_path: Path, name: str) -> None:
+    recording = WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], 6)
+    assert (recording.rounds, recording.accepted, recording.depth) == (9, 5, DEPTH)
+    assert mean_of(recording) == pytest.approx(1 + 5 / 9)
+    assert any("6 of 9 steps had no draft" in note for note in recording.notes)
+
+
+@pytest.mark.parametrize("name", WITH_PLAIN_STEPS)
+def test_answers_end_within_their_last_round(tmp_path: Path, name: str) -> None:
+    assert WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], -DEPTH).rounds == 3
+    with pytest.raises(InputError, match=r"= 4 contradicts first tokens \+ rounds \+ accepted = 1 \+ 3 \+ 5, of which"):
+        WITH_PLAIN_STEPS[name](tmp_path, [(4, 4), (4, 1), (4, 0)], -DEPTH - 1)
+
+
+def test_answers_by_the_clients_tokenizer_leave_a_note(tmp_path: Path) -> None:
+    line = engines.aiperf_line([(4, 0)] * 63, DEPTH)
+    line["spec_decode_acceptance"]["completion_tokens"] = None
+    line["metrics"]["output_sequence_length"]["value"] = 97
+    recording = read_aiperf([engines.write_lines(tmp_path / "a.jsonl", [line])])
+    assert (recording.rounds, recording.lengths) == (63, ((20, 97),))
+    assert "1 answers have no completion_tokens of the server" in recording.notes[0]
+    line["metrics"]["usage_completion_tokens"] = {"value": 64}
+    recording = read_aiperf([engines.write_lines(tmp_path / "a.jsonl", [line])])
+    assert (recording.lengths, recording.notes) == (((20, 64),), ())
 
 
 def test_answers_without_counts_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def aiperf_line(session: Session, depth: int) -> dict[str, Any]:
     """A line of AIPerf's profile_export.jsonl."""
     stats = vllm_stats(session, depth)
     stats["acceptance_histogram"] = {str(j): n for j, n in enumerate(stats["acceptance_histogram"]) if n}
-    record = {"engine": "vllm", **stats, "completion_tokens": None, "per_step_accepted": None, "per_step_drafted": None}
+    answer = stats["num_spec_steps"] + stats["num_accepted_draft_tokens"] + 1
+    rest = {"completion_tokens": answer, "per_step_accepted": None, "per_step_drafted": None}
+    record = {"engine": "vllm", **stats, **rest}
     lengths = {"input_sequence_length": {"value": 20, "unit": "tokens"}, "output_sequence_length": {"value": 30}}
     return {"metadata": {"session_num": 0}, "metrics": lengths, "spec_decode_acceptance": record}
 

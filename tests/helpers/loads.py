@@ -140,8 +140,11 @@ def aiperf_text(each: Sequence[Served], depth: int = DEPTH) -> str:
             "request_latency": {"value": 1e3 * (one.end_s - one.start_s)},
             "inter_chunk_latency": {"value": [1e3 * gap for gap in one.gaps_s]},
             "input_sequence_length": {"value": one.prompt},
-            "output_sequence_length": {"value": one.answer},
+            "output_sequence_length": {"value": 3 * one.answer},  # by the client's tokenizer
+            "usage_completion_tokens": {"value": one.answer},
         }
+        if depth:
+            line["spec_decode_acceptance"]["completion_tokens"] = one.answer
         lines.append(json.dumps(line) + "\n")
     return "".join(lines)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
+from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
 from calibrate.readers.vllm_metrics import read_vllm_metrics
 from fleet.acceptance.models import LengthModel, expected_committed
@@ -82,6 +83,45 @@ READ: dict[str, Callable[[Path, Sessions], Recording]] = {
     "SGLang": sglang,
 }
 TELL_DRAFTS = ("vLLM, by draft length", "vLLM, detailed")
+
+
+def _vllm_plain(folder: Path, session: list[tuple[int, int]], more: int) -> Recording:
+    answer = engines.vllm_answer(engines.vllm_stats(session, DEPTH, "detailed"))
+    answer["usage"]["completion_tokens"] += more
+    return read_vllm([write(folder / "answer.json", json.dumps(answer))])
+
+
+def _aiperf_plain(folder: Path, session: list[tuple[int, int]], more: int) -> Recording:
+    line = engines.aiperf_line(session, DEPTH)
+    line["spec_decode_acceptance"]["completion_tokens"] += more
+    return read_aiperf([engines.write_lines(folder / "profile_export.jsonl", [line])])
+
+
+def _scrape_plain(folder: Path, session: list[tuple[int, int]], more: int) -> Recording:
+    tokens = 1 + len(session) + sum(accepted for _, accepted in session) + more
+    labels = '{engine="0",model_name="m"}'
+    text = f"vllm:generation_tokens_total{labels} {tokens}\nvllm:time_to_first_token_seconds_count{labels} 1\n"
+    return read_vllm_metrics([write(folder / "metrics.txt", engines.prometheus({0: session}, DEPTH) + text)])
+
+
+def _bench_plain(folder: Path, session: list[tuple[int, int]], more: int) -> Recording:
+    accepted = sum(accepted for _, accepted in session)
+    passed = engines.survivors(engines.histogram_of(session, DEPTH))
+    content = {
+        "completed": 1, "output_lens": [1 + len(session) + accepted + more], "spec_decode_num_drafts": len(session),
+        "spec_decode_draft_tokens": DEPTH * len(session), "spec_decode_accepted_tokens": accepted,
+        "spec_decode_per_position_acceptance_rates": [count / len(session) for count in passed],
+    }  # fmt: skip
+    return read_vllm_bench([write(folder / "bench.json", json.dumps(content))])
+
+
+WITH_PLAIN_STEPS: dict[str, Callable[[Path, list[tuple[int, int]], int], Recording]] = {
+    "vLLM": _vllm_plain,
+    "AIPerf": _aiperf_plain,
+    "vLLM, a scrape": _scrape_plain,
+    "vllm bench serve": _bench_plain,
+}
+"""A record of one answer, with so many tokens more than its rounds have."""
 
 
 def mean_of(recording: Recording) -> float:
