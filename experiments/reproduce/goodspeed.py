@@ -101,12 +101,12 @@ def domains_of(clients: int) -> tuple[tuple[float, float], ...]:
     return DOMAINS if clients == 8 else DOMAINS[::2]
 
 
-def goodputs(run: Run, clients: int, iterations: int = ITERATIONS) -> np.ndarray:
-    """Return x_i(t) of the first iterations in which all clients took part, shape (iterations, clients)."""
+def goodputs(run: Run, clients: int, iterations: int = ITERATIONS) -> tuple[np.ndarray, np.ndarray]:
+    """Return x_i(t) and the rule's X_i(t) of the first iterations of all clients, each (iterations, clients)."""
     x = goodputs_of(verifications_of(run.columns()), clients)
-    x = x[~np.isnan(x).any(axis=1)]
-    assert len(x) >= iterations, f"{len(x)} iterations of {iterations}"
-    return x[:iterations]
+    estimates, complete = smoothed(x, BETA, FIRST_GOODPUT), ~np.isnan(x).any(axis=1)
+    assert complete.sum() >= iterations, f"{complete.sum()} iterations of {iterations}"
+    return x[complete][:iterations], estimates[complete][:iterations]
 
 
 def requests_for(clients: int) -> int:
@@ -121,8 +121,8 @@ def requests_for(clients: int) -> int:
 def goodspeed_fig2(_inputs: Inputs) -> Iterator[PaperRow]:
     """Figure 2: the estimated goodput of equation (4) against the real one, both as moving averages, 8 clients."""
     for budget in SETUPS[8][0]:
-        x = goodputs(run_rule("GoodSpeed", 8, budget, requests_for(8)), 8)
-        estimated, real = smoothed(x, BETA, FIRST_GOODPUT).sum(axis=1), x.sum(axis=1)
+        x, X = goodputs(run_rule("GoodSpeed", 8, budget, requests_for(8)), 8)
+        estimated, real = X.sum(axis=1), x.sum(axis=1)
         bands = {name: pd.Series(values).rolling(WINDOW) for name, values in (("estimated", estimated), ("real", real))}
         means = {name: band.mean().dropna().to_numpy() for name, band in bands.items()}
         spread = bands["estimated"].std().dropna().to_numpy()
@@ -227,7 +227,7 @@ def goodspeed_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
             at_end: dict[str, np.ndarray] = {}
             for rule in RULES:
                 runs = [run_rule(rule, clients, budget, requests_for(clients), seed=seed) for seed in range(SEEDS)]
-                x = [goodputs(run, clients) for run in runs]
+                x = [goodputs(run, clients)[0] for run in runs]
                 at_end[rule] = np.array([utility(of_run.mean(axis=0)) for of_run in x])
                 ours = float(at_end[rule].mean())
                 yield row(f"utility at iteration {ITERATIONS}", case | {"rule": rule}, "predicted", None, ours)

@@ -24,9 +24,12 @@ class LengthAllocation(msgspec.Struct, frozen=True):
 
     - `watches`: whether it may stop a draft after any token.
     - `needs`: what the acceptance model must provide: "lengths" of rounds, token "ratios" min(1, p/q), or "signals".
+    - `by_client`: whether states belong to clients, which send one request after another and share a budget, and not
+      to single requests.
     """
 
     watches: ClassVar[bool] = False
+    by_client: ClassVar[bool] = False
     needs: ClassVar[Needs] = "lengths"
 
     @property
@@ -83,6 +86,8 @@ class _Shares(LengthAllocation, frozen=True):
     """
 
     budget: Length
+
+    by_client: ClassVar[bool] = True
 
     @property
     def longest(self) -> int:

@@ -12,15 +12,17 @@ from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
 Share = Annotated[float, Meta(gt=0, le=1)]
+Exponent = Annotated[float, Meta(ge=0, le=1)]
 FIRST_ACCEPTANCE = 0.5  # alpha-hat(0)
 FIRST_GOODPUT = 1.0  # X(0), in tokens a round
 
 
 class Client(msgspec.Struct, frozen=True):
-    """State of one draft server: alpha-hat, and X in tokens a round."""
+    """State of one draft server: alpha-hat, X in tokens a round, and t, its verifications."""
 
     acceptance: float
     goodput: float
+    rounds: int = 0
 
 
 class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="policy", forbid_unknown_fields=True):
@@ -30,13 +32,18 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
         budget (tokens): `C`, draft tokens of one verification in all.
         eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
         beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
+        eta_exponent: Of assumption 3: the weight of verification t is eta / t^exponent; at 0 it stays.
+        beta_exponent: The same of beta.
     """
 
     budget: Annotated[int, Meta(ge=0, le=4096)]
     eta: Share = 0.1
     beta: Share = 0.5
+    eta_exponent: Exponent = 0.0
+    beta_exponent: Exponent = 0.0
 
     needs: ClassVar[Needs] = "ratios"
+    by_client: ClassVar[bool] = True
 
     @property
     def longest(self) -> int:
@@ -49,9 +56,13 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
 
     def learn(self, state: Client, drafted: int, outcome: Outcome) -> Client:
         """Smooth the outcome of a verification: equations (3), where S_i = 0 leaves alpha-hat unchanged, and (4)."""
-        acceptance = (1 - self.eta) * state.acceptance + self.eta * outcome.ratio if drafted else state.acceptance
+        t = state.rounds + 1
+        eta = self.eta / t**self.eta_exponent if drafted else 0.0
+        beta = self.beta / t**self.beta_exponent
         realized = outcome.accepted + 1  # x_i(t): accepted tokens and the correction
-        return Client(acceptance, (1 - self.beta) * state.goodput + self.beta * realized)
+        return Client(
+            (1 - eta) * state.acceptance + eta * outcome.ratio, (1 - beta) * state.goodput + beta * realized, t
+        )
 
     def lengths(self, states: Sequence[Client], rng: np.random.Generator) -> list[int]:
         """Solve (5): the lengths that maximise the sum of gradient times expected goodput, at most C in all."""

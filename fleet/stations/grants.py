@@ -11,21 +11,31 @@ class Grants:
 
     Lengths are computed for all open sessions at once. The requested ones are granted as far as the tokens in flight
     leave budget. At a barrier nothing else is in flight, and each session gets exactly its length.
+
+    States of clients outlive a request (GoodSpeed, algorithm 1). A client that has just ended one keeps its share in
+    the next grant, since its next request mostly begins during that round.
     """
 
     def __init__(self, allocation: LengthAllocation, rng: np.random.Generator | None = None) -> None:
         self.allocation = allocation
         self.rng = rng if rng is not None else np.random.default_rng(0)
-        self.states: dict[int, object] = {}
+        self.states: dict[int, object] = {}  # of open sessions
+        self.ended: dict[int, object] = {}  # of clients between two requests
+        self.leaving: dict[int, object] = {}  # of those that ended one since the last grant
         self.out: dict[int, int] = {}
 
     def open(self, tag: int) -> None:
-        """Begin a session."""
-        self.states.setdefault(tag, self.allocation.start())
+        """Begin a session, if it has not begun."""
+        if tag not in self.states:
+            self.states[tag] = self.ended.pop(tag) if tag in self.ended else self.allocation.start()
+            self.leaving.pop(tag, None)
 
     def close(self, tag: int) -> None:
         """End a session; its tokens are no longer in flight."""
-        self.states.pop(tag, None)
+        if tag in self.states:
+            state = self.states.pop(tag)
+            if self.allocation.by_client:
+                self.ended[tag] = self.leaving[tag] = state
         self.out.pop(tag, None)
 
     def withdraw(self, tag: int) -> None:
@@ -43,13 +53,13 @@ class Grants:
 
     def grant(self, tags: list[int]) -> dict[int, int]:
         """Return the lengths of the next drafts of the open sessions in `tags`, and count them as in flight."""
-        everyone = sorted(self.states)
-        lengths = dict(
-            zip(everyone, self.allocation.lengths([self.states[tag] for tag in everyone], self.rng), strict=True)
-        )
+        states = self.states | self.leaving
+        self.leaving = {}
+        everyone = sorted(states)
+        lengths = dict(zip(everyone, self.allocation.lengths([states[tag] for tag in everyone], self.rng), strict=True))
         granted: dict[int, int] = {}
         for tag in tags:
-            if tag in lengths:
+            if tag in self.states:
                 left = self.allocation.budget - sum(self.out.values())
                 granted[tag] = self.out[tag] = min(lengths[tag], max(left, 0))
         return granted

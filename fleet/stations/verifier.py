@@ -151,6 +151,8 @@ class VerifierStation(Station):
         refused = super()._join(event, now_s)
         if not refused:
             self.rows.join(event.tag, event.prompt_tokens)
+            if self.grants and self.grants.allocation.by_client:  # its share waits for its prefill
+                self.grants.open(event.tag)
         return refused
 
     def _forget(self, tag: int) -> None:

@@ -22,7 +22,7 @@ from tests.helpers.stars import repeatable
     ("rule", "defaults"),
     [
         (Dsde, {"cap": True}),
-        (GoodSpeed, {"eta": 0.1, "beta": 0.5}),
+        (GoodSpeed, {"eta": 0.1, "beta": 0.5, "eta_exponent": 0.0, "beta_exponent": 0.0}),
         (SameLength, {"window": 24, "sort": False}),
         (Realign, {"fixed": True}),
         (Ahead, {"least": 1, "busy": False}),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fleet.policies.allocate import RandomShare
-from fleet.policies.goodspeed import GoodSpeed, expected_goodput, gradient_schedule
+from fleet.policies.goodspeed import Client, GoodSpeed, expected_goodput, gradient_schedule
 from fleet.policies.outcome import Outcome
 from fleet.records.metrics.findings import findings_of
 from fleet.records.metrics.goodput import best_goodput, goodputs_of, mixed_goodput, smoothed, utility
@@ -20,7 +20,7 @@ from fleet.records.metrics.measure import measure, window_of
 from fleet.records.metrics.tables import verifications_of
 from fleet.records.replay import replay
 from fleet.records.run import Run
-from fleet.scenario.reading import make_scenario
+from fleet.scenario.reading import change_scenario, make_scenario
 from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers.stars import repeatable
@@ -51,6 +51,13 @@ def test_the_state_follows_equations_3_and_4() -> None:
     nothing = rule.learn(state, 0, Outcome())
     assert nothing.acceptance == state.acceptance
     assert nothing.goodput == pytest.approx(0.5 * state.goodput + 0.5)
+
+
+def test_weights_fall_by_their_exponents() -> None:
+    rule = GoodSpeed(10, eta=0.8, beta=0.4, eta_exponent=1.0, beta_exponent=0.5)
+    state = Client(0.5, 2.0, rounds=3)
+    after = rule.learn(state, 4, Outcome(3, ratio=1.0))
+    assert (after.acceptance, after.goodput) == (pytest.approx(0.8 * 0.5 + 0.2), pytest.approx(0.8 * 2 + 0.2 * 4))
 
 
 def test_random_shares_are_equal_on_average() -> None:
@@ -110,6 +117,65 @@ def test_every_round_verifies_all_clients_within_the_budget() -> None:
     assert (full.groupby("step").tag.nunique() == 4).all()
     assert verified.groupby("step").draft_tokens.sum().max() <= 9
     assert replay(run) == []
+
+
+def test_every_draft_has_the_length_that_its_clients_whole_history_gives() -> None:
+    """Algorithm 1: states outlive requests, and a new request's first draft has its share."""
+    rule, smoothing = GoodSpeed(9, eta=0.3, beta=0.3), {"eta": 0.3, "beta": 0.3}
+    scenario = rounds(allocate={"policy": "goodspeed", "budget": 9} | smoothing)
+    run = simulate(change_scenario(scenario, {"workload.requests": 80, "workload.new_tokens": 40}))
+    verified = verifications_of(run.columns()).frame().sort_values(["step", "tag"])
+    states, expected, compared = {tag: rule.start() for tag in range(4)}, [], 0
+    for _, step in verified.groupby("step"):
+        if len(step) < 4:  # a client has no request left
+            break
+        assert expected in ([], step.draft_tokens.tolist())
+        compared += len(expected)
+        for row in step.itertuples():
+            outcome = Outcome(row.acceptance_length, ratio=row.ratio)
+            states[row.tag] = rule.learn(states[row.tag], row.draft_tokens, outcome)
+        expected = rule.lengths(list(states.values()), RNG)
+    assert compared > 500
+
+
+@pytest.mark.parametrize("start", [0.1, 1.0, 8.0])
+def test_smoothed_goodputs_follow_the_fluid_path_to_the_best_ones(start: float) -> None:
+    """Theorems 1 to 3: for small beta, X(t / beta) is near x' = v - x, and near x* in the end, from any start."""
+    alphas, budget, until = [0.4, 0.6, 0.75, 0.9], 9, 8.0
+    fluid = fluid_path(alphas, budget, start, until)
+    away = {beta: np.abs(smoothed_path(alphas, budget, start, until, beta) - fluid).max() for beta in (0.1, 0.01, 1e-3)}
+    assert away[1e-3] < away[0.01] < away[0.1]
+    assert away[1e-3] < 0.25
+    assert fluid[-1] == pytest.approx(best_goodput(alphas, budget), abs=0.02)
+
+
+GRID = 400  # points of a path
+
+
+def fluid_path(alphas: list[float], budget: int, start: float, until: float) -> np.ndarray:
+    """x' = v - x, v = the goodputs of the gradient schedule at x (lemma 2), in Euler's steps of 1 / 1000 at most."""
+    x, path = np.full(len(alphas), start), []
+    step = until / GRID / 40
+    for _ in range(GRID):
+        for _ in range(40):
+            lengths = gradient_schedule(list(1 / x), alphas, budget)
+            x = x + step * (np.array([expected_goodput(a, s) for a, s in zip(alphas, lengths, strict=True)]) - x)
+        path.append(x)
+    return np.array(path)
+
+
+def smoothed_path(alphas: list[float], budget: int, start: float, until: float, beta: float) -> np.ndarray:
+    """X(t / beta) of the rule itself, at the times of `fluid_path`; drafted tokens are accepted one by one."""
+    rng, rule = np.random.default_rng(7), GoodSpeed(budget, eta=1e-6, beta=beta)
+    states, path = [Client(alpha, start) for alpha in alphas], []
+    for point in range(GRID):
+        for _ in range(round((point + 1) * until / GRID / beta) - round(point * until / GRID / beta)):
+            lengths = rule.lengths(states, rng)
+            for i, length in enumerate(lengths):
+                accepted = min(int(rng.geometric(1 - alphas[i])) - 1, length)
+                states[i] = rule.learn(states[i], length, Outcome(accepted, ratio=alphas[i]))
+        path.append([state.goodput for state in states])
+    return np.array(path)
 
 
 def test_open_grants_stay_within_the_budget_without_a_barrier() -> None:

@@ -59,7 +59,7 @@ CORNERS: dict[str, dict[str, Any]] = {
     "ahead": {"drafters": {"overlap": "ahead"}},
     "barrier": {
         "drafters": {"count": 3},
-        "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": 20}},
+        "verifiers": {"count": 1, "late": "wait", "allocate": {"policy": "goodspeed", "budget": 20, "eta": 0.9}},
     },
     "no drafter": {"drafters": {"count": 0}},
     "drafts at targets": {"drafters": {"place": "target"}},
