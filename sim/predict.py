@@ -1,67 +1,17 @@
-"""Analytic prediction of a scenario: the inputs of the equations, and which fleets they describe."""
+"""Analytic prediction of a scenario, and which fleets the equations describe."""
 
 import msgspec
 
-from fleet.acceptance.models import survival
 from fleet.acceptance.tokens import TokenModel
 from fleet.errors import InputError
 from fleet.policies.group import One
 from fleet.policies.overlap import Ahead
 from fleet.policies.warm_up import NoWarmUp
-from fleet.scenario.facts import middle_context, plain_step_s
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
-from fleet.stations.messages import Draft, DraftRequest
-from fleet.stations.payload import sizes_of
+from fleet.stations.star import admission_of, star_inputs
 from sim.analytic import StarPrediction, predict_star
-
-
-class StarInputs(msgspec.Struct, frozen=True):
-    """Inputs of the equations: means at the middle context of the workload.
-
-    S is that of a drafter with queued work. Prefills are left out.
-
-    Keys:
-        service_s: `S`, time of the drafter per round, its overhead and catching up included.
-        return_s: `Z`, both ways over the link, the verification, and the overhead of the target.
-        verify_s: `t_v`, time of a verification.
-        accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
-        standalone_tokens_per_s (tokens/s): Decoding rate of a target without a drafter.
-    """
-
-    service_s: float
-    return_s: float
-    verify_s: float
-    accepted_per_round: float
-    standalone_tokens_per_s: float
-
-    @property
-    def colocated_tokens_per_s(self) -> float:
-        """Rate of speculation on one device without a link: a round takes S + t_v."""
-        return (self.accepted_per_round + 1) / (self.service_s + self.verify_s)
-
-
-def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
-    """Return the inputs for one target: equations (5) and (6), with the overhead."""
-    depth, shape = fleet.drafters.depth, fleet.drafters.shape
-    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
-    context = middle_context(fleet)
-    reached = survival(fleet.length_model(), depth)
-    accepted = float(reached.sum())
-    size_of = sizes_of(fleet)
-    up, down = size_of(DraftRequest(0, 0, 0, 0), accepted + 1), size_of(Draft(0, 0, 0, 0, depth), 0)
-    verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
-    decode_s = plain_step_s(fleet, context)
-    draft_s = times.idle.slowdown(0.0) * times.draft.mean_s(depth, context)
-    drafting, verifying = times.overhead, of_target.overhead
-    return StarInputs(
-        service_s=draft_s + times.catch_up_s * float(reached[-1]) + drafting.queued.mean_s + drafting.after.mean_s,
-        return_s=link.mean_s(up) + link.mean_s(down) + verify_s + verifying.woken.mean_s + verifying.after.mean_s,
-        verify_s=verify_s,
-        accepted_per_round=accepted,
-        standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
-    )
 
 
 def not_of_a_star(fleet: Fleet) -> str | None:
@@ -76,7 +26,7 @@ def not_of_a_star(fleet: Fleet) -> str | None:
         "drafters.count": drafters.count != 1,
         "drafters.overlap": isinstance(drafters.overlap, Ahead),
         "drafters.group": not isinstance(drafters.group, One),
-        "drafters.admit": drafters.admit.refusal(verifiers.count - 1) is not None,
+        "drafters.admit": admission_of(fleet).refusal(verifiers.count - 1) is not None,
         "drafters.warm_up": not isinstance(drafters.warm_up, NoWarmUp),
         "drafters.limits_per_s": any(drafters.limits_per_s),
         "drafters.device": bool(drafters.device),

@@ -22,6 +22,7 @@ from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import Engine, SimPath, World
 from fleet.scenario.reading import Given, scenario_of
 from fleet.scenario.resolve import resolve
+from fleet.stations.star import admission_of
 from sim.predict import predict
 from sim.run import simulate as simulate_scenario
 from specfleet.results import Prediction, ResolvedFleet, Result, Sweep
@@ -164,7 +165,9 @@ def show(scenario: Given, changes: Changes | None = None, **keys: Any) -> Resolv
     >>> specfleet.show("star").drafters.depth
     5
     """
-    return ResolvedFleet(**msgspec.structs.asdict(resolve(scenario_of(scenario, changes, **keys))))
+    fleet = resolve(scenario_of(scenario, changes, **keys))
+    drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet))
+    return ResolvedFleet(**msgspec.structs.asdict(fleet) | {"drafters": drafters})
 
 
 def read_run(path: str | Path) -> Result:

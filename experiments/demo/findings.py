@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments.compare.compare import ComparedQuantity
 from experiments.demo.cells import DemoCell
+from experiments.knee import level_of
 from fleet.records.delayed import delayed_share
 from fleet.records.overheads import late_starts
 from fleet.records.replay import replay
@@ -16,7 +17,6 @@ from fleet.times.profile import HardwareProfile
 from sim.predict import predict
 
 JUDGED = ("rounds_per_s", "throughput")
-FULL = 0.98  # share of a plateau from which a drafter counts as full; its load stays below 1 by pauses between drafts
 UNSTEADY = 0.05  # difference of two runs of a cell from which the host counts as unsteady
 AS_GOOD = 0.03  # a blind error that is small on any host ...
 OVER_HOST = 1.25  # ... or this many times the difference of two runs
@@ -61,10 +61,10 @@ def replayed_cases(cells: Sequence[DemoCell]) -> list[list[DemoCell]]:
 
 def full_line(case: Sequence[DemoCell]) -> str:
     """Say N_full by the equation and by two measures: rounds a second, and the drafter's load, on their plateaus."""
-    name, N_full = case[0].planned.case["targets"], predict(case[0].scenario).N_full
+    name, equations = case[0].planned.case["targets"], predict(case[0].scenario)
     return (
-        f"{name}: N_full = {N_full} by equation (12); measured: rounds/s are level from "
-        f"{level_text(case, 'rounds_per_s')} on, drafter load from {level_text(case, 'load')} on "
+        f"{name}: N_full = {equations.N_full} by equation (12), N_max = {equations.N_max}; measured: rounds/s are "
+        f"level from {level_text(case, 'rounds_per_s')} on, drafter load from {level_text(case, 'load')} on "
         f"(at most {case[-1].measured('load'):.0%})"
     )
 
@@ -85,11 +85,6 @@ def level_range(case: Sequence[DemoCell], quantity: str) -> tuple[int, int]:
 def level_from(case: Sequence[DemoCell], quantity: str) -> int:
     """Return the least N at which a quantity has 98 % of its value at most targets: N_full as measured."""
     return level_of([cell.planned.case["N"] for cell in case], [cell.measured(quantity) for cell in case])
-
-
-def level_of(counts: Sequence[int], values: Sequence[float]) -> int:
-    """Return the first count whose value is level with the last; counts rise."""
-    return next(N for N, value in zip(counts, values, strict=True) if value >= FULL * values[-1])
 
 
 def throughput_line(case: Sequence[DemoCell]) -> str:

@@ -13,8 +13,8 @@ from experiments.plan.trials import SAME_COST, Entrant
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
+from fleet.stations.star import star_inputs
 from sim.analytic import N_full
-from sim.predict import star_inputs
 
 
 class Reached(msgspec.Struct, frozen=True):

@@ -18,9 +18,9 @@ from fleet.scenario.cost import per_million_tokens
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
 from fleet.scenario.workload import mean_lengths
+from fleet.stations.star import StarInputs, star_inputs
 from fleet.times.step_time import StepTime
 from sim.approximate import rounds_per_s
-from sim.predict import StarInputs, star_inputs
 
 MOST_ROWS = 256  # of a step; beyond, a station does not come after its work
 MOST_TURNS = 200

@@ -19,7 +19,8 @@ from fleet.scenario.names import SimPath, World
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import on_one_device
-from sim.predict import predict_fleet, star_inputs
+from fleet.stations.star import star_inputs
+from sim.predict import predict_fleet
 
 Cell = Mapping[str, Any]
 ANALYTIC = (  # what the equations say of a cell

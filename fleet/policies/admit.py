@@ -18,16 +18,18 @@ class Everyone(msgspec.Struct, frozen=True, tag="everyone", tag_field="policy", 
 
 
 class AtMost(msgspec.Struct, frozen=True, tag="at-most", tag_field="policy", forbid_unknown_fields=True):
-    """StarSD's admission rule (section 4.2): refuse sessions beyond a number, normally N_max.
+    """StarSD's admission rule (section 4.2): refuse sessions beyond a number, by default N_max of the fleet.
 
     Keys:
-        sessions (sessions): Maximum number of sessions of a drafter; further targets decode alone.
+        sessions (sessions): Maximum number of sessions of a drafter; further targets decode alone. Default: `N_max` of
+            the scenario's times and acceptance.
     """
 
-    sessions: Annotated[int, Meta(ge=0, le=10**9)]
+    sessions: Annotated[int, Meta(ge=0, le=10**9)] | None = None
 
     def refusal(self, active_sessions: int) -> str | None:
         """Reason to refuse a session beyond `active_sessions`, or None."""
+        assert self.sessions is not None
         if active_sessions < self.sessions:
             return None
         return f"the drafter already serves N_max = {self.sessions} sessions"

@@ -32,8 +32,8 @@ class GoodSpeed(LengthAllocation, frozen=True, tag="goodspeed", tag_field="polic
         budget (tokens): `C`, draft tokens of one verification in all.
         eta (share): `eta`, weight of the newest verification in the estimated acceptance alpha-hat, equation (3).
         beta (share): `beta`, weight of the newest verification in the estimated goodput X, equation (4).
-        eta_exponent: Of assumption 3: the weight of verification t is eta / t^exponent; at 0 it stays.
-        beta_exponent: The same of beta.
+        eta_exponent (power): Of assumption 3: the weight of verification t is eta / t^exponent; at 0 it stays.
+        beta_exponent (power): The same of beta.
     """
 
     budget: Annotated[int, Meta(ge=0, le=4096)]

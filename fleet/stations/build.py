@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+import msgspec
 import numpy as np
 
 from fleet.policies.order import SHIPPED
@@ -12,6 +13,7 @@ from fleet.stations.aligned import AlignedStation
 from fleet.stations.drafter import DrafterStation
 from fleet.stations.messages import Join
 from fleet.stations.router import RouterStation
+from fleet.stations.star import admission_of
 from fleet.stations.station import Station
 from fleet.stations.verifier import VerifierStation
 
@@ -31,7 +33,8 @@ def drafter_station(fleet: Fleet, drafter: int = 0) -> DrafterStation:
     if not isinstance(fleet.drafters.order, SHIPPED):
         requests = chain.from_iterable(streams_of(fleet).values())
         lengths = {request.number: request.prompt_tokens + request.new_tokens for request in requests}
-    return DrafterStation(fleet.drafter_name(drafter), fleet.drafters, drafter, lengths)
+    drafters = msgspec.structs.replace(fleet.drafters, admit=admission_of(fleet))
+    return DrafterStation(fleet.drafter_name(drafter), drafters, drafter, lengths)
 
 
 def router_station(fleet: Fleet) -> RouterStation:

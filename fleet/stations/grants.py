@@ -18,6 +18,7 @@ class Grants:
 
     def __init__(self, allocation: LengthAllocation, rng: np.random.Generator | None = None) -> None:
         self.allocation = allocation
+        self.by_client = getattr(allocation, "by_client", False)  # rules of installed packages may lack it
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.states: dict[int, object] = {}  # of open sessions
         self.ended: dict[int, object] = {}  # of clients between two requests
@@ -34,7 +35,7 @@ class Grants:
         """End a session; its tokens are no longer in flight."""
         if tag in self.states:
             state = self.states.pop(tag)
-            if self.allocation.by_client:
+            if self.by_client:
                 self.ended[tag] = self.leaving[tag] = state
         self.out.pop(tag, None)
 

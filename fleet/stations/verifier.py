@@ -151,7 +151,7 @@ class VerifierStation(Station):
         refused = super()._join(event, now_s)
         if not refused:
             self.rows.join(event.tag, event.prompt_tokens)
-            if self.grants and self.grants.allocation.by_client:  # its share waits for its prefill
+            if self.grants and self.grants.by_client:  # its share waits for its prefill
                 self.grants.open(event.tag)
         return refused
 

@@ -26,9 +26,9 @@ from fleet.records.run import RunHeader
 from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import default_of, fields_of, tag_of, toml
+from fleet.stations.star import StarInputs
 from fleet.times.roofline import Roofline
 from sim.analytic import StarPrediction
-from sim.predict import StarInputs
 
 PARSER = GoogleParser([Section("Keys", "attribute", SectionType.MULTIPLE)])
 SYMBOL = re.compile(r"`([^`]+)`, (.*)", re.DOTALL)

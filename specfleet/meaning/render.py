@@ -21,8 +21,8 @@ from fleet.records.schema import Row
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import tag_of, toml
 from fleet.stations.messages import StationEvent
+from fleet.stations.star import StarInputs
 from sim.analytic import StarPrediction
-from sim.predict import StarInputs
 from specfleet.meaning import texts
 from specfleet.meaning.entries import (
     LEFT_OUT,

@@ -12,7 +12,7 @@ from fleet.records.metrics.window import Metric
 def cell(N: int, value: float, half: float = 2.0, depth: int | None = None) -> CellResult:
     metrics = {"throughput": Metric(value, value - half, value + half, "tokens/s")}
     key = {} if depth is None else {"drafters.depth": depth}
-    return CellResult({"verifiers.count": N} | key, "sim", 3, "", metrics, {"N_full": 4.0})
+    return CellResult({"verifiers.count": N} | key, "sim", 3, "", metrics, {"N_full": 4.0, "N_max": 8.0})
 
 
 def test_noise_on_a_plateau_is_not_the_answer() -> None:
@@ -20,7 +20,7 @@ def test_noise_on_a_plateau_is_not_the_answer() -> None:
     assert findings(plateau) == [
         "best throughput: verifiers.count=5, 301 tokens/s (299 .. 303)",
         "level with it within chance: verifiers.count=6",
-        "knee: N_full = 4 by equation (12)",
+        "knee: N_full = 4 by equation (12); N_max = 8 by the equations",
     ]
     wider = [cell(one.cell["verifiers.count"], one.metrics["throughput"].value, 3.0) for one in plateau]
     assert "verifiers.count=4, 6" in findings(wider)[1]

@@ -9,7 +9,7 @@ from experiments.plan.question import DEPTH, PlannedPair, Question
 from fleet.scenario.cost import Cost
 from fleet.scenario.reading import make_scenario
 from fleet.scenario.resolve import resolve
-from sim.predict import star_inputs
+from fleet.stations.star import star_inputs
 
 TARGETS = tuple(range(1, 6))
 DEPTHS = (1, 2, 4, 6)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fleet.errors import InputError
 from fleet.policies.admit import N_max
 from fleet.scenario.resolve import resolve
+from fleet.stations.star import star_inputs
 from sim.analytic import (
     N_full,
     idle_s,
@@ -29,7 +30,7 @@ from sim.analytic import (
     throughput,
     wait_s,
 )
-from sim.predict import predict, star_inputs
+from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.stars import repeatable, star
 from tests.helpers.theory import exponential_round_rate

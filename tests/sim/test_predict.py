@@ -12,7 +12,8 @@ from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario, scenario_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from sim.predict import predict, star_inputs
+from fleet.stations.star import star_inputs
+from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.stars import TABLES, repeatable
 
@@ -170,3 +171,29 @@ def test_the_figure_and_a_plan_agree_on_co_located_speculation(draft_on: str) ->
 def test_no_device_takes_the_times_of_two(name: str, shown: bool) -> None:
     """The drafter of `edge-server` is no Jetson, its targets are."""
     assert ("colocated_tokens_per_s" in analytic_values(scenario_of(name, {"verifiers.count": 1}))) == shown
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_drafter_admits_n_max_targets_unless_a_number_is_stated(count: int) -> None:
+    changes: dict[str, Any] = {"verifiers.count": count, "workload.requests": 24}
+    rule = {"policy": "at-most"}
+    by_default = simulate(scenario_of("star", changes | {"drafters.admit": rule}))
+    N_max = predict(scenario_of("star", changes)).N_max
+    stated = simulate(scenario_of("star", changes | {"drafters.admit": rule | {"sessions": N_max}}))
+    assert N_max == 8
+    assert (by_default.frame().event == "refusal").any() == (count > N_max)
+    assert by_default.digest() == stated.digest()
+
+
+def test_n_max_needs_the_time_of_a_plain_step() -> None:
+    profile = {"name": "p", "draft": {"base_s": 1.0}, "verify": {"base_s": 1.0}}
+    scenario = make_scenario(
+        {
+            "name": "s",
+            "profile": profile,
+            "acceptance": {"model": "geometric", "beta": 0.5},
+            "drafters": {"admit": {"policy": "at-most"}},
+        }
+    )
+    with pytest.raises(InputError, match=r"drafters\.admit: N_max needs times .*; state `sessions`"):
+        simulate(scenario)

@@ -18,8 +18,8 @@ from fleet.records.schema import Row
 from fleet.scenario.reading import make_scenario, read_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.writing import fields_of
+from fleet.stations.star import StarInputs
 from sim.analytic import StarPrediction
-from sim.predict import StarInputs
 from specfleet.meaning.entries import (
     all_entries,
     described_keys,

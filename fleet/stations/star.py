@@ -1,0 +1,77 @@
+"""Inputs of StarSD's equations for a fleet, and its admission rule where N_max comes from them."""
+
+import msgspec
+
+from fleet.acceptance.models import survival
+from fleet.errors import InputError
+from fleet.policies.admit import Admission, AtMost, N_max
+from fleet.scenario.facts import middle_context, plain_step_s
+from fleet.scenario.resolved import Fleet
+from fleet.stations.messages import Draft, DraftRequest
+from fleet.stations.payload import sizes_of
+
+
+class StarInputs(msgspec.Struct, frozen=True):
+    """Inputs of the equations: means at the middle context of the workload.
+
+    S is that of a drafter with queued work. Prefills are left out.
+
+    Keys:
+        service_s: `S`, time of the drafter per round, its overhead and catching up included.
+        return_s: `Z`, both ways over the link, the verification, and the overhead of the target.
+        verify_s: `t_v`, time of a verification.
+        accepted_per_round (tokens/round): `E[l]`, accepted draft tokens a round, by the acceptance model.
+        standalone_tokens_per_s (tokens/s): Decoding rate of a target without a drafter.
+    """
+
+    service_s: float
+    return_s: float
+    verify_s: float
+    accepted_per_round: float
+    standalone_tokens_per_s: float
+
+    @property
+    def colocated_tokens_per_s(self) -> float:
+        """Rate of speculation on one device without a link: a round takes S + t_v."""
+        return (self.accepted_per_round + 1) / (self.service_s + self.verify_s)
+
+
+def star_inputs(fleet: Fleet, target: int = 0) -> StarInputs:
+    """Return the inputs for one target: equations (5) and (6), with the overhead."""
+    depth, shape = fleet.drafters.depth, fleet.drafters.shape
+    times, of_target, link = fleet.drafter_times(0), fleet.verifier_times(target), fleet.link(target).time
+    context = middle_context(fleet)
+    reached = survival(fleet.length_model(), depth)
+    accepted = float(reached.sum())
+    size_of = sizes_of(fleet)
+    up, down = size_of(DraftRequest(0, 0, 0, 0), accepted + 1), size_of(Draft(0, 0, 0, 0, depth), 0)
+    verify_s = of_target.verify.mean_s(shape.nodes(depth) + 1, context)
+    decode_s = plain_step_s(fleet, context)
+    draft_s = times.idle.slowdown(0.0) * times.draft.mean_s(depth, context)
+    drafting, verifying = times.overhead, of_target.overhead
+    return StarInputs(
+        service_s=draft_s + times.catch_up_s * float(reached[-1]) + drafting.queued.mean_s + drafting.after.mean_s,
+        return_s=link.mean_s(up) + link.mean_s(down) + verify_s + verifying.woken.mean_s + verifying.after.mean_s,
+        verify_s=verify_s,
+        accepted_per_round=accepted,
+        standalone_tokens_per_s=1 / decode_s if decode_s > 0 else float("inf"),
+    )
+
+
+def admission_of(fleet: Fleet) -> Admission:
+    """Return a drafter's admission rule; N_max is that of the target that gains least, if no number is stated.
+
+    Raises InputError where the equations lack a time.
+    """
+    rule = fleet.drafters.admit
+    if not isinstance(rule, AtMost) or rule.sessions is not None:
+        return rule
+    each = [star_inputs(fleet, target) for target in range(fleet.verifiers.count)]
+    if not all(0 < one.standalone_tokens_per_s < float("inf") and one.service_s for one in each):
+        raise InputError(
+            f"scenario {fleet.name!r}: drafters.admit: N_max needs times of drafts and of plain decoding steps; state "
+            "`sessions`"
+        )
+    return AtMost(
+        min(N_max(one.service_s, one.return_s, one.accepted_per_round + 1, one.standalone_tokens_per_s) for one in each)
+    )
