@@ -7,7 +7,6 @@ import typer
 
 from fleet.errors import InputError
 from specfleet.cli.calibrate import calibrate, demo
-from specfleet.cli.explore import explore
 from specfleet.cli.imports import export, import_
 from specfleet.cli.meaning import explain, init, profiles, scenarios, schema
 from specfleet.cli.nodes import drafter, keys, router, up, verifier
@@ -25,7 +24,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     simulate, run, analytic, show, sweep, plan, compare, calibrate, import_, export, reproduce, demo, figure, report,
-    explore, drafter, verifier, router, keys, up, explain, profiles, scenarios, init, schema,
+    drafter, verifier, router, keys, up, explain, profiles, scenarios, init, schema,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)  # `import` is a word of Python

@@ -66,7 +66,6 @@ def test_the_wheel_holds_the_packages_their_data_and_the_licence(wheel: Path) ->
         "fleet/data/devices/",
         "fleet/data/engines/",
         "fleet/data/scenarios/",
-        "experiments/explore/page.html",
         "experiments/report/page.html",
         "engine/demo_pair/",
         "fleet/py.typed",
