@@ -172,6 +172,7 @@ def reproduce(
 
 def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -> None:
     """Print the rows of a reproduction, and what had to be assumed."""
+    from experiments.reproduce.orders import reversed_orders
     from experiments.reproduce.rows import kinds_of
 
     if as_json:
@@ -200,6 +201,11 @@ def print_reproduction(name: str, reproduction: "Reproduction", as_json: bool) -
     for part, score in reproduction.parts.items():
         print(f"{part}: {score.line()}")
     print(reproduction.score.line())
+    orders, reversed_ones = reversed_orders(reproduction.rows)
+    if orders:
+        print(f"orders of two methods in a case: {orders - len(reversed_ones)} of {orders} are the paper's")
+    for order in reversed_ones:
+        print(f"reversed: {order}")
 
 
 def error_text(row: "PaperRow") -> str:
