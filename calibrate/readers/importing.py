@@ -10,6 +10,7 @@ import msgspec
 import pandas as pd
 
 from calibrate.readers.amusd import read_amusd
+from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
@@ -37,6 +38,7 @@ READERS: dict[str, Callable[..., Recording]] = {
     "vllm-metrics": read_vllm_metrics,
     "vllm-log": read_vllm_log,
     "vllm-bench": read_vllm_bench,
+    "llama-cpp-metrics": read_llama_cpp_metrics,
     "sglang": read_sglang,
     "sglang-log": read_sglang_log,
     "aiperf": read_aiperf,
@@ -115,7 +117,8 @@ def import_record(
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, sglang, sglang-log, aiperf, specdecode-bench or amusd. Step times
+    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp-metrics, sglang, sglang-log, aiperf, specdecode-bench or
+    amusd. Step times
     are stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a
     file, or estimated of `target` (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the
     file's own, or inferred from its load. `seconds`: time between two scrapes. `depth`: of the scenario's drafts, at

@@ -8,18 +8,13 @@ from pathlib import Path
 import msgspec
 
 from calibrate.readers.counts import recording_of_survivors, steps_without_draft
-from calibrate.readers.laws import at_most, falls, same
+from calibrate.readers.draft_counters import drafts_in
 from calibrate.readers.load import Load, Spread, ways_of
-from calibrate.readers.prometheus import Sample, Sums, add_up, between, histogram, number_of, samples
+from calibrate.readers.prometheus import Sample, add_up, between, histogram, samples
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import MOST
 from fleet.errors import InputError
-from fleet.inputs.text import shortened
 
 PREFIX = "vllm:spec_decode_num_"
-DRAFTS, DRAFT_TOKENS, ACCEPTED = (f"{PREFIX}{name}" for name in ("drafts", "draft_tokens", "accepted_tokens"))
-PASSED = f"{PREFIX}accepted_tokens_per_pos"
-MOST_COUNTED = 2**53  # a counter is a float, which knows no larger whole numbers
 COUNTED = re.compile(r"_(bucket|sum|count|total)$")  # at the end of a counter's or a histogram's samples
 KV_SHARES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # the second until 0.10
 GAUGES = frozenset(["vllm:num_requests_running", "vllm:num_requests_waiting", *KV_SHARES])
@@ -45,7 +40,7 @@ def read_vllm_metrics(files: Sequence[Path], seconds: float | None = None) -> Re
         recording = _acceptance(files, scrapes, model)
     load = _load(files, scrapes, recording.rounds, 1 + recording.mean_accepted, seconds)
     if recording.acceptance is None and load is None:
-        lacks = f"{DRAFTS}_total, which a server with speculative decoding reports, and a load"
+        lacks = f"{PREFIX}drafts_total, which a server with speculative decoding reports, and a load"
         raise InputError(f"{', '.join(map(str, files))}: lacks {lacks}")
     return msgspec.structs.replace(recording, load=load)
 
@@ -61,23 +56,17 @@ def _model(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> str:
 
 
 def _acceptance(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]], model: str) -> Recording:
-    each = [_counters(path, scrape) for path, scrape in zip(files, scrapes, strict=True)]
-    origin, counted, since = str(files[-1]), each[-1], "since the server's start"
-    if len(each) == 2:
-        before, after = each
-        if before.keys() != after.keys():
-            after_it, before_it = (len(counters) - 3 for counters in (after, before))
-            raise InputError(f"{origin}: counts {after_it} positions; the scrape before it {before_it}")
-        counted = between(before, after, frozenset(), origin)
-        origin, since = ", ".join(map(str, files)), "between the two scrapes"
-    drafts, draft_tokens, accepted, *passed = _checked(origin, counted)
+    drafts = drafts_in(files, scrapes, PREFIX)
     plain, (tokens, firsts, ends) = 0, (_counted(scrapes, name) for name in (TOKENS, FIRSTS, ENDS))
     if tokens > 0 and firsts > 0:
-        cut = max(firsts, ends) * len(passed)
-        plain = steps_without_draft(origin, f"{TOKENS}_total", tokens, firsts, drafts, accepted, cut)
+        plain = steps_without_draft(
+            drafts.origin, f"{TOKENS}_total", tokens, firsts, drafts.drafts, drafts.accepted,
+            max(firsts, ends) * len(drafts.passed),
+        )  # fmt: skip
+    source = f"drafts of {model or 'the model'} {drafts.since}"
     return recording_of_survivors(
-        "vLLM's Prometheus metrics", origin, f"drafts of {model or 'the model'} {since}", passed, drafts, draft_tokens,
-        1 + accepted / max(drafts, 1), plain,
+        "vLLM's Prometheus metrics", drafts.origin, source, drafts.passed, drafts.drafts, drafts.tokens,
+        1 + drafts.accepted / max(drafts.drafts, 1), plain,
     )  # fmt: skip
 
 
@@ -85,39 +74,6 @@ def _counted(scrapes: Sequence[Sequence[Sample]], name: str) -> int:
     """Return by how much a counter rose, over all its labels; 0 where it is missing."""
     *before, last = (add_up(one for one in scrape if one.name.removesuffix("_total") == name) for scrape in scrapes)
     return round(last.get(name, 0) - (before[0].get(name, 0) if before else 0))
-
-
-def _counters(path: Path, scrape: Sequence[Sample]) -> Sums:
-    """Return the counters of acceptance: drafts, their tokens, accepted tokens, and those of each position."""
-    counters = [one for one in scrape if one.name.startswith(PREFIX)]
-    for one in counters:
-        value = number_of(one)
-        if value > MOST_COUNTED or not value.is_integer():
-            raise InputError(f"{one.origin}: {one.name} = {one.value}; allowed: whole numbers from 0")
-        position = one.labels.get("position", "")
-        is_place = re.fullmatch(r"[0-9]{1,4}", position, re.ASCII) and int(position) < MOST
-        if one.name.startswith(PASSED) and not is_place:
-            raise InputError(f'{one.origin}: position="{shortened(position, quoted=False)}"; allowed: 0 to {MOST - 1}')
-    sums = add_up(counters)
-    positions = max(sum(name.startswith(PASSED) for name in sums), 1)
-    names = (DRAFTS, DRAFT_TOKENS, ACCEPTED, *(f"{PASSED} of position {place}" for place in range(positions)))
-    if missing := [name for name in names if name not in sums]:
-        metric, _, position = missing[0].partition(" of ")
-        lacking = f"{metric}_total" + " of each position" * bool(position)
-        raise InputError(f"{path}: lacks {lacking}, which a server with speculative decoding reports")
-    counted = {name: sums[name] for name in names}
-    _checked(str(path), counted)
-    return counted
-
-
-def _checked(origin: str, counters: Sums) -> list[int]:
-    """Return the counts; InputError where they contradict each other."""
-    drafts, draft_tokens, accepted, *passed = counts = list(map(int, counters.values()))
-    falls(origin, f"{PASSED} of position", passed, DRAFTS, drafts)
-    same(origin, ACCEPTED, accepted, "the sum over its positions", sum(passed))
-    at_most(origin, ACCEPTED, accepted, DRAFT_TOKENS, draft_tokens)
-    at_most(origin, DRAFT_TOKENS, draft_tokens, f"{DRAFTS} times its positions", drafts * len(passed))
-    return counts
 
 
 def _load(

@@ -135,3 +135,19 @@ LOG = (
     "82.80 tokens/s, Accepted: 464 tokens, Drafted: 828 tokens, Per-position acceptance rate: 0.763, 0.623, 0.459, "
     "0.396, Avg Draft acceptance rate: 56.0%\n"
 )
+
+LLAMA_CPP = """\
+llamacpp:prompt_tokens_total 240
+llamacpp:tokens_predicted_total 384
+llamacpp:tokens_predicted_seconds_total 0.999141
+llamacpp:n_decode_total 174
+llamacpp:spec_decode_num_draft_tokens_total 620
+llamacpp:spec_decode_num_accepted_tokens_total 210
+llamacpp:spec_decode_num_drafts_total 155
+llamacpp:n_busy_slots_per_decode 1
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 72
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 57
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 43
+llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="3"} 38
+"""
+"""llama.cpp's metrics after six answers of 64 tokens, drafts of 4."""

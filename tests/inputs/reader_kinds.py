@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.helpers import engines, loads
+from tests.helpers import engines, loads, readings
 from tests.inputs.kinds import Kind
 
 ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
@@ -51,6 +51,7 @@ READER_KINDS: dict[str, Kind] = {
     "vLLM's metrics": imported(
         "vllm-metrics", "metrics.txt", "bytes", lambda: engines.prometheus(dict(enumerate(ROUNDS)), 4)
     ),
+    "llama.cpp's metrics": imported("llama-cpp-metrics", "llama.txt", "bytes", lambda: readings.LLAMA_CPP),
     "vLLM's log": imported(
         "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
     ),

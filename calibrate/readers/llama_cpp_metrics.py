@@ -1,0 +1,74 @@
+"""llama.cpp's Prometheus text (`--metrics`): acceptance, and times a token, since the start or between two scrapes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from calibrate.readers.counts import recording_of_survivors
+from calibrate.readers.draft_counters import drafts_in
+from calibrate.readers.load import Load, Spread, ways_of
+from calibrate.readers.prometheus import Sample, add_up, between, number_of, samples
+from calibrate.readers.recording import Recording
+from fleet.errors import InputError
+
+PREFIX = "llamacpp:"
+DRAFTS = f"{PREFIX}spec_decode_num_"
+COUNTERS = ("prompt_tokens", "tokens_predicted", "tokens_predicted_seconds")
+SLOTS = f"{PREFIX}n_busy_slots_per_decode"
+
+
+def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
+    """Read one scrape, with counts since the server's start, or two, with counts between them.
+
+    The server counts no requests, so lengths are not known. Raises InputError as the reader of vLLM's metrics.
+    """
+    if len(files) > 2:
+        raise InputError(f"{files[2]}: a third file; give one scrape, or the one before and the one after")
+    scrapes = [list(samples(path, PREFIX)) for path in files]
+    recording = Recording(format="llama.cpp's metrics, without speculation", acceptance=None, depth=0)
+    tokens, load = _load(files, scrapes)
+    if any(one.name == f"{DRAFTS}drafts_total" and number_of(one) for one in scrapes[-1]):
+        drafts = drafts_in(files, scrapes, DRAFTS)
+        surplus = tokens - drafts.drafts - drafts.accepted
+        if surplus < 0:
+            raise InputError(
+                f"{drafts.origin}: {PREFIX}tokens_predicted_total = {tokens} is less than rounds + accepted = "
+                f"{drafts.drafts} + {drafts.accepted}"
+            )
+        recording = recording_of_survivors(
+            "llama.cpp's metrics", drafts.origin, f"drafts {drafts.since}", drafts.passed, drafts.drafts, drafts.tokens,
+            None, 0,
+        )  # fmt: skip
+        note = f"{surplus} of {tokens} tokens are no round's: first ones of answers, and those of steps without a draft"
+        load = msgspec.structs.replace(
+            load,
+            tokens_per_round=1 + recording.mean_accepted,
+            ways=ways_of(None, load.tpot_s, None, None, None, 1 + recording.mean_accepted),
+            notes=(note,),
+        )
+    return msgspec.structs.replace(recording, load=load)
+
+
+def _load(files: Sequence[Path], scrapes: Sequence[Sequence[Sample]]) -> tuple[int, Load]:
+    """Return the tokens of answers, and the load: times a token of prompts and of answers, and the rows of a step."""
+    names = {f"{PREFIX}{name}_total" for name in COUNTERS}
+    sums = [add_up(one for one in scrape if one.name in names) for scrape in scrapes]
+    counted = sums[0] if len(sums) == 1 else between(sums[0], sums[1], frozenset(), str(files[-1]))
+    if len(counted) < len(COUNTERS):
+        raise InputError(
+            f"{files[-1]}: lacks {PREFIX}tokens_predicted_total and its companions: start it with --metrics"
+        )
+    prompts, tokens, tokens_s = (counted[f"{PREFIX}{name}"] for name in COUNTERS)
+    if not tokens or not tokens_s:
+        raise InputError(f"{files[-1]}: {PREFIX}tokens_predicted_total = {tokens:g}; needs answers")
+    tpot_s, rows = Spread(tokens_s / tokens), next((number_of(one) for one in scrapes[-1] if one.name == SLOTS), 1.0)
+    rows = max(rows, 1.0)
+    return round(tokens), Load(
+        over="since the server's start" if len(files) == 1 else "between two scrapes",
+        tokens_per_s=rows / tpot_s.mean,
+        running=rows,
+        tpot_s=tpot_s,
+        prompts_per_token=prompts / tokens,
+        ways=ways_of(None, tpot_s, None, None, None, 1.0),
+    )
