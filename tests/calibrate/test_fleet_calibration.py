@@ -12,7 +12,7 @@ import msgspec
 from calibrate.run import STAGES, Effort, calibrate, pair_of
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
-from fleet.errors import InputError
+from fleet.errors import InputError, UnsteadyHostError
 from fleet.records.replay import replay
 from sim.run import simulate
 from tests.helpers.pairs import drafters_of, pair_scenario, write_pair
@@ -29,7 +29,10 @@ TINY = Effort(
 def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> None:
     scenario = pair_scenario(write_pair(tmp_path), drafters=drafters_of(tmp_path, kind))
     stages: list[str] = []
-    profile = calibrate(scenario, tmp_path, TINY, stages.append)
+    try:
+        profile = calibrate(scenario, tmp_path, TINY, stages.append)
+    except UnsteadyHostError as error:  # beside other tests; no time is asserted below
+        profile = error.result
     assert [stage for stage in stages if " again: " not in stage] == list(STAGES)  # a busy host is measured again
     models = scenario.drafters.model, scenario.verifiers.model
     named = [profile.provenance[key] for key in ("drafter_model", "target_model", "prompts_file")]
