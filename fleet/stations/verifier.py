@@ -151,8 +151,8 @@ class VerifierStation(Station):
         refused = super()._join(event, now_s)
         if not refused:
             self.rows.join(event.tag, event.prompt_tokens)
-            if self.grants and self.grants.by_client:  # its share waits for its prefill
-                self.grants.open(event.tag)
+            if self.grants and self.grants.by_client and len(self.grants.states) < self.rows.batching.max_num_seqs:
+                self.grants.open(event.tag)  # its share waits for its prefill
         return refused
 
     def _forget(self, tag: int) -> None:

@@ -138,6 +138,13 @@ def test_every_draft_has_the_length_that_its_clients_whole_history_gives() -> No
     assert compared > 500
 
 
+def test_requests_that_wait_for_a_place_have_no_share() -> None:
+    scenario = rounds(allocate={"policy": "goodspeed", "budget": 12}, max_num_seqs=2, late="skip")
+    changes = {"workload.streams": 16, "workload.requests": 32, "workload.new_tokens": 40, "drafters.count": 1}
+    verified = verifications_of(simulate(change_scenario(scenario, changes)).columns()).frame()
+    assert verified.draft_tokens.mean() > 3  # of 12 for two rows; 16 clients would have less than one each
+
+
 @pytest.mark.parametrize("start", [0.1, 1.0, 8.0])
 def test_smoothed_goodputs_follow_the_fluid_path_to_the_best_ones(start: float) -> None:
     """Theorems 1 to 3: for small beta, X(t / beta) is near x' = v - x, and near x* in the end, from any start."""
