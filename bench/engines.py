@@ -1,6 +1,6 @@
 """Our engine beside others: tokens/s of the same models, prompts and loops on one core, in turn.
 
-A ratio is ours over the other's in the same pass; its interval is over passes. Others are taken if they are installed.
+A ratio is ours over the other's in the same pass, its range over passes. Others are taken if they are installed.
 """
 
 import argparse

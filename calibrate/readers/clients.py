@@ -58,17 +58,19 @@ class AiperfTokens(msgspec.Struct, frozen=True):
     @property
     def by_server(self) -> bool:
         """Whether the server counted the answer."""
-        return (self.completion_tokens or self.usage_completion_tokens) is not None
+        return self.completion_tokens is not None or self.usage_completion_tokens is not None
 
     @property
     def answer(self) -> float:
         """Tokens of the answer."""
-        return self.completion_tokens or self.usage_completion_tokens or self.output_sequence_length
+        if self.completion_tokens is not None:
+            return self.completion_tokens
+        return self.output_sequence_length if self.usage_completion_tokens is None else self.usage_completion_tokens
 
     @property
     def prompt(self) -> float:
         """Tokens of the prompt."""
-        return self.usage_prompt_tokens or self.input_sequence_length
+        return self.input_sequence_length if self.usage_prompt_tokens is None else self.usage_prompt_tokens
 
 
 def is_warm_up(entry: Any) -> bool:

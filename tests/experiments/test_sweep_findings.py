@@ -49,3 +49,28 @@ def test_without_intervals_only_equals_are_level() -> None:
 def test_failed_and_lone_cells_say_nothing() -> None:
     failed = CellResult({"verifiers.count": 2}, "sim", 3, "", error="InputError: no")
     assert findings([cell(1, 100), failed]) == []
+
+
+def star(N: int, rounds_per_s: float, **analytic: float) -> CellResult:
+    metrics = {
+        "throughput": Metric(2 * rounds_per_s, math.nan, math.nan, "tokens/s"),
+        "rounds_per_s": Metric(rounds_per_s, rounds_per_s, rounds_per_s, "1/s"),
+        "throughput_per_target": Metric(2 * rounds_per_s / N, 2 * rounds_per_s / N, 2 * rounds_per_s / N, "tokens/s"),
+    }
+    return CellResult({"verifiers.count": N}, "sim", 3, "", metrics, {"N_full": 3.0, "N_max": 4.0} | analytic)
+
+
+def test_the_knee_as_run_stands_beside_the_equations() -> None:
+    rates = {1: 10.0, 2: 20.0, 3: 29.0, 4: 30.0, 5: 30.0}
+    cells = [star(N, rate, standalone_tokens_per_s=15.0) for N, rate in rates.items()]
+    assert findings(cells)[-1] == (
+        "knee: N_full = 3 by equation (12), 4 as run (4 to 4); N_max = 4 by the equations, 4 (4 to 4) as run, against "
+        "their rate of plain decoding"
+    )
+    few = "not below 3 as run; N_max = 4 by the equations, at least 3 as run, against their rate of plain decoding"
+    assert findings(cells[:3])[-1].endswith(few)
+
+
+def test_without_a_plain_rate_n_max_is_the_equations_alone() -> None:
+    cells = [star(N, 10.0) for N in (1, 2, 3)]
+    assert findings(cells)[-1] == "knee: N_full = 3 by equation (12), 1 as run (1 to 1); N_max = 4 by the equations"
