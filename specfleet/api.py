@@ -238,16 +238,22 @@ def compare(first: RunGiven, second: RunGiven, *, reruns: Sequence[RunGiven] = (
 
     What the two did not share comes first, as `differences`. Of two runs of the same world, errors refer to the second.
     Takes results or their files. A run of the engine is also simulated with its steps and acceptance played back, which
-    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. Raises InputError for reruns
-    of another scenario.
+    leaves the error of the mechanism; `reruns` of it give the host's own, and intervals. `second` may also be the file
+    (JSON) of a client that timed a server: AIPerf's records, or those of vLLM's or SGLang's benchmark with the details
+    of each request. Raises InputError for reruns of another scenario, or of a client's file.
 
     >>> import specfleet
     >>> one = specfleet.simulate("star", workload={"requests": 20})
     >>> specfleet.compare(one, one).mape["throughput"]
     0.0
     """
+    from experiments.compare.clients import SUFFIXES, compare_client
     from experiments.compare.validation import compare_runs
 
+    if not isinstance(second, Result) and Path(second).suffix in SUFFIXES:
+        if reruns:
+            raise InputError(f"{second}: a client's file has no reruns; compare each file by itself")
+        return compare_client(_run_of(first), Path(second))
     return compare_runs(_run_of(first), _run_of(second), _named(reruns))
 
 

@@ -12,6 +12,7 @@ vllm_metrics.py     vLLM: Prometheus text, one scrape or two
 log_lines.py        the load in lines of a log
 vllm_log.py         vLLM: its log's lines of acceptance and load
 sglang_log.py       SGLang: its log's lines "Decode batch"
+sglang_bench.py     SGLang: results of its benchmark
 clients.py          the load as a client timed it, request by request
 vllm_bench.py       vLLM: results of its benchmark
 served.py           a load as a scenario: step times, settings, workload

@@ -15,6 +15,7 @@ from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf, read_sglang, read_vllm
 from calibrate.readers.served import SETTINGS, estimated, inferred_profile, input_names, served, with_inferred_seqs
+from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.specdecode_bench import read_specdecode_bench
 from calibrate.readers.vllm_bench import read_vllm_bench
@@ -41,11 +42,15 @@ READERS: dict[str, Callable[..., Recording]] = {
     "llama-cpp-metrics": read_llama_cpp_metrics,
     "sglang": read_sglang,
     "sglang-log": read_sglang_log,
+    "sglang-bench": read_sglang_bench,
     "aiperf": read_aiperf,
     "specdecode-bench": read_specdecode_bench,
     "amusd": read_amusd,
 }
-OPTIONS = {"vllm-metrics": ["seconds"], "sglang-log": ["depth"], "specdecode-bench": ["method", "dataset", "depth"]}
+OPTIONS = {
+    "vllm-metrics": ["seconds"], "sglang-log": ["depth"], "sglang-bench": ["depth"],
+    "specdecode-bench": ["method", "dataset", "depth"],
+}  # fmt: skip
 PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
 MAX_MS = 1e9
@@ -117,13 +122,13 @@ def import_record(
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp-metrics, sglang, sglang-log, aiperf, specdecode-bench or
-    amusd. Step times
-    are stated, `draft_ms` a draft token and `verify_ms` a verification, or those of a `profile`, a shipped name or a
-    file, or estimated of `target` (MODEL@DEVICE) and, on its device, `draft` (a model, or lookup); without any the
-    file's own, or inferred from its load. `seconds`: time between two scrapes. `depth`: of the scenario's drafts, at
-    most as recorded. `method` (eagle or ngram) and `dataset` pick from specdecode-bench. Raises InputError, in one line
-    that names file, record, key and both values, for a file that contradicts itself.
+    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp-metrics, sglang, sglang-log, sglang-bench, aiperf,
+    specdecode-bench or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a verification, or
+    those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on its device,
+    `draft` (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time between two
+    scrapes. `depth`: of the scenario's drafts, at most as recorded. `method` (eagle or ngram) and `dataset` pick
+    from specdecode-bench. Raises InputError, in one line that names file, record, key and both values, for a file
+    that contradicts itself.
 
     >>> import specfleet, tempfile
     >>> counts = '''{"metrics": {"speculative_decoding": {

@@ -58,6 +58,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     - `ways`: to the time of a round, the best first.
     - `max_num_seqs`, `max_num_batched_tokens`, `kv_tokens`: settings of the server.
     - `arrivals`: arrival (seconds), prompt and answer (tokens) of each request, if they do not follow each other.
+    - `is_open`: whether they came by themselves, at random times that the records do not have.
     - `has_prefill`: whether `prefill_s` was measured apart, and does not come from TTFT.
     - `engines`: copies of the model that share the requests.
     """
@@ -87,6 +88,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int | None = None
     kv_tokens: int | None = None
     arrivals: tuple[tuple[float, int, int], ...] = ()
+    is_open: bool = False
     has_prefill: bool = True
     engines: int = 1
     notes: tuple[str, ...] = ()

@@ -106,7 +106,8 @@ def _workload(load: Load, recorded: Workload, trace: str) -> tuple[Workload, str
         prompt, new = _lengths(load)
         requests = min(max(load.requests or 16 * in_flight, fewest), most)
         workload = Workload(requests=requests, prompt_tokens=prompt, new_tokens=new)
-    if load.busy_share is not None and load.busy_share < ENOUGH_BUSY and load.requests_per_s:
+    is_open = load.is_open or (load.busy_share is not None and load.busy_share < ENOUGH_BUSY)
+    if is_open and load.requests_per_s:
         arrivals = Poisson(per_s=load.requests_per_s)
         said = f"{arrivals.per_s:.4g} requests/s arrive, as observed"
         return msgspec.structs.replace(workload, arrivals=arrivals), said

@@ -64,13 +64,9 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     if not rows:
         return Recording(format="SGLang's log, without speculation", acceptance=None, depth=0, load=load)
     levels, rounds = stated["depth"], rows * stated["steps"]
-    if not levels:
-        raise InputError(f"{names}: lacks speculative_num_steps, which a server writes first; state --depth")
-    if levels > MOST or not 1 <= mean <= levels + 1:
-        raise InputError(f"{names}: accept len = {mean:.4g}, speculative_num_steps = {levels}; needs 1 to steps + 1")
     return Recording(
         format="SGLang's log",
-        acceptance=Geometric(brentq(lambda beta: committed_closed_form(beta, levels) - mean, 0.0, 1.0, xtol=1e-15)),
+        acceptance=geometric_of(names, "accept len", mean, levels),
         depth=levels,
         rounds=rounds,
         accepted=round(rounds * (mean - 1)),
@@ -78,6 +74,17 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
         sources={"acceptance": f"mean length of {len(lengths)} lines, {stated['steps']} steps each; {ASSUMED}"},
         load=load,
     )
+
+
+def geometric_of(origin: str, key: str, mean: float, depth: int) -> Geometric:
+    """Return the acceptance whose rounds have so many tokens on average, bonus included, if every draft token passes
+    as often; InputError without a depth, and for a mean that it does not allow.
+    """
+    if not depth:
+        raise InputError(f"{origin}: lacks speculative_num_steps, which a server writes first; state --depth")
+    if depth > MOST or not 1 <= mean <= depth + 1:
+        raise InputError(f"{origin}: {key} = {mean:.4g}, speculative_num_steps = {depth}; needs 1 to steps + 1")
+    return Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15))
 
 
 def _mean_prompt(read: Sequence[str]) -> Spread | None:

@@ -107,7 +107,9 @@ def compare(
         Path,
         typer.Argument(metavar="RUN", help="A simulated run (Parquet); or the measured one alone, to be predicted."),
     ],
-    second: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="Records of the measured run.")] = None,
+    second: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="Records of the measured run, or a client's file (JSON).")
+    ] = None,
     rerun: Annotated[
         list[Path] | None, typer.Option(metavar="RUN", help="Another run of the measured scenario; may be repeated.")
     ] = None,

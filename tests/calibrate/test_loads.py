@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
 from calibrate.readers.responses import read_aiperf
 from calibrate.readers.served import inferred_profile
+from calibrate.readers.sglang_bench import read_sglang_bench
 from calibrate.readers.sglang_log import read_sglang_log
 from calibrate.readers.vllm_bench import read_vllm_bench
 from calibrate.readers.vllm_log import read_vllm_log
@@ -29,6 +31,7 @@ from tests.helpers.loads import (
     mean,
     metrics_text,
     served,
+    sglang_bench_text,
     sglang_log_text,
 )  # fmt: skip
 from tests.helpers.readings import mean_of, write
@@ -96,10 +99,18 @@ def test_step_times_come_back(tmp_path: Path, name: str) -> None:
     assert all("inferred" in profile.sources[part] for part in ("draft", "verify", "decode", "verify_prefill"))
 
 
-@pytest.mark.parametrize(("kind", "speculates"), [("vllm-bench", True), ("vllm-bench", False), ("aiperf", True)])
+TEXTS: dict[str, Callable[[Sequence[Served], int], str]] = {
+    "vllm-bench": bench_text,
+    "sglang-bench": sglang_bench_text,
+    "aiperf": lambda each, depth: aiperf_text([each[0], *each], depth),
+}
+
+
+@pytest.mark.parametrize("speculates", [True, False])
+@pytest.mark.parametrize("kind", TEXTS)
 def test_a_server_is_simulated_as_it_was(tmp_path: Path, kind: str, speculates: bool) -> None:
     each, depth = (KNOWN, DEPTH) if speculates else (PLAIN, 0)
-    text = bench_text(each, depth) if kind == "vllm-bench" else aiperf_text([each[0], *each], depth)
+    text = TEXTS[kind](each, depth)
     made = specfleet.import_record(kind, write(tmp_path / "record.json", text), tmp_path / "made.toml")
     drafters, workload = made.scenario.drafters, made.scenario.workload
     assert (drafters.count, drafters.place) == ((1, "target") if speculates else (0, "own"))
@@ -127,6 +138,42 @@ def test_requests_that_arrive_by_themselves_are_a_trace(tmp_path: Path) -> None:
     assert comparison is not None
     in_flight = next(row for row in comparison.rows if row.quantity == "in flight")
     assert (in_flight.kind, in_flight.error) == ("predicted", pytest.approx(0, abs=0.2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "arrivals", "in_flight"),
+    [
+        ({}, None, 4),
+        ({"max_concurrency": None, "request_rate": 2.5}, "poisson", 0),
+        ({"max_concurrency": None}, "trace", 0),
+        ({"max_concurrency": None, "request_rate": "trace"}, "poisson", 0),
+    ],
+)
+def test_sglangs_benchmark_says_how_requests_came(
+    tmp_path: Path, settings: dict[str, Any], arrivals: str | None, in_flight: int
+) -> None:
+    file = write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **settings))
+    workload = specfleet.import_record("sglang-bench", file, tmp_path / "made.toml").scenario.workload
+    process = None if workload.arrivals is None else workload.arrivals.__struct_config__.tag
+    assert process == arrivals
+    assert not in_flight or workload.streams == in_flight
+
+
+def test_a_run_of_sglangs_benchmark_adds_up(tmp_path: Path) -> None:
+    for wrong, said in (
+        ({"completed": 3}, "completed = 3 contradicts the entries of output_lens above 0 = 120"),
+        ({"total_output_tokens": 5}, "total_output_tokens = 5 contradicts the sum of output_lens"),
+        ({"mean_ttft_ms": 1.25}, "mean_ttft_ms = 1.25 contradicts the mean of ttfts, in ms"),
+        ({"ttfts": []}, "needs equally many, which --output-details writes"),
+        ({"accept_length": 5.5}, "accept_length = 5.5, speculative_num_steps = 3; needs 1 to steps + 1"),
+        ({"server_info": None}, "lacks speculative_num_steps"),
+    ):
+        with pytest.raises(InputError, match=re.escape(said)):
+            read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, **wrong))])
+    text = sglang_bench_text(KNOWN)
+    with pytest.raises(InputError, match="holds 2 runs"):
+        read_sglang_bench([write(tmp_path / "b.jsonl", text + text)])
+    assert read_sglang_bench([write(tmp_path / "b.jsonl", sglang_bench_text(KNOWN, server_info=None))], 3).depth == 3
 
 
 def test_older_versions_names_are_read(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fleet.records.run import Run
 from fleet.scenario.reading import make_scenario
+from fleet.scenario.scenario import Scenario
 from sim.run import simulate
 from tests.helpers import engines
 
@@ -32,8 +34,8 @@ class Served(NamedTuple):
         return [after - before for before, after in pairwise(self.steps_s)]
 
 
-def served(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload: Any) -> list[Served]:
-    """Return the requests of a simulated server whose step takes ROUND_S and TOKEN_S for each token of a prompt."""
+def scenario_of_server(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload: Any) -> Scenario:
+    """Return a server whose step takes ROUND_S and TOKEN_S for each token of a prompt."""
     step = {"base_s": ROUND_S}
     profile = {
         "name": "known", "draft": {}, "verify": step, "decode": step, "verify_prefill": step | {"per_token_s": TOKEN_S},
@@ -44,7 +46,18 @@ def served(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload
     content = {"profile": profile, "drafters": sides, "workload": lengths | loop | workload}
     if depth:
         content["acceptance"] = {"model": "geometric", "beta": 0.6}
-    rows = simulate(make_scenario(content)).frame()
+    return make_scenario(content)
+
+
+def served(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload: Any) -> list[Served]:
+    """Return the requests of a simulated server."""
+    return served_in(simulate(scenario_of_server(requests, streams, depth, **workload)))
+
+
+def served_in(run: Run) -> list[Served]:
+    """Return the requests of a run, in the order of their arrivals."""
+    rows, drafters = run.frame(), run.header.scenario.drafters
+    depth = drafters.depth if drafters.count else 0
     found = []
     for _, of in rows.groupby(["tag", "request"]):
         join, done = of[of.event == "join"].iloc[0], of[of.event == "done"]
@@ -55,8 +68,8 @@ def served(requests: int = 120, streams: int = 4, depth: int = DEPTH, **workload
                 float(join.time_s),
                 ends_s[0],
                 ends_s[-1],
-                200,
-                int(join.goal) - 200,
+                int(join.tokens),
+                int(join.goal) - int(join.tokens),
                 session,
                 ends_s,
                 float(done.duration_s.iloc[0]),
@@ -124,6 +137,25 @@ def bench_text(each: Sequence[Served], depth: int = DEPTH) -> str:
             "spec_decode_per_position_acceptance_rates": [one / len(rounds) for one in passed],
         }
     return json.dumps(content, indent=1)
+
+
+def sglang_bench_text(each: Sequence[Served], depth: int = DEPTH, **more: Any) -> str:
+    """The line of SGLang's benchmark with details; a round's tokens share its time, as its client notes them."""
+    rounds = [pair for one in each for pair in one.session]
+    span_s = max(one.end_s for one in each) - each[0].start_s
+    content: dict[str, Any] = {
+        "backend": "sglang", "request_rate": float("inf"), "max_concurrency": 4, "sharegpt_output_len": None,
+        "server_info": {"max_running_requests": 64, "chunked_prefill_size": -1, "speculative_num_steps": depth or None},
+        "duration": span_s, "completed": len(each),
+        "total_output_tokens": sum(one.answer for one in each),
+        "mean_ttft_ms": 1e3 * sum(one.first_s - one.start_s for one in each) / len(each),
+        "concurrency": sum(one.end_s - one.start_s for one in each) / span_s,
+        "accept_length": 1 + sum(accepted for _, accepted in rounds) / len(rounds) if depth else None,
+        "input_lens": [one.prompt for one in each], "output_lens": [one.answer for one in each],
+        "ttfts": [one.first_s - one.start_s for one in each],
+        "itls": [[(one.end_s - one.first_s) / (one.answer - 1)] * (one.answer - 1) for one in each],
+    }  # fmt: skip
+    return json.dumps(content | more) + "\n"
 
 
 def aiperf_text(each: Sequence[Served], depth: int = DEPTH) -> str:

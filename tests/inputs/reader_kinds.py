@@ -59,6 +59,9 @@ READER_KINDS: dict[str, Kind] = {
     "vLLM's log of a load": imported("vllm-log", "load.log", "bytes", lambda: loads.log_text([3, 4, 4])),
     "SGLang's log": imported("sglang-log", "sglang.log", "bytes", lambda: loads.sglang_log_text([3, 4, 4])),
     "vLLM's benchmark": imported("vllm-bench", "bench.json", "json", lambda: loads.bench_text(loads.served(12))),
+    "SGLang's benchmark": imported(
+        "sglang-bench", "sglang.jsonl", "json", lambda: loads.sglang_bench_text(loads.served(12), request_rate=2.5)
+    ),
     "AIPerf's load": imported("aiperf", "load.jsonl", "jsonl", lambda: loads.aiperf_text(loads.served(12))),
     "SpecDecode-Bench's answers": imported(
         "specdecode-bench", "answers.jsonl", "jsonl", lambda: engines.specdecode_bench(TEXTS)

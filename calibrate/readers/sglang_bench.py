@@ -1,0 +1,134 @@
+"""`python -m sglang.bench_serving --output-details`: the times of each request, and the mean acceptance length."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from calibrate.readers.clients import SOON
+from calibrate.readers.entries import table_of
+from calibrate.readers.laws import rounds_to, same
+from calibrate.readers.load import Load, Spread, spread_of, ways_of
+from calibrate.readers.recording import Recording
+from calibrate.readers.requests import Count, Length, Real, Tokens
+from calibrate.readers.sglang_log import ASSUMED, geometric_of
+from calibrate.readers.vllm_bench import Time
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import parse_json, read_lines
+
+MARK = "sharegpt_output_len"  # a key that no other benchmark writes; it stands there whatever the data set is
+NO_LIMIT = '"request_rate": Infinity'  # all requests at once; not JSON
+FULL = 0.9  # mean requests in flight over the limit, from which on requests follow each other
+
+
+class Server(msgspec.Struct, frozen=True):
+    """Settings of the server, which the benchmark asks for; None, or -1, where there is none."""
+
+    max_running_requests: int | None = None
+    chunked_prefill_size: int | None = None
+    max_total_num_tokens: int | None = None
+    speculative_num_steps: Tokens | None = None
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys that are read; a request that failed has an answer of 0 tokens."""
+
+    completed: Count
+    duration: Annotated[float, Meta(gt=0, le=1e9)]
+    total_output_tokens: Count
+    concurrency: Real
+    max_concurrency: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    request_rate: Annotated[float, Meta(gt=0)] | str | None = None
+    accept_length: Real | None = None
+    mean_ttft_ms: Time | None = None
+    server_info: Server | None = None
+    input_lens: list[Length] = []
+    output_lens: list[Length] = []
+    ttfts: list[Time] = []
+    itls: list[list[Time]] = []
+
+
+def read_sglang_bench(files: Sequence[Path], depth: int | None = None) -> Recording:
+    """Read one run of the benchmark; InputError, naming key and values, where it contradicts itself.
+
+    - `depth`: of drafts, where the run does not have its server's settings.
+    """
+    lines = [(f"{path}, line {number}", line) for path in files for number, line in read_lines(path)]
+    if len(lines) != 1:
+        raise InputError(f"{files[0]}: holds {len(lines)} runs; give a file with the line of one")
+    origin, line = lines[0]
+    entry = table_of(parse_json(line.replace(NO_LIMIT, '"request_rate": null'), origin), origin)
+    bench = convert(entry, Bench, origin)
+    length, server = bench.accept_length or 1.0, bench.server_info or Server()
+    load = _load(origin, bench, length, server)
+    if length <= 1:
+        return Recording(format="SGLang's benchmark, without speculation", acceptance=None, depth=0, load=load)
+    levels, rounds = server.speculative_num_steps or depth or 0, round(bench.total_output_tokens / length)
+    return Recording(
+        format="SGLang's benchmark",
+        acceptance=geometric_of(origin, "accept_length", length, levels),
+        depth=levels,
+        rounds=rounds,
+        accepted=round(rounds * (length - 1)),
+        stated=length,
+        sources={"acceptance": f"accept_length, which the server averages since its start; {ASSUMED}"},
+        load=load,
+    )
+
+
+def _load(origin: str, bench: Bench, length: float, server: Server) -> Load:
+    """Return the load of the requests that succeeded; their gaps are those of tokens, not of rounds."""
+    lists = (bench.input_lens, bench.output_lens, bench.ttfts, bench.itls)
+    if len({len(one) for one in lists}) != 1 or not bench.ttfts:
+        lengths = ", ".join(str(len(one)) for one in lists)
+        raise InputError(
+            f"{origin}: input_lens, output_lens, ttfts, itls have {lengths} entries; needs equally many, which "
+            "--output-details writes"
+        )
+    good = [each for each in zip(*lists, strict=True) if each[1]]
+    same(origin, "completed", bench.completed, "the entries of output_lens above 0", len(good))
+    same(origin, "total_output_tokens", bench.total_output_tokens, "the sum of output_lens", sum(bench.output_lens))
+    if not good:
+        raise InputError(f"{origin}: completed = 0; needs requests that succeeded")
+    prompts, answers, ttfts_s = (np.array([each[place] for each in good], dtype=float) for place in range(3))
+    rounds_to(origin, "mean_ttft_ms", bench.mean_ttft_ms, "the mean of ttfts, in ms", 1e3 * float(ttfts_s.mean()))
+    decoding_s = np.array([sum(gaps_s) for *_, gaps_s in good])
+    several = answers > 1
+    tpot_s = spread_of(decoding_s[several] / (answers[several] - 1))
+    rows, tokens_per_s = float(decoding_s.sum()) / bench.duration, float(answers.sum()) / bench.duration
+    limit, at_once = bench.max_concurrency, bench.max_concurrency is None and bench.request_rate is None
+    ways = ways_of(None, tpot_s, rows, tokens_per_s, None, length)
+    round_s, follows = ways[0].time_s if ways else 0.0, limit is not None and bench.concurrency >= FULL * limit
+    # A request that follows another comes when a step has just begun, and waits for it.
+    prefill_s = max(float(np.quantile(ttfts_s, SOON)) - follows * round_s, 0.0)
+    arrivals = [(0.0, int(prompt), int(answer)) for prompt, answer in zip(prompts, answers, strict=True)]
+    return Load(
+        over=f"{bench.duration:.4g} s, timed by SGLang's benchmark",
+        seconds=bench.duration,
+        requests=len(good),
+        requests_per_s=len(good) / bench.duration,
+        tokens_per_s=tokens_per_s,
+        prompt_tokens=spread_of(prompts),
+        new_tokens=spread_of(answers),
+        in_flight=float(limit) if limit and follows else bench.concurrency,
+        ttft_s=spread_of(ttfts_s),
+        tpot_s=tpot_s,
+        tokens_per_round=length,
+        ways=ways,
+        prefill_s=Spread(prefill_s),
+        prompts_per_round=float(prompts.sum()) * round_s / bench.duration,
+        max_num_seqs=_setting(server.max_running_requests),
+        max_num_batched_tokens=_setting(server.chunked_prefill_size),
+        kv_tokens=_setting(server.max_total_num_tokens),
+        arrivals=tuple(arrivals) if at_once and prompts.min() >= 1 else (),
+        is_open=limit is None and bench.request_rate is not None,
+        has_prefill=False,
+    )
+
+
+def _setting(value: int | None) -> int | None:
+    return value if value and value > 0 else None

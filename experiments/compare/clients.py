@@ -1,0 +1,77 @@
+"""A simulated run beside the file of a client that timed a server: AIPerf's, `vllm bench serve`'s, SGLang's."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from calibrate.readers.entries import entries_of, table_of
+from calibrate.readers.load import Load, Spread
+from calibrate.readers.recording import Recording
+from calibrate.readers.responses import read_aiperf
+from calibrate.readers.sglang_bench import MARK, read_sglang_bench
+from calibrate.readers.vllm_bench import read_vllm_bench
+from experiments.compare.compare import Comparison, compare_metrics, summarise
+from fleet.errors import InputError
+from fleet.inputs.text import read_text
+from fleet.records.metrics.glossary import percentile_name
+from fleet.records.metrics.measure import measure
+from fleet.records.metrics.window import Metric
+from fleet.records.run import Run
+from fleet.scenario.workload import mean_lengths
+
+SUFFIXES = (".json", ".jsonl")  # of clients' files; runs are Parquet
+UNLIKE = 0.05  # relative difference of the workloads that is named
+NAN = float("nan")
+
+
+def compare_client(simulated: Run, path: Path) -> Comparison:
+    """Compare a simulated run with the requests that a client timed; errors refer to the client's numbers.
+
+    Raises InputError for a file that has no times of requests, and for a run that was not simulated.
+    """
+    if simulated.header.world != "sim":
+        raise InputError(f"{path}: a client's file is compared with a simulated run; give that one first")
+    metrics, scenario = measure(simulated), simulated.header.scenario
+    load = read_client(path, scenario.drafters.depth).load
+    if load is None:
+        raise InputError(f"{path}: has no times of requests; write it with the details of each request")
+    case = {"scenario": scenario.name, "N": scenario.verifiers.count}
+    rows = compare_metrics(case, metrics, metrics_of(load))
+    return summarise(rows, simulated.header.profile_digest, list(workloads_apart(simulated, metrics, load)))
+
+
+def read_client(path: Path, depth: int) -> Recording:
+    """Read a client's file, whichever it is; `depth`: of the drafts, where it lacks them."""
+    if f'"{MARK}"' in read_text(path):
+        return read_sglang_bench([path], depth)
+    origin, first = next(iter(entries_of([path])), (str(path), None))
+    return read_vllm_bench([path]) if "completed" in table_of(first, origin) else read_aiperf([path])
+
+
+def metrics_of(load: Load) -> dict[str, Metric]:
+    """Return the metrics of a run that a client's file has, without intervals."""
+
+    def metric(value: float, unit: str) -> Metric:
+        return Metric(value, NAN, NAN, unit)
+
+    found = {} if load.tokens_per_s is None else {"throughput": metric(load.tokens_per_s, "tokens/s")}
+    if load.tokens_per_round > 1:
+        found["acceptance_length"] = metric(load.tokens_per_round - 1, "tokens/round")
+    for name, times_s in (("ttft_s", load.ttft_s), ("tpot_s", load.tpot_s)):
+        for level, value_s in times_s.levels(1.0).items() if times_s else ():
+            found[name if level == "mean" else percentile_name(name, level.lower())] = metric(value_s, "s")
+    return found
+
+
+def workloads_apart(simulated: Run, metrics: Mapping[str, Metric], load: Load) -> Iterator[str]:
+    """Yield what differs between the requests that were simulated and those of the client."""
+    prompt, answer = mean_lengths(simulated.header.scenario.workload)
+    in_flight = metrics["carried_requests_per_s"].value * metrics["latency_s"].value
+    pairs: dict[str, tuple[float, Spread | float | None]] = {
+        "prompts, tokens": (prompt, load.prompt_tokens),
+        "answers, tokens": (answer, load.new_tokens),
+        "requests in flight": (in_flight, load.in_flight),
+    }
+    for name, (ours, observed) in pairs.items():
+        theirs = observed.mean if isinstance(observed, Spread) else observed
+        if theirs and abs(ours / theirs - 1) > UNLIKE:
+            yield f"{name}: {ours:.4g} on average in the simulation, {theirs:.4g} in the file"
