@@ -21,12 +21,11 @@ from calibrate.serving import depths_of, loop_of, profile_of_target, recording_l
 from engine.launch.serve import serve
 from engine.outside.engines import OutsideEngine
 from engine.outside.job import ENGINES, KINDS
-from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate
+from experiments.compare.compare import ComparedQuantity
 from experiments.console.printing import remark
 from figures.predicted import draw
 from figures.style import save
 from fleet.records.metrics.measure import measure
-from fleet.records.metrics.window import with_percentiles
 from fleet.records.replay import replay
 from fleet.records.run import Run, read_run, write_run
 from fleet.scenario.reading import make_scenario, scenario_of
@@ -66,7 +65,7 @@ def study(options: argparse.Namespace) -> Report:
     with running_on(options.engine) as run_on:
         cells, runs, profiles = measured(options, Kept(options.out / options.engine, run_on))
     errors = {
-        name: judged(name, msgspec.structs.replace(scenario, profile=profiles[kind]), runs[name], options.seeds)
+        name: judged_cell(name, msgspec.structs.replace(scenario, profile=profiles[kind]), runs[name], options.seeds)
         for name, (kind, scenario) in cells.items()
     }
     figure = draw({options.engine: [(row["throughput"].engine, row["throughput"].sim) for row in errors.values()]})
@@ -191,15 +190,6 @@ def rerun_error(runs: Sequence[Run]) -> float:
     """Return how far the tokens/s of the first two runs differ."""
     first, second = (measure(run)["throughput"].value for run in runs[:2])
     return abs(first / second - 1)
-
-
-def judged(name: str, scenario: Scenario, runs: Sequence[Run], seeds: int) -> dict[str, ComparedQuantity]:
-    """Return the errors of a cell, by quantity; without steps there is none of the mechanism."""
-    if all(run.header.steps for run in runs):
-        return judged_cell(name, scenario, runs, seeds)
-    remark(f"simulated: {name}")
-    reruns = Reruns([with_percentiles(measure(run)) for run in runs], [])
-    return {row.quantity: row for row in compare_reruns({"cell": name}, replicate(scenario, seeds), reruns)}
 
 
 def cell_row(name: str, judged: Mapping[str, ComparedQuantity], runs: Sequence[Run]) -> Row:

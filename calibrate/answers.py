@@ -15,6 +15,8 @@ from calibrate.pass_laws import Fitted, described
 from fleet.records.run import Run
 from fleet.times.step_time import StepTime
 
+DRAFTS = slice(6, 8)  # of the variables of a gap: those of drafts
+
 
 class Gap(NamedTuple):
     """Time between two rounds of a request, or from its arrival to its first token.
@@ -31,10 +33,17 @@ class Gap(NamedTuple):
 
 
 def fit_answers(runs: Sequence[Run]) -> Fitted:
-    """Fit the laws of a target and its drafter to closed loops; their first requests, which are cold, do not count."""
+    """Fit the laws of a target and its drafter to closed loops; their first requests, which are cold, do not count.
+
+    Drafts of one length alone cannot be told from the rest of a round: their time is then in `verify`. Without plain
+    loops a plain step is taken to last as long as a round.
+    """
     gaps = [gap for run in runs for gap in gaps_of(run)]
-    times_s = np.array([gap.time_s for gap in gaps])
-    coefficients, ratios = fit_relative(np.array([columns_of(gap) for gap in gaps]), times_s)
+    times_s, depths = np.array([gap.time_s for gap in gaps]), {gap.depth for gap in gaps}
+    design = np.array([columns_of(gap) for gap in gaps])
+    if len(depths - {0}) == 1:
+        design[:, DRAFTS] = 0.0
+    coefficients, ratios = fit_relative(design, times_s)
     (
         decode_s,
         decode_row_s,
@@ -54,12 +63,24 @@ def fit_answers(runs: Sequence[Run]) -> Fitted:
         "draft": StepTime(0.0, token_s, per_row_token_s=row_token_s),
     }
     fits = {}
-    for name, depths in (("decode", (0,)), ("verify", {gap.depth for gap in gaps} - {0})):
-        own = np.array([gap.depth in depths and not gap.is_first for gap in gaps])
+    for name, some in (("decode", {0}), ("verify", depths - {0})):
+        own = np.array([gap.depth in some and not gap.is_first for gap in gaps])
         if own.any():
             laws[name] = msgspec.structs.replace(laws[name], spread=spread_of(ratios[own]))
             fits[name] = described(times_s[own], float(np.abs(1 / ratios[own] - 1).mean()))
+    if 0 not in depths:
+        laws["decode"] = laws["verify"]
     return Fitted(laws, fits, 0.0)
+
+
+def untold(depths: Sequence[int]) -> dict[str, str]:
+    """Return the sources of the laws that answers do not have, for loops with drafts of those lengths in tokens."""
+    sources, drafted = {}, [depth for depth in depths if depth]
+    if len(drafted) == 1:
+        sources["draft"] = f"fitted: within verify, for {drafted[0]} tokens: one length does not tell them apart"
+    if drafted and len(drafted) == len(depths):
+        sources["decode"] = "assumed: as long as a round with drafts"
+    return sources
 
 
 def columns_of(gap: Gap) -> list[float]:

@@ -1,14 +1,14 @@
 """Measure a model pair on this host: a hardware profile, and beside it a scenario that fits."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
-from fleet.errors import OutputError
+from fleet.errors import InputError, OutputError
 from fleet.files import check_writable
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import Engine
@@ -27,6 +27,7 @@ def calibrate(
     prompts: str = "demo/calibration",
     quick: bool = False,
     engine: Engine | None = None,
+    server: str | Sequence[str] = (),
     out: str | Path | None = None,
     report: Callable[[str], None] = lambda _stage: None,
     **keys: Any,
@@ -36,9 +37,11 @@ def calibrate(
     `scenario`: what to measure; without one a pair, by default the demo pair. `changes` and keywords as in `simulate`.
     `prompts`: "demo/calibration", or a JSON Lines file; use other prompts than those of the runs to predict. `quick`: a
     smaller grid and fewer repetitions. `engine`: one of others, such as "vllm"; it needs a scenario whose drafts are
-    made on the target's device. `out`: where to write the profile (JSON). Beside it, unless there is one, come a
-    scenario that fits it, under the same name with `.toml`, and other records, such as `signals.parquet` of chains
-    that are drafted on a target's device. `report` is called with the name of each stage as it begins.
+    made on the target's device. `server`: addresses of running, OpenAI-compatible servers in its place, one for each
+    draft length: "4=http://localhost:8000", "0=..." without drafts; without a number the scenario's. `out`: where to
+    write the profile (JSON). Beside it, unless there is one, come a scenario that fits it, under the same name with
+    `.toml`, and other records, such as `signals.parquet` of chains that are drafted on a target's device. `report` is
+    called with the name of each stage as it begins.
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
 
@@ -49,9 +52,13 @@ def calibrate(
     from calibrate import serving
     from calibrate.run import QUICK, Effort
     from calibrate.run import calibrate as calibrate_pair
+    from calibrate.servers import Servers, servers_of
     from engine.outside.engines import OutsideEngine
 
     own = fitted_scenario(scenario, changes, prompts, keys)
+    urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}
+    if urls and engine is not None:
+        raise InputError(f"engine = {engine!r}: a running server is an engine by itself; leave one of them out")
     workload = msgspec.structs.replace(own.workload, prompts=prompts)
     measured = msgspec.structs.replace(own, workload=workload)
     file = None if out is None else Path(out)
@@ -60,7 +67,11 @@ def calibrate(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) if file is None else file.parent
         effort = serving.QUICK if quick else serving.WHOLE
-        if engine is not None:
+        if urls:
+            servers = Servers(urls)
+            profile = serving.calibrate_serving(measured, folder, report, effort, servers.run, tuple(urls))
+            profile = msgspec.structs.replace(profile, provenance=profile.provenance | servers.provenance)
+        elif engine is not None:
             with OutsideEngine(engine) as outside:
                 profile = serving.calibrate_serving(measured, folder, report, effort, outside.run)
         elif measured.drafters.place == "target" and measured.drafters.count:

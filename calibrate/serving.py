@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from calibrate.answers import fit_answers
+from calibrate.answers import fit_answers, untold
 from calibrate.overheads import delays_of, overhead_of
 from calibrate.pass_laws import fit_aligned, fit_passes
 from engine.decoding.telemetry import host_facts
@@ -58,16 +58,18 @@ def calibrate_serving(
     report: Report = lambda _stage: None,
     effort: Effort = WHOLE,
     run_on: RunOn | None = None,
+    depths: Sequence[int] = (),
 ) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
-    `run_on` runs the loops on another engine, which has no signals.
+    `run_on` runs the loops on another engine, which has no signals. `depths`: those of the loops, in place of
+    `depths_of`.
     """
     signals, runs = needs_of(scenario) == "signals", list[Run]()
     for number, rows in stages_of(scenario, effort.passes):
         report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
-        for depth in depths_of(scenario):
+        for depth in depths or depths_of(scenario):
             loop = loop_of(scenario, rows, depth, number)
             runs.append(run_on(loop) if run_on else serve(loop, signals=signals and depth > 0).run)
     if not scenario.drafters.count:
@@ -142,6 +144,7 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
     seen, facts = all(run.header.steps for run in runs), host_facts()
     fitted = fit(runs, scenario.drafters.shape) if seen else fit_answers(runs)
     laws: dict[str, Any] = fitted.laws
+    depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
     return HardwareProfile(
         name=f"calibrated-serving-{facts['machine']}",
@@ -155,6 +158,7 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
         measured={"steps": fitted.fits, "passes_differ": fitted.apart},
+        sources={} if seen else untold(list(dict.fromkeys(depths))),
         **laws,
     )
 

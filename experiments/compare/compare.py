@@ -115,13 +115,14 @@ class Reruns(msgspec.Struct, frozen=True):
 
 
 def simulated_reruns(scenario: Scenario, runs: Sequence[Run]) -> Reruns:
-    """Simulate the scenario from its profile, once for each of its engine runs.
+    """Simulate the scenario with the steps and acceptance of each of its engine runs; those of a server have none.
 
     Raises InputError if a run's log is not from its scenario.
     """
+    seen = [run for run in runs if run.header.steps]
     return Reruns(
         engine=[with_percentiles(measure(run)) for run in runs],
-        mechanism=[replicate(scenario, PLAYED_SEEDS, playback_of(run, MECHANISM)) for run in runs],
+        mechanism=[replicate(scenario, PLAYED_SEEDS, playback_of(run, MECHANISM)) for run in seen],
     )
 
 

@@ -157,7 +157,7 @@ def sharing(fleet: Fleet) -> str:
 
 def busy_host(runs: Sequence[Run]) -> list[str]:
     """Return a line on the host where many steps of measured runs started late."""
-    shares = [late_starts(run) for run in runs if run.header.world == "engine"]
+    shares = [late_starts(run) for run in runs if run.header.world == "engine" and run.header.steps]
     share = float(np.mean(shares)) if shares else 0.0
     return [f"{share:.0%} of the steps started late; validate on a quieter host"] if share >= BUSY else []
 

@@ -47,7 +47,7 @@ def compare_runs(first: Run, second: Run, reruns: Sequence[tuple[str, Run]]) -> 
         if reruns:
             raise
         return plain([f"mechanism: unknown: {error}"])
-    return summarise(rows, simulated.header.profile_digest, unlike, busy_host(runs))
+    return summarise(rows, simulated.header.profile_digest, unlike, doubts(runs))
 
 
 def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, Run]], seeds: int) -> Comparison:
@@ -57,7 +57,13 @@ def predict_run(measured: Run, scenario: Scenario, reruns: Sequence[tuple[str, R
     runs = with_reruns(measured, reruns)
     blind = replicate(scenario, seeds)
     rows = compare_reruns(_case(measured), blind, simulated_reruns(scenario, runs))
-    return summarise(rows, resolve(scenario).profile_digest, notes=busy_host(runs))
+    return summarise(rows, resolve(scenario).profile_digest, notes=doubts(runs))
+
+
+def doubts(runs: Sequence[Run]) -> list[str]:
+    """Return why errors of measured runs are unknown, or not to be trusted."""
+    unseen = [] if all(run.header.steps for run in runs) else ["mechanism: unknown: a server's steps are not seen"]
+    return [*unseen, *busy_host(runs)]
 
 
 def with_reruns(measured: Run, reruns: Iterable[tuple[str, Run]]) -> list[Run]:

@@ -31,6 +31,10 @@ def calibrate(
         ),
     ] = None,
     engine: EngineName = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[LENGTH=]URL", help="Measure this running server; LENGTH: of its drafts, 0 for none."),
+    ] = None,
     changes: Changes = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,20 +53,28 @@ def calibrate(
         raise InputError("--set changes keys of a scenario; give one with --scenario")
     options = {
         "precision": precision,
-        "drafters": {"model": draft, "depth": depth} | ({"place": "target"} if engine else {}),
+        "drafters": {"model": draft, "depth": depth} | ({"place": "target"} if engine or server else {}),
         "verifiers": {"model": target},
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
     beside, stages = measured.drafters.place == "target" and measured.drafters.count > 0, len(STAGES)
-    if beside or engine is not None:
-        stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + beside
+    if beside or engine is not None or server:
+        drafts = beside or (bool(server) and measured.drafters.count > 0)
+        stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + drafts
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
     with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
-                scenario, overrides, prompts=prompts, quick=quick, engine=engine, out=out, report=advance
+                scenario,
+                overrides,
+                prompts=prompts,
+                quick=quick,
+                engine=engine,
+                server=server or (),
+                out=out,
+                report=advance,
             )
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:

@@ -8,9 +8,11 @@ import pytest
 pytest.importorskip("torch")
 
 from calibrate.answers import gaps_of
+from calibrate.servers import servers_of
 from calibrate.serving import depths_of, loop_of, profile_of_target, stages_of
 from engine.outside.answers import log_of
 from engine.outside.client import Answer, Answers
+from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.records.run import Run, make_run
 from fleet.scenario.reading import change_scenario, make_scenario
@@ -59,6 +61,31 @@ def test_laws_of_answers_predict_other_rows_and_depths() -> None:
         ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
         for name in ("throughput", "tpot_s"):
             assert ours[name].value == pytest.approx(theirs[name].value, rel=0.03), (rows, depth, name)
+
+
+@pytest.mark.parametrize("depths", [(4, 0), (4,)])
+def test_a_server_of_one_draft_length_has_drafts_within_verification(depths: tuple[int, ...]) -> None:
+    loops = [loop_of(SCENARIO, rows, depth, seed) for seed, rows in stages_of(SCENARIO, 2) for depth in depths]
+    profile = profile_of_target(SCENARIO, [answered(simulate(loop)) for loop in loops])
+    assert profile.draft.mean_s(4, 100) == 0
+    assert ("decode" in profile.sources, "draft" in profile.sources) == (0 not in depths, True)
+    for rows, depth in ((1, 4), (6, 4), *(((6, 0),) if 0 in depths else ())):
+        cell = change_scenario(loop_of(SCENARIO, rows, depth, 7), {"acceptance": {"model": "geometric", "beta": 0.7}})
+        ours, theirs = (measure(simulate(one)) for one in (change_scenario(cell, {"profile": profile}), cell))
+        assert ours["tpot_s"].value == pytest.approx(theirs["tpot_s"].value, rel=0.03), (rows, depth)
+
+
+def test_servers_are_named_by_their_draft_lengths() -> None:
+    scenario, plain = SCENARIO, change_scenario(SCENARIO, {"drafters.count": 0, "drafters.place": "own"})
+    assert servers_of(["http://a", "0=http://b?x=1"], scenario) == {4: "http://a", 0: "http://b?x=1"}
+    assert servers_of(["http://a"], plain) == {0: "http://a"}
+    for stated, said in (
+        (["4=http://a", "http://b"], "drafts 4 tokens, too"),
+        (["5=http://a"], "drafts more than the scenario's drafters.depth = 4"),
+        (["0=http://a"], "add --server 4=URL"),
+    ):
+        with pytest.raises(InputError, match=said):
+            servers_of(stated, scenario)
 
 
 def test_parts_of_prompts_are_no_rounds() -> None:

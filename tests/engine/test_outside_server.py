@@ -3,6 +3,7 @@
 import gc
 import http.server
 import json
+import re
 import sys
 import threading
 import time
@@ -14,12 +15,14 @@ import pytest
 
 pytest.importorskip("torch")
 
+import specfleet
 from engine.outside import answers
 from engine.outside.answers import rounds_of, run_on_server
 from engine.outside.client import Answer
 from engine.outside.engines import FOLDER, OutsideEngine
 from engine.outside.job import settings_of
 from experiments.draw import timeline_of
+from fleet.acceptance.models import Recorded
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure, measure_targets
 from fleet.records.playback import playback_of
@@ -254,3 +257,24 @@ def test_runs_without_steps_are_not_replayed(url: str) -> None:
     with pytest.raises(InputError, match="a timeline needs steps"):
         timeline_of(run)
     assert "rounds_per_s" not in measure_targets(run).frame()
+
+
+def test_servers_are_calibrated_each_at_its_draft_length(url: str) -> None:
+    served = scenario(requests=12)
+    profile = specfleet.calibrate(served, {"verifiers.max_num_seqs": 2}, quick=True, server=[f"5={url}", f"0={url}"])
+    assert profile.provenance["engine"] == f"server {url}"
+    assert "the client saw" not in profile.provenance.get("notes", "")
+    assert profile.sources["draft"].startswith("fitted: within verify, for 5 tokens")
+    assert isinstance(profile.acceptance, Recorded)
+    assert set(profile.acceptance.sessions[0]) <= {tokens - 1 for tokens in CHUNKS}
+    for law in (profile.verify, profile.decode):  # a host may be slow, and no clock is quick
+        assert law.base_s + law.per_row_s > 0.5 * PAUSE_S
+
+
+def test_what_does_not_add_up_is_in_the_profile(url: str) -> None:
+    Handler.fault = "miscounted"
+    profile = specfleet.calibrate(scenario(), {"verifiers.max_num_seqs": 1}, quick=True, server=url)
+    assert profile.provenance["notes"].count("by `usage`") == 1
+    assert re.search(r"and \d+ more", profile.provenance["notes"])
+    with pytest.raises(InputError, match="a running server is an engine by itself"):
+        specfleet.calibrate(scenario(), server=url, engine="vllm")

@@ -161,6 +161,17 @@ def test_a_run_without_playback_is_compared() -> None:
         specfleet.compare(specfleet.Result(one), odd, reruns=[odd])
 
 
+def test_a_run_without_steps_has_two_errors() -> None:
+    """Those of servers, of which answers alone are seen."""
+    one, other = (measured(scenario(), seed=seed) for seed in (1, 2))
+    header = msgspec.structs.replace(one.header, world="engine", steps=False)
+    first, second = (specfleet.Result(Run(header, run.table)) for run in (one, other))
+    comparison = specfleet.three_errors(first, reruns=[second], seeds=2)
+    assert comparison.notes == ["mechanism: unknown: a server's steps are not seen"]
+    assert all(row.mechanism is None for row in comparison.rows)
+    assert all(row.parameters and row.host for row in comparison.rows if row.engine)
+
+
 def test_the_command_compares_a_measured_run_with_its_reruns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
