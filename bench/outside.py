@@ -1,4 +1,4 @@
-"""An engine of others on this host: closed loops and open loads, predicted from its own step times, and run on it.
+"""Engines of others on this host: their closed loops and open loads, measured, and predicted from their step times.
 
 Calibration loops on other prompts are run before, between and after the passes over all cells, so that a slow minute of
 the host falls on both. A cell has the error of the mechanism (simulated with a run's own steps and acceptance), of the
@@ -52,38 +52,51 @@ Cells = dict[str, tuple[str, Scenario]]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this study."""
-    parser.add_argument("--engine", choices=(*ENGINES, "own"), default="vllm", help="the engine; own: ours")
+    known = (*ENGINES, "own")
+    parser.add_argument("--engine", nargs="+", choices=known, default=["vllm"], help="engines, in turn; own: ours")
     parser.add_argument("--whole", action="store_true", help="all depths and rows")
     parser.add_argument("--drafts", nargs="*", choices=list(SHORT), default=list(SHORT), help="ways to draft")
     parser.add_argument("--seeds", type=int, default=5, help="simulations of each prediction")
 
 
 def study(options: argparse.Namespace) -> Report:
-    """Calibrate each way to draft, run all cells, and compare them with their simulations."""
-    known = KINDS.get(options.engine, ("model", "lookup"))
-    options.drafts = [kind for kind in options.drafts if DRAFTS[kind].get("kind", "model") in known]
-    with running_on(options.engine) as run_on:
-        cells, runs, profiles = measured(options, Kept(options.out / options.engine, run_on))
+    """Measure each engine, compare its cells with their simulations, and draw all cells."""
+    tables: dict[str, list[Row]] = {}
+    aims, drawn = list[Aim](), dict[str, list[tuple[float, float]]]()
+    for engine in options.engine:
+        title, errors, runs = judged(engine, options)
+        drawn[title] = [(row["throughput"].engine, row["throughput"].sim) for row in errors.values()]
+        tables[f"{title}: errors of tokens/s | TPOT"] = [cell_row(name, errors[name], runs[name]) for name in errors]
+        tables[f"{title}: mean absolute errors"] = [total_row(quantity, errors) for quantity in SHOWN]
+        of_engine = aims_of(errors, [run for own in runs.values() for run in own])
+        aims += [msgspec.structs.replace(aim, name=f"{title}: {aim.name}") for aim in of_engine]
+    figure = draw(drawn)
+    save(figure, options.out / "predicted.png", "Tokens a second, predicted from step times on other prompts.")
+    return Report(tables, aims)
+
+
+def judged(
+    engine: str, options: argparse.Namespace
+) -> tuple[str, dict[str, dict[str, ComparedQuantity]], dict[str, list[Run]]]:
+    """Measure an engine's cells; return its name with its version, and errors and runs of the cells by name."""
+    known = {**KINDS, "own": ("model", "lookup")}[engine]
+    kinds = [kind for kind in options.drafts if DRAFTS[kind].get("kind", "model") in known]
+    with running_on(engine) as run_on:
+        cells, runs, profiles = measured(kinds, options.whole, Kept(options.out / engine, run_on))
     errors = {
         name: judged_cell(name, msgspec.structs.replace(scenario, profile=profiles[kind]), runs[name], options.seeds)
         for name, (kind, scenario) in cells.items()
     }
-    figure = draw({options.engine: [(row["throughput"].engine, row["throughput"].sim) for row in errors.values()]})
-    save(figure, options.out / "predicted.png", "Tokens a second, predicted from step times on other prompts.")
-    rows = [cell_row(name, errors[name], runs[name]) for name in cells]
-    totals = [total_row(quantity, errors) for quantity in SHOWN]
-    every = [run for own in runs.values() for run in own]
-    title = f"{every[0].header.engine or 'our engine'}: errors of tokens/s | TPOT"
-    return Report({title: rows, "mean absolute errors": totals}, aims_of(errors, every))
+    return next(iter(runs.values()))[0].header.engine or "our engine", errors, runs
 
 
 def measured(
-    options: argparse.Namespace, kept: "Kept"
+    drafts: Sequence[str], whole: bool, kept: "Kept"
 ) -> tuple[Cells, dict[str, list[Run]], dict[str, HardwareProfile]]:
     """Run all cells twice, between calibrations; return cells and runs by name, and profiles by way to draft."""
-    kinds = list(dict.fromkeys(("none", *options.drafts)))  # plain loops are part of all calibrations
+    kinds = list(dict.fromkeys(("none", *drafts)))  # plain loops are part of all calibrations
     loops = {kind: kept.calibration(kind, 0) for kind in kinds}
-    cells = closed_cells(options) | open_cells(options, loops)
+    cells = closed_cells(drafts, WHOLE if whole else SHORT) | open_cells(drafts, loops)
     runs: dict[str, list[Run]] = {name: [] for name in cells}
     for number in (1, 2):
         for name, (_, scenario) in cells.items():
@@ -159,23 +172,22 @@ def scenario_with(kind: str, depth: int, workload: Mapping[str, Any]) -> Scenari
     return scenario_of(make_scenario({"name": kind} | tables | {"workload": LENGTHS | workload}))
 
 
-def closed_cells(options: argparse.Namespace) -> Cells:
+def closed_cells(drafts: Sequence[str], grid: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Cells:
     """Return the closed loops: ways to draft by depths and rows."""
-    grid = WHOLE if options.whole else SHORT
     return {
         f"{kind}{f' k={depth}' if depth else ''}, {rows} at once": (
             kind, scenario_with(kind, depth, {"streams": rows, "requests": 24 + 8 * rows})
         )
-        for kind in options.drafts
+        for kind in drafts
         for depth in grid[kind][0]
         for rows in grid[kind][1]
     }  # fmt: skip
 
 
-def open_cells(options: argparse.Namespace, loops: Mapping[str, Sequence[Run]]) -> Cells:
+def open_cells(drafts: Sequence[str], loops: Mapping[str, Sequence[Run]]) -> Cells:
     """Return Poisson arrivals at shares of the rate that a calibration has with most rows."""
     cells: Cells = {}
-    for kind in [kind for kind in options.drafts if kind in OPENED]:
+    for kind in [kind for kind in drafts if kind in OPENED]:
         speculates = kind != "none"
         full = max(loops[kind], key=lambda run: run.header.fleet.streams)
         per_s = measure(full)["throughput"].value / MEAN_NEW_TOKENS
