@@ -15,6 +15,7 @@ from calibrate.pass_laws import Fitted, described
 from fleet.records.run import Run
 from fleet.times.step_time import StepTime
 
+LATE = 0.25  # of the time of a round: what comes as late belongs to the step before
 DRAFTS = slice(6, 8)  # of the variables of a gap: those of drafts
 
 
@@ -102,12 +103,14 @@ def gaps_of(run: Run) -> Iterator[Gap]:
     first_s, last_s = rounds.min(), rounds.max()
     prompts = joins.tokens.loc[first_s.index].to_numpy()
     begins, ends = first_s.to_numpy(), last_s.to_numpy()
+    # Tokens of one step reach their clients one after the other.
+    late_s = LATE * float(rounds.diff().median())
     for request, times in rounds:
         if request < fleet.streams:
             continue
         if fleet.streams == 1:
             yield Gap(first_s[request] - joins.time_s[request], 1, depth, int(joins.tokens[request]), True)
         for before_s, after_s in zip(times.to_numpy()[:-1], times.to_numpy()[1:], strict=True):
-            running = int(((begins <= before_s) & (ends >= after_s)).sum())
-            read = int(prompts[(begins > before_s) & (begins <= after_s)].sum())
+            running = int(((begins <= before_s + late_s) & (ends + late_s >= after_s)).sum())
+            read = int(prompts[(begins > before_s + late_s) & (begins <= after_s + late_s)].sum())
             yield Gap(after_s - before_s, max(running, 1), depth, read, False)

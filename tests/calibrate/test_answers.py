@@ -35,13 +35,16 @@ SCENARIO = make_scenario(
 )  # fmt: skip
 
 
-def answered(run: Run) -> Run:
-    """Return what a client sees of a run: the rounds of each request, by when the step and its draft end."""
+def answered(run: Run, apart_s: float = 0.0) -> Run:
+    """Return what a client sees of a run: the rounds of each request, by when the step and its draft end.
+
+    - `apart_s`: between the tokens of a step's rows, the newest request last.
+    """
     rows = run.frame()
     joins = rows[rows.event == "join"].set_index("request").time_s
     done = rows[(rows.event == "done") & rows.kind.isin(["prefill", "verify", "decode"])]
     answers = [
-        Answer(number, joins[number], tuple(zip(own.time_s, own.accepted + 1, strict=True)))
+        Answer(number, joins[number], tuple(zip(own.time_s + apart_s * number, own.accepted + 1, strict=True)))
         for number, own in done.groupby("request")
     ]
     fleet = run.header.fleet
@@ -86,6 +89,14 @@ def test_servers_are_named_by_their_draft_lengths() -> None:
     ):
         with pytest.raises(InputError, match=said):
             servers_of(stated, scenario)
+
+
+def test_prompts_belong_to_the_step_that_read_them() -> None:
+    """Also where a server sends the tokens of a step's rows one after the other, and a new row's last."""
+    run = simulate(loop_of(SCENARIO, 8, 4, 7))
+    at_once, apart = (list(gaps_of(answered(run, apart_s))) for apart_s in (0.0, 2e-5))
+    assert [gap[1:] for gap in apart] == [gap[1:] for gap in at_once]
+    assert sum(gap.read > 0 for gap in at_once) > 20
 
 
 def test_parts_of_prompts_are_no_rounds() -> None:
