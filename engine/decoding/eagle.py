@@ -251,7 +251,8 @@ class EagleDrafter(Drafter):
 
         def forward(begin: int, end: int, feed: Feed | Joined) -> torch.Tensor:
             if len(self.rotary.cosines) < feed.width:
-                self.rotary = rotary_table(self.head.rotary_emb, max(2 * feed.width, POSITIONS), states[:1])
+                positions = max(2 * feed.width, POSITIONS)
+                self.rotary = rotary_table(self.head.rotary_emb, positions, states[:1], self.cache.shape.size)
                 if self.graphs is not None:
                     self.graphs.forget()  # they use the old table
             inputs = self.cache, tokens[begin:end], feed, states[begin:end]

@@ -1,4 +1,4 @@
-"""A lean forward pass of LLaMA-type models: the weights of a transformers model without its modules.
+"""A lean forward pass of LLaMA-type models, Qwen3 and GLM-4: the weights of a transformers model without its modules.
 
 transformers spends half of a small model's step on module calls, argument checks and projections one by one. Here a
 layer is one function over a flat batch of tokens, with fused projections. Results are the same numbers; other model
@@ -18,12 +18,18 @@ from engine.decoding.attention import attend, grouped
 from engine.decoding.cache import RowCache
 from engine.decoding.feed import Feed, Joined
 
-MODEL_TYPES = {"llama", "mistral", "qwen2"}
+MODEL_TYPES = {"llama", "mistral", "qwen2", "qwen3", "glm4"}
+IN_PAIRS = {"glm4"}  # types that rotate neighbours of a head, and not its halves
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one decoder layer; `first_norm` is missing in EAGLE's heads."""
+    """Weights of one decoder layer.
+
+    - `first_norm`: missing in EAGLE's heads.
+    - `query_norm`, `key_norm`: of each head, in Qwen3.
+    - `attended_norm`, `fed_norm`: of what attention and the network add, in GLM-4.
+    """
 
     first_norm: torch.Tensor | None
     qkv: torch.Tensor
@@ -33,6 +39,10 @@ class Layer:
     second_norm: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
+    query_norm: torch.Tensor | None = None
+    key_norm: torch.Tensor | None = None
+    attended_norm: torch.Tensor | None = None
+    fed_norm: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +66,48 @@ def is_lean(config: PretrainedConfig) -> bool:
 
 
 def layer_of(module: torch.nn.Module) -> Layer:
-    """Fuse a decoder layer's projections; the module's own weights become views of the fused ones."""
+    """Fuse a decoder layer's projections; the module's own weights become views of the fused ones.
+
+    Where heads are rotated in pairs, their numbers change places first, so that the module itself is of no more use.
+    """
     attention, mlp = module.self_attn, module.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    if attention.config.model_type in IN_PAIRS:
+        share = attention.config.rope_parameters.get("partial_rotary_factor", 1.0)
+        for projection in projections[:2]:
+            _rearrange(projection, attention.head_dim, int(share * attention.head_dim))
     biased = attention.q_proj.bias is not None
     return Layer(
-        getattr(module.input_layernorm, "weight", None),
+        _weight(module, "input_layernorm"),
         _fused([projection.weight for projection in projections]),
         torch.cat([projection.bias.data for projection in projections]) if biased else None,
         attention.o_proj.weight.data,
         None if attention.o_proj.bias is None else attention.o_proj.bias.data,
         module.post_attention_layernorm.weight.data,
-        _fused([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        _fused([mlp.gate_proj.weight, mlp.up_proj.weight]) if hasattr(mlp, "up_proj") else mlp.gate_up_proj.weight.data,
         mlp.down_proj.weight.data,
+        _weight(attention, "q_norm"),
+        _weight(attention, "k_norm"),
+        _weight(module, "post_self_attn_layernorm"),
+        _weight(module, "post_mlp_layernorm"),
     )
+
+
+def _weight(module: torch.nn.Module, norm: str) -> torch.Tensor | None:
+    weight = getattr(getattr(module, norm, None), "weight", None)
+    return None if weight is None else weight.data
+
+
+def _rearrange(projection: torch.nn.Module, size: int, rotated: int) -> None:
+    """Move the rotated pairs of each head's numbers to equal places of its halves; the others fill both.
+
+    Products of queries and keys stay the same, since both change alike.
+    """
+    pairs, others = torch.arange(rotated).view(-1, 2), torch.arange(rotated, size).view(2, -1)
+    order = torch.cat([pairs[:, 0], others[0], pairs[:, 1], others[1]]).to(projection.weight.device)
+    for values in (projection.weight, projection.bias):
+        if values is not None:
+            values.data = values.data.unflatten(0, (-1, size))[:, order].flatten(0, 1)
 
 
 def _fused(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
@@ -79,12 +117,16 @@ def _fused(weights: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     return fused
 
 
-def rotary_table(embedding: torch.nn.Module, positions: int, like: torch.Tensor) -> Rotary:
-    """Tabulate a model's rotary embedding for positions 0 .. `positions` - 1, with `like`'s dtype and device."""
+def rotary_table(embedding: torch.nn.Module, positions: int, like: torch.Tensor, size: int) -> Rotary:
+    """Tabulate a model's rotary embedding for positions 0 .. `positions` - 1, with `like`'s dtype and device.
+
+    - `size`: numbers of a head; those that are not rotated have a cosine of 1.
+    """
     ids = torch.arange(positions, device=like.device)[None]
-    cosines, sines = (part[0, :, None] for part in embedding(like, position_ids=ids))
-    half = sines.shape[-1] // 2
-    return Rotary(cosines, torch.cat([-sines[..., :half], sines[..., half:]], -1))
+    cosines, sines = (part[0, :, None, : part.shape[-1] // 2] for part in embedding(like, position_ids=ids))
+    still = size // 2 - cosines.shape[-1]
+    cosines, sines = functional.pad(cosines, (0, still), value=1.0), functional.pad(sines, (0, still))
+    return Rotary(torch.cat([cosines, cosines], -1), torch.cat([-sines, sines], -1))
 
 
 def rotate(heads: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
@@ -122,14 +164,30 @@ def run_layers(
         else:
             normed = functional.rms_norm(x, hidden, layer.first_norm, epsilon)
         qkv = functional.linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, size)
-        rotated = rotate(qkv[:, : heads + kv_heads], cosines, sines)
+        rotated = rotate(_queries_and_keys(qkv, layer, heads, kv_heads, epsilon), cosines, sines)
         parts = []
         for begin, end, each, mask in spans:
             keys, values = cache.store(rotated[begin:end, heads:], qkv[begin:end, heads + kv_heads :], number, each)
             parts.append(attend(rotated[begin:end, :heads], keys, values, each, mask))
         attended = parts[0] if len(parts) == 1 else torch.cat(parts)
-        x = x + functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
+        added = functional.linear(attended.reshape(-1, heads * size), layer.output, layer.output_bias)
+        x = x + (
+            added if layer.attended_norm is None else functional.rms_norm(added, hidden, layer.attended_norm, epsilon)
+        )
         normed = functional.rms_norm(x, hidden, layer.second_norm, epsilon)
         gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
-        x = x + functional.linear(functional.silu(gate) * up, layer.down)
+        added = functional.linear(functional.silu(gate) * up, layer.down)
+        x = x + _normed(added, layer.fed_norm, epsilon)
     return x
+
+
+def _queries_and_keys(qkv: torch.Tensor, layer: Layer, heads: int, kv_heads: int, epsilon: float) -> torch.Tensor:
+    """Return what is rotated, queries and keys (N, heads + kv heads, size)."""
+    if layer.query_norm is None:
+        return qkv[:, : heads + kv_heads]
+    parts = ((qkv[:, :heads], layer.query_norm), (qkv[:, heads : heads + kv_heads], layer.key_norm))
+    return torch.cat([_normed(part, norm, epsilon) for part, norm in parts], 1)
+
+
+def _normed(values: torch.Tensor, norm: torch.Tensor | None, epsilon: float) -> torch.Tensor:
+    return values if norm is None else functional.rms_norm(values, values.shape[-1:], norm, epsilon)

@@ -141,7 +141,8 @@ class CausalLM:
             states = [output.hidden_states[layer] for layer in taps]
             return torch.cat([*states, output.last_hidden_state], -1)[0] if taps else output.last_hidden_state[0]
         if len(self.rotary.cosines) < feed.width:
-            self.rotary = rotary_table(self.model.model.rotary_emb, max(2 * feed.width, POSITIONS), self.embedding[:1])
+            positions = max(2 * feed.width, POSITIONS)
+            self.rotary = rotary_table(self.model.model.rotary_emb, positions, self.embedding[:1], self.shape.size)
             if self.graphs is not None:
                 self.graphs.forget()  # they use the old table
         lean_pass = partial(self._lean_pass, taps=taps)

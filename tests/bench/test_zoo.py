@@ -23,7 +23,7 @@ IN_ALL_MODES = {"gpt2", "mistral"}  # in the quick loop; the numbers of these be
 IN_NUMBERS = [
     "cohere2", "gemma2", "gemma3_text", "gpt_bigcode", "gpt_oss", "granite_swa", "llama", "mixtral", "nemotron",
     "modernbert-decoder", "opt", "qwen2_moe", "llama, llama3 rope", "llama, biased attention", "phi3, longrope",
-    "opt, projected",
+    "opt, projected", "qwen3, no window", "glm4",
 ]  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
