@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: install demo demo-short test test-all lint docs bench mutants fuzz faults by-hand outside
+.PHONY: install demo demo-short test test-all lint docs bench mutants fuzz faults by-hand outside gpu gpu-wheels
 
 install: $(VENV)/installed
 
@@ -36,6 +36,14 @@ test-all: lint
 outside: install
 	$(BIN)/python -m engine.outside.install $(or $(ENGINE),vllm)
 	$(BIN)/python -m bench outside --engine $(or $(ENGINE),vllm)
+
+gpu:
+	$(PYTHON) -m bench gpu
+
+gpu-wheels:
+	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --dest runs/wheels \
+		--python-version $(or $(FOR),3.12) $(addprefix --platform manylinux,_2_28_x86_64 _2_26_x86_64 _2_17_x86_64 2014_x86_64) \
+		$(or $(WHEELS),simpy msgspec pyzmq docstring_parser)
 
 by-hand: install
 	$(BIN)/pytest tests/specfleet/test_by_hand_page.py

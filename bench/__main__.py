@@ -7,7 +7,10 @@ from pathlib import Path
 from bench import harness
 from experiments.console.exits import run
 
-STUDIES = ("replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "speed", "coverage", "zoo")
+STUDIES = (
+    "replayed", "shipped", "serving", "outside", "engines", "planned", "decoding", "exact", "steps", "star", "gpu",
+    "speed", "coverage", "zoo",
+)  # fmt: skip
 
 
 def main() -> int:

@@ -116,6 +116,19 @@ def rule_of(name: str, size: int) -> dict[str, Any]:
     return {"max_num_seqs": size} | ({"aligned": RULES[name] | window} if RULES[name] else {})
 
 
+def drafters_of(small: CausalLM, large: CausalLM) -> dict[str, Drafter | LookupDrafter]:
+    """Return every way to draft for the demo pair's target, by name."""
+    head = load_head(DEMO_PAIR / "eagle", large.model, large.dtype, large.device)
+    return {
+        "prompt lookup": LookupDrafter(large.device),
+        "chain": Drafter(small),
+        "tree": Drafter(small, SMALL_TREE, "without-replacement"),
+        "dynamic tree": Drafter(small, DYNAMIC, "match"),
+        "EAGLE chain": EagleDrafter(head, large),
+        "EAGLE dynamic tree": EagleDrafter(head, large, DYNAMIC, "match"),
+    }
+
+
 def ours(
     prompts: Sequence[list[int]],
     small: CausalLM,
@@ -126,15 +139,7 @@ def ours(
 ) -> dict[str, Way]:
     """Return all of the engine's ways to decode; every drafter comes with the rule that suits it."""
     cache = large.new_cache()
-    head = load_head(DEMO_PAIR / "eagle", large.model, large.dtype, large.device)
-    drafters: dict[str, Drafter | LookupDrafter] = {
-        "prompt lookup": LookupDrafter(large.device),
-        "chain": Drafter(small),
-        "tree": Drafter(small, SMALL_TREE, "without-replacement"),
-        "dynamic tree": Drafter(small, DYNAMIC, "match"),
-        "EAGLE chain": EagleDrafter(head, large),
-        "EAGLE dynamic tree": EagleDrafter(head, large, DYNAMIC, "match"),
-    }
+    drafters = drafters_of(small, large)
 
     def plain(number: int) -> tuple[int, Sequence[int]]:
         return len(decode_plain(Target(large, cache=cache), prompts[number], new_tokens, sampling, number)), ()

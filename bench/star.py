@@ -1,0 +1,23 @@
+"""The demo on this device, with up to 32 replayed targets: calibration, both worlds, three errors, figures."""
+
+import argparse
+
+from bench.harness import Report, Row
+from experiments.console.printing import remark
+from experiments.demo.cells import CALIBRATION, SHORT, DemoEffort
+from experiments.demo.run import run_demo
+
+COUNTS = ((1, 2, 3, 4, 8, 32), (1, 3, 5, 6, 8, 16, 32))  # of targets, for each ratio of return and service time
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this study."""
+    parser.add_argument("--tiny", action="store_true", help="as few targets as the short demo")
+
+
+def study(options: argparse.Namespace) -> Report:
+    """Calibrate, run and simulate; the folder has the report, the figures and the profile."""
+    effort = SHORT if options.tiny else DemoEffort(CALIBRATION, COUNTS, 2)
+    result = run_demo(options.out, effort, remark)
+    rows: list[Row] = [{"found": line} for line in result.lines]
+    return Report({"star": rows})

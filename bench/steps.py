@@ -1,0 +1,236 @@
+"""Step times of real model shapes with random weights on this device, beside the memory limit and the estimate.
+
+Caches are not filled by prompts: attention reads as many bytes whatever they hold. Each point is written as it comes,
+and a rerun on the same device goes on after them. `--estimate DEVICE ...` measures nothing and prints what is expected.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from bench.harness import Aim, Report, Row
+from calibrate.steps import stretched
+from engine.decoding.grow import Drafts, no_drafts
+from engine.decoding.models import PRECISIONS, CausalLM
+from engine.decoding.telemetry import host_facts, timed
+from engine.decoding.verify import Target
+from engine.net.content import Content
+from engine.node.drafts import drafts_of
+from experiments.console.printing import remark
+from fleet.data.shipped import shipped_devices, shipped_models
+from fleet.errors import InputError
+from fleet.files import write_file
+from fleet.hardware.profile import estimated_profile, placed_of
+from fleet.hardware.shipped import device_of
+from fleet.inputs.text import read_json_lines
+
+MODELS = ("llama-3.2-1b", "llama-3.1-8b", "qwen3-14b")
+TOKENS, ROWS, CONTEXTS = (1, 2, 4, 6, 9), (1, 4, 16, 64), (256, 2048, 8192)
+PROMPTS = (512, 2048)
+REPEATS, COLD = 8, 3  # a shape is captured as a CUDA graph at its second pass
+FREE = 0.9  # share of free memory that a cache may take
+WITHIN = 1.25  # of the memory limit, for one row of few tokens
+KEYS = ("device", "torch", "model", "precision", "tiny", "step", "tokens", "rows", "context")
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A step of a grid: what it does, fed tokens of each row, rows, and tokens of context."""
+
+    step: str
+    tokens: int
+    rows: int
+    context: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this study."""
+    parser.add_argument("--models", nargs="*", default=MODELS, help="shipped shapes")
+    parser.add_argument("--precision", choices=list(PRECISIONS), default="bfloat16")
+    parser.add_argument("--device", default="", help="cpu or cuda; left out, cuda where there is one")
+    parser.add_argument("--card", default="", help="the shipped device that this is; left out, by its name")
+    parser.add_argument("--estimate", nargs="*", default=[], help="shipped devices; prints their estimates alone")
+    parser.add_argument("--tiny", action="store_true", help="two layers of the shapes and few points, to try it")
+
+
+def study(options: argparse.Namespace) -> Report:
+    """Measure every model's grid, or estimate it."""
+    if options.estimate:
+        return Report(
+            {
+                "estimated, ms": [
+                    expected(model, point, options.estimate) for model in options.models for point in grid(False)
+                ]
+            }
+        )
+    place = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    facts = host_facts()
+    device = facts["gpu"] if place.type == "cuda" else facts["processor"]
+    card = "" if options.tiny else options.card or card_of(device)
+    tables = {}
+    for name in options.models:
+        kept = Kept(options.out / f"{name}.jsonl")
+        about = {
+            "device": device, "torch": facts["torch"], "model": name, "precision": options.precision,
+            "tiny": options.tiny,
+        }  # fmt: skip
+        rows = list(measured(name, place, options, kept, about))
+        tables[f"{name} on {device}, {options.precision}"] = [beside(row, card) for row in rows]
+    return Report(tables, list(aims_of(tables)))
+
+
+def grid(tiny: bool) -> Iterator[Point]:
+    """Yield verifications, of which one fed token is plain decoding, and prefills."""
+    tokens, rows, contexts, prompts = ((1, 3), (1, 2), (64,), (32,)) if tiny else (TOKENS, ROWS, CONTEXTS, PROMPTS)
+    for context, count, fed in product(contexts, rows, tokens):
+        yield Point("verify" if fed > 1 else "decode", fed, count, context)
+    for prompt in prompts:
+        yield Point("prefill", prompt, 1, 0)
+
+
+def measured(name: str, place: torch.device, options: argparse.Namespace, kept: "Kept", about: Row) -> Iterator[Row]:
+    """Yield the points of a model's grid: kept ones, and others measured; the model is loaded for the first of them."""
+    model: CausalLM | None = None
+    for point in grid(options.tiny):
+        key = about | msgspec.structs.asdict(point)
+        row = kept.find(key)
+        if row is None:
+            if model is None:
+                remark(f"{name}: random weights")
+                model = random_model(name, place, PRECISIONS[options.precision], options.tiny)
+            remark(f"{name}: {point.step}, {point.tokens} tokens, {point.rows} rows, context {point.context}")
+            row = key | step_ms(model, point)
+            kept.add(row)
+        yield row
+
+
+class Kept:
+    """Rows in a file of JSON lines, by what was measured."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = [row for _, row in read_json_lines(path)] if path.exists() else []
+
+    def find(self, key: Row) -> Row | None:
+        """Return the row of that device and point."""
+        return next((row for row in self.rows if all(row.get(name) == key[name] for name in KEYS)), None)
+
+    def add(self, row: Row) -> None:
+        """Append a row, and write all."""
+        self.rows.append(row)
+        write_file(self.path, b"".join(msgspec.json.encode(each) + b"\n" for each in self.rows))
+
+
+def random_model(name: str, place: torch.device, dtype: torch.dtype, tiny: bool) -> CausalLM:
+    """Return a model of a shipped shape with random weights; InputError for an unknown name."""
+    if name not in shipped_models():
+        raise InputError(f"--models {name}: does not ship; allowed: {', '.join(shipped_models())}")
+    sizes: dict[str, Any] = {**shipped_models()[name], "pad_token_id": None, "eos_token_id": None, "bos_token_id": None}
+    if tiny:
+        sizes |= {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 128}
+        sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    config = CONFIG_MAPPING[sizes["model_type"]](
+        **{key: size for key, size in sizes.items() if key not in ("source", "parameters")}
+    )
+    with place:
+        return CausalLM(AutoModelForCausalLM.from_config(config, dtype=dtype))
+
+
+def step_ms(model: CausalLM, point: Point) -> Row:
+    """Return the median and the quartiles of a step in milliseconds; a reason where the device has no room."""
+    longest = point.context + (REPEATS + COLD + 1) * point.tokens + 1
+    shape = model.shape
+    need = 2 * shape.layers * shape.heads * shape.size * point.rows * longest * model.dtype.itemsize
+    if model.device.type == "cuda" and need > FREE * torch.cuda.mem_get_info(model.device)[0]:
+        return {"no room": f"{need / 1e9:.1f} GB of cache"}
+    target = Target(model, cache=model.new_cache(point.rows, longest))
+    times_s = list(prefills_s(target, point) if point.step == "prefill" else steps_s(target, point))
+    low, middle, high = (1000 * float(np.quantile(times_s, level)) for level in (0.25, 0.5, 0.75))
+    return {"ms": middle, "from": low, "to": high}
+
+
+def steps_s(target: Target, point: Point) -> list[float]:
+    """Return the seconds of verifications of equal drafts, on rows whose context was never computed."""
+    tags, device = list(range(point.rows)), target.model.device
+    for tag in tags:
+        target.open(tag, stretched([1, 2, 3], point.context + 1))
+        target.cache.lengths[tag] = point.context
+    draft = Content(stretched([5, 7], point.tokens - 1), None)
+    drafts: Drafts = drafts_of([draft] * point.rows, device) if draft.tokens else no_drafts(point.rows, device)
+    return [timed(lambda: target.verify(tags, drafts), device)[1] for _ in range(COLD + REPEATS)][COLD:]
+
+
+def prefills_s(target: Target, point: Point) -> list[float]:
+    """Return the seconds of prefills of one row."""
+
+    def once() -> None:
+        target.open(0, stretched([1, 2, 3], point.tokens))
+        target.prefill(0)
+        target.release(0)
+
+    return [timed(once, target.model.device)[1] for _ in range(COLD + REPEATS)][COLD:]
+
+
+def card_of(device: str) -> str:
+    """Return the shipped device of a name such as "NVIDIA H100 80GB HBM3"; empty for none."""
+    words = device.lower().replace("-", " ").split()
+    fitting = [
+        name for name in shipped_devices() if all(part in words or part in "".join(words) for part in name.split("-"))
+    ]
+    return max(fitting, key=len, default="")
+
+
+def expected(model: str, point: Point, cards: Sequence[str]) -> Row:
+    """Return what rooflines say of a point on each card, in milliseconds; None where the weights have no room."""
+    return msgspec.structs.asdict(point) | {"model": model} | {card: estimated_ms(model, point, card) for card in cards}
+
+
+def estimated_ms(model: str, point: Point, card: str) -> float | None:
+    """Return the estimated time of a point in milliseconds; None where the weights have no room."""
+    try:
+        profile = estimated_profile(placed_of(f"{model}@{card}"))
+    except InputError:
+        device_of(card)  # it may be the card that is unknown
+        return None
+    law = profile.verify_prefill if point.step == "prefill" else profile.verify
+    return 1000 * law.mean_s(point.tokens, point.context, point.rows, point.tokens * (point.rows - 1))
+
+
+def limit_ms(model: str, point: Point, card: str) -> float:
+    """Return the milliseconds of reading all weights but the embedding, and the caches, at the stated bandwidth."""
+    placed = placed_of(f"{model}@{card}")
+    shape = placed.shape
+    embedding_bytes = 0 if shape.tied else 2 * shape.hidden * shape.vocabulary
+    read_bytes = placed.weights_bytes - embedding_bytes + point.rows * point.context * shape.cache_bytes_per_token()
+    return 1000 * read_bytes / placed.device.bandwidth_bytes_per_s.value
+
+
+def beside(row: Row, card: str) -> Row:
+    """Return a measured row beside its limit and its estimate, where the device ships."""
+    shown = {
+        name: row[name] for name in ("step", "tokens", "rows", "context", "ms", "from", "to", "no room") if name in row
+    }
+    if not card or "ms" not in row:
+        return shown
+    point = Point(row["step"], row["tokens"], row["rows"], row["context"])
+    limit, estimate = limit_ms(row["model"], point, card), estimated_ms(row["model"], point, card)
+    shown |= {"limit, ms": limit, "over limit": row["ms"] / limit}
+    return (
+        shown if estimate is None else shown | {"estimated, ms": estimate, "error, %": 100 * (estimate / row["ms"] - 1)}
+    )
+
+
+def aims_of(tables: dict[str, list[Row]]) -> Iterator[Aim]:
+    """Yield the bound of each model: verification of one row against the memory limit."""
+    for title, rows in tables.items():
+        ratios = [
+            row["over limit"] for row in rows if row.get("over limit") and row["rows"] == 1 and row["step"] != "prefill"
+        ]
+        if ratios:
+            yield Aim(f"{title}: one row over the memory limit, worst", max(ratios), WITHIN)

@@ -1,0 +1,96 @@
+"""Everything for one card: parts that end, go on, and never mix cards."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from bench import gpu, steps
+from bench.harness import Report
+from bench.steps import Point, card_of, estimated_ms, limit_ms
+from fleet.errors import InputError
+from fleet.files import write_file
+
+
+def options(module: object, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path)
+    module.add_options(parser)  # type: ignore[attr-defined]
+    return parser.parse_args(words)
+
+
+def tiny_steps(folder: Path) -> Report:
+    words = ("--tiny", "--device", "cpu", "--precision", "float32", "--models", "llama-3.2-1b", "--out", str(folder))
+    return steps.study(options(steps, *words))
+
+
+def test_steps_go_on_after_the_kept_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tiny_steps(tmp_path)
+    (rows,) = first.tables.values()
+    assert [row["step"] for row in rows] == ["decode", "verify", "decode", "verify", "prefill"]
+    assert all(row["ms"] > 0 for row in rows)
+    path = tmp_path / "llama-3.2-1b.jsonl"
+    lines = path.read_text().splitlines()
+    write_file(path, "\n".join(lines[:3]) + "\n")
+    measured: list[Point] = []
+    monkeypatch.setattr(steps, "step_ms", lambda _model, point: measured.append(point) or {"ms": 1.0})
+    tiny_steps(tmp_path)
+    assert [(point.step, point.rows) for point in measured] == [("verify", 2), ("prefill", 1)]
+    monkeypatch.setattr(steps, "random_model", lambda *_: pytest.fail("loads a model"))
+    assert [row["ms"] for row in next(iter(tiny_steps(tmp_path).tables.values()))][3:] == [1.0, 1.0]
+
+
+def test_steps_of_another_device_are_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_steps(tmp_path)
+    path = tmp_path / "llama-3.2-1b.jsonl"
+    others = [json.dumps(json.loads(line) | {"device": "another"}) for line in path.read_text().splitlines()]
+    write_file(path, "\n".join(others) + "\n")
+    monkeypatch.setattr(steps, "step_ms", lambda *_: {"ms": 7.0})
+    assert {row["ms"] for row in next(iter(tiny_steps(tmp_path).tables.values()))} == {7.0}
+    assert len(path.read_text().splitlines()) == 2 * len(others)
+
+
+def test_a_part_is_done_once_for_a_card_and_its_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = options(gpu, "--tiny", "--parts", "steps-1b", "--out", str(tmp_path))
+    monkeypatch.setattr(gpu, "host_facts", lambda: {"gpu": "NVIDIA Test 1", "torch": "2"})
+    monkeypatch.setattr(gpu, "PART_S", 0.01)
+    (left,) = gpu.study(asked).aims
+    assert (left.value, left.verdict) == (1, "missed")  # it was cut off
+    monkeypatch.setattr(gpu, "PART_S", 120.0)
+    assert gpu.study(asked).aims[0].value == 0
+    assert (tmp_path / "nvidia-test-1" / "steps-1b" / "steps.json").exists()
+    monkeypatch.setattr(gpu, "run_part", lambda *_: 3)
+    assert gpu.study(asked).aims[0].value == 0
+    for facts in ({"gpu": "NVIDIA Test 2", "torch": "2"}, {"gpu": "NVIDIA Test 1", "torch": "3"}):
+        monkeypatch.setattr(gpu, "host_facts", lambda facts=facts: facts)
+        assert gpu.study(asked).aims[0].value == 1
+
+
+def test_without_a_card_the_parts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "host_facts", lambda: {"torch": "2"})
+    with pytest.raises(InputError, match="no cuda device; --tiny"):
+        gpu.study(options(gpu))
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H100 PCIe", "h100-pcie"), ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("NVIDIA L4", "l4"), ("AMD EPYC", ""),
+    ],
+)  # fmt: skip
+def test_cards_are_known_by_their_names(name: str, card: str) -> None:
+    assert card_of(name) == card
+
+
+def test_an_estimate_is_no_quicker_than_the_memory_limit() -> None:
+    for point in (Point("decode", 1, 1, 256), Point("verify", 6, 16, 8192)):
+        estimate = estimated_ms("llama-3.1-8b", point, "h100")
+        assert estimate is not None
+        assert estimate > limit_ms("llama-3.1-8b", point, "h100")
+    assert estimated_ms("qwen3-14b", point, "rtx-4090") is None
+    with pytest.raises(InputError, match="h101"):
+        estimated_ms("qwen3-14b", point, "h101")
