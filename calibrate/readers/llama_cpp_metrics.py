@@ -28,7 +28,7 @@ def read_llama_cpp_metrics(files: Sequence[Path]) -> Recording:
     scrapes = [list(samples(path, PREFIX)) for path in files]
     recording = Recording(format="llama.cpp's metrics, without speculation", acceptance=None, depth=0)
     tokens, load = _load(files, scrapes)
-    if any(one.name == f"{DRAFTS}drafts_total" and number_of(one) for one in scrapes[-1]):
+    if any(one.name.startswith(DRAFTS) and number_of(one) for one in scrapes[-1]):
         drafts = drafts_in(files, scrapes, DRAFTS)
         surplus = tokens - drafts.drafts - drafts.accepted
         if surplus < 0:

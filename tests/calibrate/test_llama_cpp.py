@@ -63,6 +63,8 @@ def test_its_scenario_runs_at_once(tmp_path: Path) -> None:
         ),
         ("tokens_predicted_total 384", "tokens_predicted_total 0", r"tokens_predicted_total = 0; needs answers"),
         ("llamacpp:tokens_predicted_total 384\n", "", r"lacks llamacpp:tokens_predicted_total"),
+        ("drafts_total 155", "drafts_total 0", r"accepted_tokens"),
+        ("llamacpp:spec_decode_num_drafts_total 155\n", "", r"lacks"),
         ("drafts_total 155", "drafts_total 155.5", r"= 155\.5; allowed: whole numbers"),
     ],
 )
