@@ -59,7 +59,7 @@ mutants: install
 	$(BIN)/python -m tests.mutation
 
 docs: install
-	$(BIN)/python -m specfleet.reference
+	$(BIN)/python -m tools.reference
 
 bench: install
 	$(BIN)/python -m bench $(NAME)

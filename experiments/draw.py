@@ -12,19 +12,14 @@ from experiments.plan.answer import Plan
 from experiments.plan.methods import Methods
 from experiments.sweep.figure import sweep_figure
 from experiments.sweep.sweep import with_missing
-from experiments.sweep.table import keys_of, read_sweep
-from figures import methods, pareto, throughput, timeline
+from experiments.sweep.table import read_sweep
+from figures import methods, pareto, timeline
 from figures.style import add_caption, format_of, resize, write
 from fleet.errors import InputError
 from fleet.inputs.text import read_json, shortened
 from fleet.records.run import Run, read_run
-from fleet.times.labels import warning_of
 
-COUNT = "verifiers.count"
 LEAST_WIDTH, MOST_WIDTH = 2, 30
-MARKS = ("N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s")
-
-NO_PREFILL = "The analytic model knows rounds only and leaves out prefill."
 
 Drawn = tuple[Figure, str]
 """A figure and its caption."""
@@ -66,7 +61,7 @@ def draw(name: str, results: Any, out: Path | None = None, look: Look = AS_DRAWN
     if width_inches is not None and not LEAST_WIDTH <= width_inches <= MOST_WIDTH:
         raise InputError(f"--width {width_inches:g}: needs {LEAST_WIDTH} to {MOST_WIDTH} inches")
     if name == "sweep":
-        figure, caption = sweep_figure(content, look.metric or throughput.SYSTEM, panels=look.panels)
+        figure, caption = sweep_figure(content, look.metric or "throughput", panels=look.panels)
     else:
         figure, caption = chosen.draw(content)
     if width_inches is not None:
@@ -91,36 +86,6 @@ def timeline_of(run: Run) -> Drawn:
 
 def _sentence(line: str) -> str:
     return f"{line[0].upper()}{line[1:]}."
-
-
-def throughput_of(table: pd.DataFrame) -> Drawn:
-    """Draw throughput against N from the long table of a sweep over verifiers.count."""
-    if COUNT not in table:
-        raise InputError(f"figure throughput: {COUNT} was not varied; sweep it, for example over 1 to 8")
-    varied = [name for name in keys_of(table) if name != COUNT]
-    rows, marks = [], dict[str, dict[str, float]]()
-    for place, group in table.groupby([*varied, COUNT, "world"]):
-        *others, count, world = place
-        metrics = group.set_index("quantity")
-        lacks = [name for name in (throughput.SYSTEM, throughput.TARGET) if list(metrics.index).count(name) != 1]
-        if lacks:
-            raise InputError(f"figure throughput: {COUNT} = {count} ({world}) needs one value of {lacks[0]}")
-        row = {"case": ", ".join(f"{name} = {value}" for name, value in zip(varied, others, strict=True)) or "sweep"}
-        row |= {"source": world, "N": count}
-        for name in (throughput.SYSTEM, throughput.TARGET):
-            row |= {name: metrics.value[name], f"{name}_low": metrics.low[name], f"{name}_high": metrics.high[name]}
-        rows.append(row)
-        marks.setdefault(row["case"], dict.fromkeys(MARKS, float("nan")))
-        marks[row["case"]] |= {name: metrics.value[name] for name in MARKS if name in metrics.value}
-    if not rows:
-        raise InputError(f"figure throughput: the table of the sweep holds no cell with a number of {COUNT}")
-    named = pd.DataFrame([{"case": case} | values for case, values in marks.items()])
-    caption = "Committed tokens a second (bonus tokens included)."
-    if (table.world == "analytic").any():
-        caption += f" {NO_PREFILL}"
-    if "basis" in table:
-        caption += "".join(f" {_sentence(warning)}" for warning in {warning_of(str(one)) for one in table.basis} - {""})
-    return throughput.draw(pd.DataFrame(rows), named), caption
 
 
 def plan_of(plan: Plan) -> Drawn:
@@ -183,7 +148,6 @@ class FigureKind(NamedTuple):
 
 
 FIGURES = {
-    "throughput": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, throughput_of),
     "sweep": FigureKind("a sweep's folder or table", pd.DataFrame, read_sweep, sweep_figure),
     "timeline": FigureKind("a run", Run, read_run, timeline_of),
     "plan": FigureKind("a plan", Plan, read_plan, plan_of),

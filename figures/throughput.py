@@ -1,7 +1,6 @@
-"""System throughput against N, and a target's throughput below it: analytic curve, simulation, engine."""
+"""System throughput against N: analytic curve, simulation, engine."""
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib import rc_context
@@ -11,38 +10,33 @@ from matplotlib.ticker import MaxNLocator
 
 from figures.style import COLOURS, LABELS, STYLE, new_figure
 
-SYSTEM, TARGET = "throughput", "throughput_per_target"
-AXES = {SYSTEM: "tokens/s, all targets", TARGET: "tokens/s, each target"}
-MARKS = {"N_full": "$N_{full}$", "N_full_measured": "$N_{full}$ measured", "N_max": "$N_{max}$"}
+QUANTITY = "throughput"
+MARKS = {"N_full": "$N_{full}$", "N_full_measured": "$N_{full}$ measured"}
 
 
-def draw(table: pd.DataFrame, marks: pd.DataFrame, quantities: Sequence[str] = (SYSTEM, TARGET)) -> Figure:
-    """Draw a column of panels for each case, one panel for each of the `quantities`.
+def draw(table: pd.DataFrame, marks: pd.DataFrame) -> Figure:
+    """Draw a panel for each case.
 
-    `table`: one row a case, source ("analytic", "sim", "engine") and N, with the quantities in tokens/s, each with _low
-    and _high (NaN where there is no interval). `marks`: one row a case with N_full and any of N_full_measured, N_max,
-    colocated_tokens_per_s, standalone_tokens_per_s and error (share), NaN where unknown.
+    `table`: one row a case, source ("analytic", "sim", "engine") and N, with throughput in tokens/s, its _low and its
+    _high (NaN where there is no interval). `marks`: one row a case with N_full, N_full_measured and error (share), NaN
+    where unknown.
     """
     cases = list(dict.fromkeys(table.case))
     with rc_context(STYLE):
-        figure = new_figure(max(4.8, 3.9 * len(cases)), 0.6 + 2.5 * len(quantities))
-        panels = figure.subplots(len(quantities), len(cases), sharex="col", sharey="row", squeeze=False)
-        for column, case in enumerate(cases):
-            rows, lines = table[table.case == case], marks[marks.case == case].iloc[0]
-            for quantity, axes in zip(quantities, panels[:, column], strict=True):
-                _draw_sources(axes, rows, quantity)
-                _draw_marks(axes, lines, rows.N.max())
-                if quantity == TARGET:
-                    _draw_baselines(axes, lines)
-                if rows.N.nunique() == 1:  # else a lone N would get ticks at fractions of a target
-                    axes.set_xlim(rows.N.min() - 1, rows.N.max() + 1)
-            panels[0][column].set_title(case)
-            panels[-1][column].set_xlabel("targets N")
-        for quantity, axes in zip(quantities, panels[:, 0], strict=True):
-            axes.set_ylabel(AXES[quantity])
-            axes.set_ylim(0, 1.04 * axes.get_ylim()[1])  # last: it fixes the ends; a marker has room at the upper
+        figure = new_figure(max(4.8, 3.9 * len(cases)), 3.1)
+        panels = figure.subplots(1, len(cases), sharey=True, squeeze=False)[0]
+        for case, axes in zip(cases, panels, strict=True):
+            rows = table[table.case == case]
+            _draw_sources(axes, rows)
+            _draw_marks(axes, marks[marks.case == case].iloc[0], rows.N.max())
+            if rows.N.nunique() == 1:  # else a lone N would get ticks at fractions of a target
+                axes.set_xlim(rows.N.min() - 1, rows.N.max() + 1)
+            axes.set_title(case)
+            axes.set_xlabel("targets N")
+        panels[0].set_ylabel("tokens/s, all targets")
+        panels[0].set_ylim(0, 1.04 * panels[0].get_ylim()[1])  # last: it fixes the ends; a marker has room at the upper
         handles: dict[str, object] = {}
-        for axes in panels.flat:
+        for axes in panels:
             handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         figure.legend(
             handles.values(), handles.keys(), loc="outside upper center", ncols=2 if len(cases) == 1 else 3, fontsize=8,
@@ -51,13 +45,13 @@ def draw(table: pd.DataFrame, marks: pd.DataFrame, quantities: Sequence[str] = (
     return figure
 
 
-def _draw_sources(axes: Axes, rows: pd.DataFrame, quantity: str) -> None:
+def _draw_sources(axes: Axes, rows: pd.DataFrame) -> None:
     for source in ("analytic", "sim", "engine"):
         part = rows[rows.source == source].sort_values("N")
         if part.empty:
             continue
-        colour, label, values = COLOURS[source], LABELS[source], part[quantity]
-        low, high = part[f"{quantity}_low"], part[f"{quantity}_high"]
+        colour, label, values = COLOURS[source], LABELS[source], part[QUANTITY]
+        low, high = part[f"{QUANTITY}_low"], part[f"{QUANTITY}_high"]
         if source == "engine":
             errors = [(values - low).fillna(0).clip(lower=0), (high - values).fillna(0).clip(lower=0)]
             axes.errorbar(part.N, values, errors, fmt="o", ms=4.5, capsize=3, color=colour, label=label, zorder=3)
@@ -80,12 +74,3 @@ def _draw_marks(axes: Axes, lines: pd.Series, largest_N: float) -> None:
             )  # fmt: skip
     if math.isfinite(lines.get("error", math.nan)):
         axes.annotate(f"error {lines['error']:.1%}", (0.03, 0.93), xycoords="axes fraction", fontsize=8)
-
-
-def _draw_baselines(axes: Axes, lines: pd.Series) -> None:
-    for name, label, style in (
-        ("colocated_tokens_per_s", "co-located speculation, one device", "-."),
-        ("standalone_tokens_per_s", "standalone target, no speculation", ":"),
-    ):
-        if math.isfinite(lines.get(name, math.nan)):
-            axes.axhline(lines[name], color="#009E73", lw=1.3, ls=style, label=label)

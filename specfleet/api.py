@@ -297,10 +297,10 @@ def figure(
 ) -> "Figure":
     """Draw a figure from results or their files, and write it to `out` if given; return the matplotlib figure.
 
-    "throughput" and "sweep" are drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan
-    (JSON). "sweep" shows `metric`, throughput by default, along the first varied key, a line for each value of the
-    second, or with `panels` a panel. `width_inches`: such as that of a paper's column, 3.3. `caption`: whether one is
-    below. Raises InputError for anything else.
+    "sweep" is drawn from a sweep or its folder, "timeline" from a run, "plan" from a plan (JSON). "sweep" shows
+    `metric`, throughput by default, along the first varied key, a line for each value of the second, or with `panels`
+    a panel. `width_inches`: such as that of a paper's column, 3.3. `caption`: whether one is below. Raises InputError
+    for anything else.
 
     >>> import specfleet
     >>> result = specfleet.simulate("star", workload={"requests": 20})

@@ -236,13 +236,8 @@ class Sweep(Shown):
 
         return wide_table(self.cells)
 
-    def figure(
-        self, name: Literal["throughput", "sweep"] = "throughput", out: str | Path | None = None, metric: str = ""
-    ) -> "Figure":
-        """Draw throughput against N, where `verifiers.count` was varied; write the figure to `out` if given.
-
-        "sweep" draws any metric along the first varied key, as `specfleet.figure` does.
-        """
+    def figure(self, name: Literal["sweep"] = "sweep", out: str | Path | None = None, metric: str = "") -> "Figure":
+        """Draw a metric, throughput by default, along the first varied key; write the figure to `out` if given."""
         from experiments.draw import Look, draw
         from experiments.sweep.sweep import table
 

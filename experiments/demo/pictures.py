@@ -24,7 +24,7 @@ def draw_demo(cells: Sequence[DemoCell], measured_at: str) -> dict[str, Drawn]:
     sources = f"Engine: median and range of {len(few.runs)} runs. Simulation: 95 % of single runs, from the profile."
     return {
         "throughput-vs-n": (
-            throughput.draw(throughput_table(cases), marks_table(cases), (throughput.SYSTEM,)),
+            throughput.draw(throughput_table(cases), marks_table(cases)),
             f"{sources} Bonus tokens count. {measured_at}",
         ),
         "timeline": (

@@ -1,7 +1,7 @@
 """Batch Speculative Decoding Done Right: what the paper prints, what a round takes, and the runs that are simulated.
 
 Times come from table 2, which prints the shares of one EqSpec round and the time of its verification. The rules are
-`policies/ragged.py`. Requests are turns of Spec-Bench: their lengths follow quantiles of the 560 turns of its 480
+`policies/aligned.py`. Requests are turns of Spec-Bench: their lengths follow quantiles of the 560 turns of its 480
 conversations (question.jsonl of the benchmark's authors), in tokens of four characters each.
 """
 

@@ -18,14 +18,12 @@ from fleet.records.metrics.window import Metric, without_intervals
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.sides import on_one_device
 from fleet.stations.star import star_inputs
 from sim.predict import predict_fleet
 
 Cell = Mapping[str, Any]
-ANALYTIC = (  # what the equations say of a cell
-    "throughput", "throughput_per_target", "N_full", "N_max", "colocated_tokens_per_s", "standalone_tokens_per_s",
-)  # fmt: skip
+ANALYTIC = ("throughput", "throughput_per_target", "N_full", "N_max", "standalone_tokens_per_s")
+"""What the equations say of a cell."""
 
 
 class CellResult(msgspec.Struct, frozen=True):
@@ -89,7 +87,6 @@ def analytic_values(scenario: Scenario) -> dict[str, float]:
         "throughput_per_target": prediction.throughput_per_target.with_bonus,
         "N_full": prediction.N_full,
         "N_max": prediction.N_max,
-        "colocated_tokens_per_s": inputs.colocated_tokens_per_s if on_one_device(scenario) else math.nan,
         "standalone_tokens_per_s": inputs.standalone_tokens_per_s,
     }
     return {name: float(value) for name, value in values.items() if math.isfinite(value)}

@@ -8,7 +8,6 @@ from msgspec import Meta
 LABELS = ("measured", "fitted", "stated", "assumed")  # prefixes of a figure's source
 
 Precision = Literal["bf16", "fp16", "fp8", "int8", "fp4"]
-Share = Annotated[float, Meta(gt=0, le=1)]
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

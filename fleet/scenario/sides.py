@@ -26,22 +26,6 @@ def profile_of(scenario: Scenario, side: Side) -> HardwareProfile | None:
     return profile if isinstance(profile, HardwareProfile) else None
 
 
-def on_one_device(scenario: Scenario) -> bool:
-    """Whether draft and verification times are those of one kind of device, so that one device may do both in turn.
-
-    A time that the scenario states stands for another device. Estimated profiles name the devices of both roles.
-    """
-    drafting, verifying = (profile_of(scenario, side) for side in SIDES)
-    stated = scenario.verifiers.verify is not None or any(
-        tier.step is not None for side in SIDES for tier in getattr(scenario, side).tiers
-    )
-    if drafting is None or drafting != verifying or stated:
-        return False
-    roles = ({name.removeprefix(role): source for name, source in drafting.sources.items() if name.startswith(role)}
-             for role in ("drafter.device.", "target.device."))  # fmt: skip
-    return next(roles) == next(roles)
-
-
 def shared_profile(scenario: Scenario) -> HardwareProfile | None:
     """Return the profile of links, acceptance and host, which belong to no side; None if there is none.
 

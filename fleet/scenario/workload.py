@@ -86,11 +86,6 @@ def streams_of(fleet: Fleet) -> dict[int, list[Request]]:
     return streams
 
 
-def requests_of(fleet: Fleet, tag: int) -> Iterator[Request]:
-    """Yield the requests of one stream; `streams_of` returns those of all streams."""
-    return iter(streams_of(fleet).get(tag, []))
-
-
 def with_lengths(workload: Workload) -> Workload:
     """Return the workload with its lengths replaced by the published workload that `lengths` names."""
     if workload.lengths not in TEXTS:

@@ -2,7 +2,7 @@
 
 `handle` takes an event and returns instructions; `plan` returns the device's next step. A SimPy process and an engine
 worker drive the same stations, so both worlds decide alike, and a log of events fed to a fresh station gives the
-logged plans again (`fleet/records/replay.py`). The kinds are in `drafter.py`, `verifier.py`, `batch.py` and
+logged plans again (`fleet/records/replay.py`). The kinds are in `drafter.py`, `verifier.py`, `aligned.py` and
 `router.py`.
 """
 

@@ -7,7 +7,7 @@ generators are made in the order of `sim/network.py`.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,13 +22,16 @@ from fleet.stations.outcomes import Outcomes
 from fleet.stations.payload import sizes_of
 from fleet.times.durations import grid_place, step_durations
 from fleet.times.effects import NEVER_IDLE
+from fleet.times.overhead import Overhead
 from fleet.times.station_times import DrafterTimes, VerifierTimes
 from fleet.times.step import StepKind
 from fleet.times.step_time import Constant, StepTime
-from sim.fast.events import Array, Numbers, Wires
+from sim.fast.events import Array, Numbers, Record, Wires
 from sim.fast.kernel import Means
 from sim.fast.layout import A_CLOCK, A_LINK, A_MESSAGE, A_REQUEST, A_STATION, A_STREAM, A_WAY, AN_EVENT
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
+
+NewGenerator = Callable[..., np.random.Generator]
 
 UNUSED = np.random.default_rng(0)  # for step times without spread
 
@@ -61,11 +64,13 @@ def star_of(fleet: Fleet) -> StarArrays:
     drawn = sources_of(fleet.seed)
     stations = _stations(fleet, sources, drawn)
     # A stream has at most two messages in flight: a leave, and the first one of its next request.
-    wires, way_of = wires_of(fleet, streams, dict.fromkeys(streams, 2), sources)
+    wires, downs = wires_of(fleet, streams, dict.fromkeys(streams, 2), sources)
+    placed = place_streams(fleet, streams, downs, A_STREAM)
+    placed["request"] -= 1  # before the first one
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     star = StarArrays(
         requests=_requests(fleet, streams, lengths),
-        streams=_streams(fleet, streams, way_of),
+        streams=placed,
         stations=stations,
         wires=wires,
         means=_means(fleet, flat),
@@ -155,50 +160,54 @@ def _of_each(function: Callable[[int], int], arguments: Array) -> Array:
     return _whole([function(argument) for argument in each.tolist()])[of]
 
 
-def _streams(fleet: Fleet, streams: dict[int, list[Request]], way_of: dict[tuple[int, int], int]) -> Array:
-    N, M, tags, made = (
-        fleet.verifiers.count,
-        fleet.drafters.count,
-        list(streams),
-        np.zeros(len(streams), dtype=A_STREAM),
-    )
+def place_streams(
+    fleet: Fleet, streams: dict[int, list[Request]], downs: dict[tuple[int, int], int], kind: np.dtype[Any]
+) -> Array:
+    """Return the records of streams with their stations, their links and their first and last requests."""
+    made, tags = np.zeros(len(streams), dtype=kind), list(streams)
     ends = np.cumsum([len(requests) for requests in streams.values()])
     made["tag"] = tags
     made["target"] = [fleet.target_of(tag) for tag in tags]
-    made["drafter"] = [N + fleet.drafter_of(tag) if M else -1 for tag in tags]
-    made["down"] = [way_of[fleet.target_of(tag), fleet.drafter_of(tag)] if M else 0 for tag in tags]
-    made["up"] = made["down"] + 1
     made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
     made["last"] = ends - 1
-    made["request"] = np.concatenate([[0], ends[:-1]]) - 1  # before the first request
+    made["request"] = np.concatenate([[0], ends[:-1]])
+    made["drafter"] = -1
+    if fleet.drafters.stations:
+        made["drafter"] = [fleet.verifiers.count + fleet.drafter_of(tag) for tag in tags]
+        made["down"] = [downs[fleet.target_of(tag), fleet.drafter_of(tag)] for tag in tags]
+        made["up"] = made["down"] + 1
     return made
 
 
 def _stations(fleet: Fleet, sources: MultiplierSources, drawn: RandomSources) -> Array:
-    """Return the stations: targets, then drafters. The generators of overhead begin with the drafters."""
+    """Return the stations: targets, then drafters. Generators of delays are numbered from the drafters on."""
     N, M = fleet.verifiers.count, fleet.drafters.count
     made = np.zeros(N + M, dtype=A_STATION)
-    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator]]] = []
-    for drafter in range(M):
-        drafting, path = fleet.drafter_times(drafter), (drafter,) if M > 1 else ()  # as `of_each` does
-        own.append((drafting, drafting.draft, partial(child, drawn.drafters, *path)))
+    own: list[tuple[VerifierTimes | DrafterTimes, StepTime, Callable[[], np.random.Generator], int]] = []
     for target in range(N):
         verifying = fleet.verifier_times(target)
-        own.append((verifying, verifying.verify if M else verifying.decode, partial(child, drawn.targets, target)))
-    order = [*range(N, N + M), *range(N)]
+        step = verifying.verify if M else verifying.decode
+        own.append((verifying, step, partial(child, drawn.targets, target), M + target))
+    for drafter in range(M):
+        drafting, path = fleet.drafter_times(drafter), (drafter,) if M > 1 else ()  # as `of_each` does
+        own.append((drafting, drafting.draft, partial(child, drawn.drafters, *path), drafter))
     places = {id(entry): place for place, entry in enumerate([*fleet.verifiers.times, *fleet.drafters.times])}
-    for place, (number, (times, step, make)) in enumerate(zip(order, own, strict=True)):
-        station = made[number]
+    for station, (times, step, make, number) in zip(made, own, strict=True):
         station["times"] = places[id(times)]
         station["steps"], station["prefills"] = sources.add(make, step.spread, times.prefill.spread)
-        for kind, name in enumerate(("queued", "woken", "after")):
-            delay = getattr(times.overhead, name)
-            station[f"{name}_s"] = delay.mean_s
-            (station[f"{name}_ratios"],) = sources.add(partial(child, drawn.delays, place, kind), delay.spread)
+        set_delays(station, times.overhead, sources, partial(child, drawn.delays, number))
     for name in ("first", "newest", "program"):
         made[name] = -1
     made["is_drafter"] = np.arange(N + M) >= N
     return made
+
+
+def set_delays(station: Record, overhead: Overhead, sources: MultiplierSources, make: NewGenerator) -> None:
+    """Set the delays of a station's overhead, and the sources of their ratios, each with its own generator."""
+    for place, name in enumerate(("queued", "woken", "after")):
+        delay = getattr(overhead, name)
+        station[f"{name}_s"] = delay.mean_s
+        (station[f"{name}_ratios"],) = sources.add(partial(make, place), delay.spread)
 
 
 def wires_of(

@@ -1,6 +1,7 @@
 """Run the compiled loop: from a resolved fleet to its event table, or to the tables of its metrics."""
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from sim.fast.arrays import StarArrays, star_of
 from sim.fast.compiled import CODE, ready
 from sim.fast.events import LENGTHS, OVER, RATIOS, ROWS, Array
 from sim.fast.findings import allocate_log, make_findings, with_double_capacity
-from sim.fast.kernel import COLUMNS, TIMES, StepLog, run_star
+from sim.fast.kernel import COLUMNS, TIMES, run_star
 from sim.fast.layout import A_BLOCK, A_PART
 from sim.fast.plain import has_serving_targets
 from sim.fast.serving import run_serving
@@ -40,7 +41,7 @@ def simulate_records(fleet: Fleet) -> tuple[pa.Table, dict[str, int]]:
     while need != OVER:
         columns = np.zeros((len(TIMES) + len(COLUMNS), room), dtype=np.int64)
         times, rows, room = columns[: len(TIMES)].view(np.float64), columns[len(TIMES) :], min(2 * room, ROOM)
-        star, need = _run(star, times, rows, empty)
+        star, need = _advance(run_star, star, times, rows, empty)
         count = int(clock["rows"])
         table.take(dict(zip((*TIMES, *COLUMNS), (*times[:, :count], *rows[:, :count]), strict=True)), count)
         clock["rows"] = 0
@@ -57,27 +58,24 @@ def simulate_findings(fleet: Fleet) -> Findings:
     star = star_of(fleet)
     log = allocate_log(int(1.1 * star.lengths.rounds) + FIRST_ROOM, len(star.requests))
     times, rows = np.zeros((len(TIMES), 0)), np.zeros((len(COLUMNS), 0), dtype=np.int64)
-    star, need = _run(star, times, rows, log)
+    star, need = _advance(run_star, star, times, rows, log)
     while need != OVER:
         log = with_double_capacity(log)
-        star, need = _run(star, times, rows, log)
+        star, need = _advance(run_star, star, times, rows, log)
     return make_findings(fleet, star, log)
 
 
-def _run(star: StarArrays, times: Array, rows: Array, log: StepLog) -> tuple[StarArrays, int]:
-    """Run the loop until it needs rows or is over. Draw the random numbers that it needs."""
+def _advance(loop: Callable[..., tuple[int, int]], state: Lengths, *logs: Any) -> tuple[Lengths, int]:
+    """Run a loop until it needs rows or is over. Draw the random numbers that it needs; `logs`: what it writes."""
     while True:
-        arguments = (
-            CODE, star.requests, star.streams, star.stations, star.wires, star.means, star.numbers, star.heap,
-            star.clocks, times, rows, log,
-        )  # fmt: skip
-        need, subject = ready(run_star, *arguments)(*arguments)
+        arguments = (CODE, *state[:-2], *logs)  # without the sources of random numbers
+        need, subject = ready(loop, *arguments)(*arguments)
         if need == RATIOS:
-            star = star._replace(numbers=star.sources.refill(subject, star.numbers))
+            state = state._replace(numbers=state.sources.refill(subject, state.numbers))
         elif need == LENGTHS:
-            star = _more_lengths(star, subject)
+            state = _more_lengths(state, subject)
         else:
-            return star, need
+            return state, need
 
 
 def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
@@ -89,16 +87,8 @@ def _served(fleet: Fleet) -> tuple[ServingArrays, serving.StepLog]:
     rounds = tokens if arrays.lengths is None else parts * arrays.lengths.rounds
     log = allocate_parts(most + int(rounds) + 4 * len(arrays.requests))
     while need != OVER:
-        arguments = (
-            CODE, arrays.requests, arrays.streams, arrays.stations, arrays.slots, arrays.limits, arrays.laws,
-            arrays.wires, arrays.numbers, arrays.heap, arrays.clocks, log,
-        )  # fmt: skip
-        need, subject = ready(run_serving, *arguments)(*arguments)
-        if need == RATIOS:
-            arrays = arrays._replace(numbers=arrays.sources.refill(subject, arrays.numbers))
-        elif need == LENGTHS:
-            arrays = _more_lengths(arrays, subject)
-        elif need == ROWS:
+        arrays, need = _advance(run_serving, arrays, log)
+        if need == ROWS:
             log = serving.StepLog(*(_with_room(part, int(clock[name]) + most) for name, part in log._asdict().items()))
     return arrays, serving.StepLog(log.parts[: clock["parts"]], log.blocks[: clock["blocks"]])
 

@@ -1,7 +1,7 @@
 """Arrays of serving targets for their compiled loop: requests, streams, stations, links, and the laws of steps."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,14 +12,13 @@ from fleet.acceptance.models import Sampler
 from fleet.acceptance.sources import sources_of
 from fleet.policies.group import One
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import Request, streams_of
+from fleet.scenario.workload import streams_of
 from fleet.stations.outcomes import Outcomes
 from fleet.times.effects import NEVER_IDLE
-from fleet.times.overhead import Overhead
 from fleet.times.roofline import Roofline
 from fleet.times.station_times import DrafterTimes
 from fleet.times.step_time import StepTime
-from sim.fast.arrays import drawn_lengths, set_sizes, texts_of, wires_of
+from sim.fast.arrays import NewGenerator, drawn_lengths, place_streams, set_delays, set_sizes, texts_of, wires_of
 from sim.fast.events import Array, Numbers, Record, Wires
 from sim.fast.layout import (
     A_LAW,
@@ -33,8 +32,6 @@ from sim.fast.layout import (
 )
 from sim.fast.numbers import DrawnLengths, MultiplierSources, child
 from sim.fast.serving_state import DECODE_LATE, SKIP, WAIT, Laws, Limits, Slots
-
-NewGenerator = Callable[..., np.random.Generator]
 
 UNLIMITED = 1 << 40  # KV blocks
 LATE = {"skip": SKIP, "decode": DECODE_LATE, "wait": WAIT}
@@ -73,12 +70,13 @@ def serving_of(fleet: Fleet) -> ServingArrays:
     # is in flight when the next request begins.
     most = {tag: 2 * len(each) if fleet.verifiers.late == "decode" else 2 for tag, each in streams.items()}
     requests, (wires, downs) = texts_of(flat, lengths), wires_of(fleet, streams, most, sources)
-    rows, stations = _rows(fleet, streams, downs), _stations(fleet, sources, laws)
+    rows, stations = place_streams(fleet, streams, downs, A_ROW), _stations(fleet, sources, laws)
     if fleet.drafters.stations:
         set_sizes(fleet, requests, np.repeat(rows["tag"], list(map(len, streams.values()))))
     at, to = (np.zeros(len(sources.blocks), dtype=np.int64) for _ in range(2))
     clocks = np.zeros(1, dtype=A_SERVING_CLOCK)
     clocks["begins"], clocks["arriving"], clocks["scheduled"] = -1, len(rows), len(rows)
+    rows["open_there"] = -1
     rows["arrives_s"], rows["order"] = requests["opens_s"][rows["request"]], np.arange(len(rows))
     return ServingArrays(
         requests=requests,
@@ -138,22 +136,6 @@ class LawTables:
         )
 
 
-def _rows(fleet: Fleet, streams: dict[int, list[Request]], downs: dict[tuple[int, int], int]) -> Array:
-    made, tags = np.zeros(len(streams), dtype=A_ROW), list(streams)
-    ends = np.cumsum([len(requests) for requests in streams.values()])
-    made["tag"] = tags
-    made["target"] = [fleet.target_of(tag) for tag in tags]
-    made["priority"] = [fleet.verifiers.priority(fleet.target_of(tag)) for tag in tags]
-    made["last"] = ends - 1
-    made["request"] = np.concatenate([[0], ends[:-1]])
-    made["drafter"] = made["open_there"] = -1
-    if fleet.drafters.stations:
-        made["drafter"] = [fleet.verifiers.count + fleet.drafter_of(tag) for tag in tags]
-        made["down"] = [downs[fleet.target_of(tag), fleet.drafter_of(tag)] for tag in tags]
-        made["up"] = made["down"] + 1
-    return made
-
-
 def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Array:
     """Return the targets, then the drafters. Random generators are made in the order of `sim/network.py`."""
     N, M, drawn = fleet.verifiers.count, fleet.drafters.stations, sources_of(fleet.seed)
@@ -166,12 +148,12 @@ def _stations(fleet: Fleet, sources: MultiplierSources, laws: LawTables) -> Arra
             steps["draft"] = local.draft
             made[number]["draft_prefill"] = laws.add(local.prefill)
         _set_steps(made[number], steps, laws, sources, partial(child, drawn.targets, number))
-        _set_delays(made[number], times.overhead, sources, partial(child, drawn.delays, M + number))
+        set_delays(made[number], times.overhead, sources, partial(child, drawn.delays, M + number))
     for number in range(M):
         drafting, path = fleet.drafter_times(number), (number,) if M > 1 else ()  # as `of_each` does
         steps = {"draft": drafting.draft, "prefill": drafting.prefill}
         _set_steps(made[N + number], steps, laws, sources, partial(child, drawn.drafters, *path))
-        _set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
+        set_delays(made[N + number], drafting.overhead, sources, partial(child, drawn.delays, number))
     made["first"] = made["newest"] = -1
     made["is_drafter"] = np.arange(N + M) >= N
     made["free_blocks"] = fleet.verifiers.batching.kv_blocks or UNLIMITED
@@ -187,14 +169,6 @@ def _set_steps(
         station[f"{name}_ratios"] = source
         if name != "pass":  # of several rows; its time is computed from others
             station[name] = laws.add(step)
-
-
-def _set_delays(station: Record, overhead: Overhead, sources: MultiplierSources, make: NewGenerator) -> None:
-    """Set the delays of a station's overhead, and the sources of their ratios, each with its own generator."""
-    for place, name in enumerate(("queued", "woken", "after")):
-        delay = getattr(overhead, name)
-        station[f"{name}_s"] = delay.mean_s
-        (station[f"{name}_ratios"],) = sources.add(partial(make, place), delay.spread)
 
 
 def _slots(fleet: Fleet, stations: Array, rows: Array) -> Slots:

@@ -1,6 +1,5 @@
 """explain, profiles, scenarios, init: what things mean, what ships, and a scenario to begin with."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -8,9 +7,6 @@ from typing import Annotated
 import typer
 
 from experiments.console.printing import remark
-from fleet.errors import InputError
-from fleet.files import write_file
-from fleet.inputs.text import shortened
 from specfleet.cli.options import file_option
 
 
@@ -44,28 +40,6 @@ def scenarios() -> None:
     from specfleet.meaning.shipped import scenarios
 
     print(in_columns(scenarios()))
-
-
-def schema(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="scenario, profile, run (as --json prints it), comparison or plan.")
-    ],
-    out: Annotated[Path | None, file_option("-o", "--out", metavar="FILE", help="File to write (JSON).")] = None,
-) -> None:
-    """Print the JSON Schema of a kind of file or output.
-
-    With `#:schema ./scenario.schema.json` as first line of a scenario, editors complete its keys.
-    """
-    from specfleet.meaning.schema import KINDS, schema_of
-
-    if kind not in KINDS:
-        raise InputError(f"schema {shortened(kind, quoted=False)}: unknown; allowed: {', '.join(KINDS)}")
-    text = json.dumps(schema_of(kind), indent=2)
-    if out is None:
-        print(text)
-    else:
-        write_file(out, f"{text}\n")
-        remark(f"schema: {out}")
 
 
 def in_columns(rows: Sequence[Sequence[str]]) -> str:

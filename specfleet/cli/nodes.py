@@ -1,4 +1,4 @@
-"""drafter, verifier, router, keys, up: nodes of a fleet over several hosts, their keys, all of them on this host."""
+"""drafter, verifier, router, keys: nodes of a fleet over several hosts, and their keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from experiments.console.exits import keeping
-from experiments.console.printing import remark
 from fleet.errors import InputError
 from specfleet.cli.options import (
     Changes,
@@ -171,25 +169,6 @@ def verifier(
     targets = targets_of("--target", target, chosen.verifiers.count)
     with watched(f"target {target}", chosen, targets, metrics_port, metrics_host) as watch:
         serve_verifier(chosen, addresses, targets, out, own, watch)
-
-
-def up(
-    scenario: ScenarioFile,
-    changes: Changes = None,
-    out: Annotated[Path, folder_option("-o", "--out", help="Folder of the nodes' logs and records.")] = Path("runs/up"),
-) -> None:
-    """Start every node of a fleet on this host, to try what several hosts would do; each has its log and records.
-
-    It ends when the targets are done, or with Ctrl-C; records are written in both cases.
-    """
-    from engine.launch.up import up as start
-    from fleet.scenario.writing import toml
-    from specfleet import scenario_of
-
-    texts = [f"{key}={toml(value)}" for key, value in settings(changes).items()]
-    with keeping(out):
-        start(scenario_of(scenario, settings(changes)), str(scenario), texts, out, remark)
-    remark(f"records and logs: {out}")
 
 
 def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:

@@ -220,7 +220,7 @@ def error_text(row: "PaperRow") -> str:
 def figure(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="throughput, sweep, timeline, plan or methods."),
+        typer.Argument(metavar="NAME", help="sweep, timeline, plan or methods."),
     ],
     results: Annotated[
         Path,

@@ -1,1 +1,1 @@
-"""What things mean, read from the code: for `explain`, for `init`, and for the pages of `specfleet/reference.py`."""
+"""What things mean, read from the code: for `explain`, for `init`, and for the pages of `tools/reference`."""

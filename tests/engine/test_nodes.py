@@ -18,7 +18,7 @@ from fleet.errors import InputError
 from fleet.policies.outcome import Outcome
 from fleet.records.recorder import RecordedStation
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.workload import requests_of
+from fleet.scenario.workload import streams_of
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Leave
 from fleet.times.step import Step
@@ -36,7 +36,7 @@ def toy_drafter(fleet: Fleet, executor: ToyDrafter | None = None, port: int = 0)
 def toy_target(fleet: Fleet, target: int, port: int, executor: ToyTarget | None = None, site: Site = HERE) -> Node:
     ends = clients_of_drafters(fleet, [target], {0: f"{LOOPBACK}:{port}"}, site)
     station = RecordedStation(verifier_station(fleet, target), "replayed")
-    requests = {target: list(requests_of(fleet, target))}
+    requests = {target: streams_of(fleet).get(target, [])}
     return Node(fleet, station, executor or ToyTarget(), *ends, requests)
 
 

@@ -16,7 +16,7 @@ from fleet.policies.shapes import CHAIN, Shape, depths_of, dynamic, tree
 from fleet.records.replay import replay
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.scenario.workload import requests_of
+from fleet.scenario.workload import streams_of
 from fleet.stations.build import verifier_station
 from fleet.stations.messages import Draft, DraftRequest, Leave
 from fleet.stations.outcomes import Outcomes
@@ -54,7 +54,7 @@ def test_a_lone_target_accepts_what_it_does_in_simulation(acceptance: Acceptance
     scenario = replayed(acceptance=acceptance, verifiers={"count": 3})
     fleet, simulated = resolve(scenario), accepted_in(scenario)
     drawn = Drawn(Outcomes(fleet), False, verifier_station(fleet, 1))  # a process of this target only
-    for request in requests_of(fleet, 1):
+    for request in streams_of(fleet)[1]:
         prompt = Member(1, request.number, 0, 0, request.prompt_tokens)
         drawn.outcomes(Step(0, "prefill", (prompt,)), [NOTHING])
         base, lengths = request.prompt_tokens + 1, []

@@ -139,7 +139,7 @@ def test_the_figure_has_ranges_of_runs_and_marks(cells: list[DemoCell]) -> None:
     for cell, (_, row) in zip((cell for case in cases for cell in case), engine.iterrows(), strict=True):
         values = [run["throughput"].value for run in cell.reruns.engine]
         assert (row.throughput_low, row.throughput_high) == pytest.approx((min(values), max(values)))
-    figure = throughput.draw(table, marks, (throughput.SYSTEM,))
+    figure = throughput.draw(table, marks)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert len(figure.axes) == 2
     assert sum("measured" in text for text in texts) == 2

@@ -24,12 +24,9 @@ def throughput_figure(largest: int = 4) -> Figure:
     for source in ("analytic", "sim", "engine"):
         for N in (N for N in (1, 2, 4) if largest >= N):
             row = {"case": "t_v = 4 s", "source": source, "N": N}
-            for name, value in (("throughput", 10.0 * N), ("throughput_per_target", 10.0)):
-                row |= {name: value, f"{name}_low": value - 1, f"{name}_high": value + 1}
-            rows.append(row)
-    marks = pd.DataFrame(
-        [{"case": "t_v = 4 s", "N_full": 3, "N_max": 4, "colocated_tokens_per_s": 8.0, "standalone_tokens_per_s": 6.0}]
-    )
+            values = {"throughput": 10.0 * N, "throughput_low": 10.0 * N - 1, "throughput_high": 10.0 * N + 1}
+            rows.append(row | values)
+    marks = pd.DataFrame([{"case": "t_v = 4 s", "N_full": 3, "N_full_measured": 4}])
     return throughput.draw(pd.DataFrame(rows), marks)
 
 
@@ -38,7 +35,7 @@ def timeline_figure() -> Figure:
 
 
 DRAWN = {
-    "throughput": (throughput_figure, ["targets N", "tokens/s, all targets", "tokens/s, each target"]),
+    "throughput": (throughput_figure, ["targets N", "tokens/s, all targets"]),
     "timeline": (timeline_figure, ["time, ms"]),
 }
 
@@ -67,25 +64,20 @@ def test_the_throughput_figure_marks_what_every_user_looks_for() -> None:
     figure = throughput_figure()
     (legend,) = figure.legends
     entries = " | ".join(text.get_text() for text in legend.get_texts())
-    for source in ("analytic", "simulation", "engine", "co-located", "standalone"):
+    for source in ("analytic", "simulation", "engine"):
         assert source in entries
     notes = {text.get_text().strip() for axes in figure.axes for text in axes.texts}
-    assert notes == {"$N_{full}$", "$N_{max}$"}
+    assert notes == {"$N_{full}$", "$N_{full}$ measured"}
 
 
 def test_the_highest_point_has_room_for_its_marker() -> None:
     rows = [
-        {"case": "real", "source": source, "N": N, "throughput": height, "throughput_per_target": height}
+        {"case": "real", "source": source, "N": N, "throughput": height}
         for source in ("sim", "engine")
         for N, height in ((1, 100.0), (2, 101.0))
     ]
-    table = pd.DataFrame(rows).assign(
-        throughput_low=math.nan, throughput_high=math.nan, throughput_per_target_low=math.nan,
-        throughput_per_target_high=math.nan,
-    )  # fmt: skip
-    marks = {"case": "real", "N_full": math.nan, "N_max": math.nan}
-    baselines = {"colocated_tokens_per_s": math.nan, "standalone_tokens_per_s": math.nan}
-    figure = throughput.draw(table, pd.DataFrame([marks | baselines]))
+    table = pd.DataFrame(rows).assign(throughput_low=math.nan, throughput_high=math.nan)
+    figure = throughput.draw(table, pd.DataFrame([{"case": "real", "N_full": math.nan}]))
     figure.draw_without_rendering()
     for axes in figure.axes:
         _, top = axes.transData.transform((2, 101.0))
@@ -119,11 +111,11 @@ def test_figures_come_from_files(tmp_path: Path) -> None:
     draw("timeline", tmp_path / "run.parquet", tmp_path / "timeline.png")
     cells = [({"verifiers.count": N}, star(verifiers={"count": N})) for N in (1, 2, 3)]
     sweep(cells, tmp_path / "swept", seeds=2)
-    draw("throughput", tmp_path / "swept", tmp_path / "throughput.png")
+    draw("sweep", tmp_path / "swept", tmp_path / "throughput.png")
     assert (tmp_path / "timeline.png").stat().st_size > 5000
     assert (tmp_path / "throughput.png").stat().st_size > 5000
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no sweep\.csv; give the folder of `specfleet sweep"):
-        draw("throughput", tmp_path, tmp_path / "x.png")
+        draw("sweep", tmp_path, tmp_path / "x.png")

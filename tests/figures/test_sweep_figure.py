@@ -18,6 +18,7 @@ from experiments.sweep.table import in_numbers, read_sweep
 from figures.labels import scale_of, spread
 from fleet.errors import InputError
 from fleet.records.metrics.glossary import METRICS, Meaning
+from sim.run import simulate
 from tests.helpers.stars import repeatable, star
 
 DEPTHS, TARGETS = (2, 5), (1, 2, 4)
@@ -92,10 +93,9 @@ def test_a_second_key_may_have_panels_and_N_full_is_marked() -> None:
 
 
 def test_a_figure_fits_a_column_and_may_leave_its_caption(swept: pd.DataFrame, tmp_path: Path) -> None:
-    for name in ("sweep", "throughput"):
-        figure = draw(name, swept, tmp_path / f"{name}.pdf", Look(width_inches=3.3, caption=False))
-        assert figure.get_size_inches()[0] == pytest.approx(3.3)
-        assert not figure.texts
+    figure = draw("sweep", swept, tmp_path / "sweep.pdf", Look(width_inches=3.3, caption=False))
+    assert figure.get_size_inches()[0] == pytest.approx(3.3)
+    assert not figure.texts
     with pytest.raises(InputError, match="needs 2 to 30 inches"):
         draw("sweep", swept, look=Look(width_inches=0.5))
 
@@ -118,9 +118,10 @@ def test_a_third_key_that_varies_is_refused_without_a_value() -> None:
     assert "Cells with e.f = 8." in sweep_figure(rows, "wait_s", {"e.f": "8"})[1]
 
 
-def test_other_figures_show_one_thing_and_say_so(swept: pd.DataFrame) -> None:
+def test_other_figures_show_one_thing_and_say_so() -> None:
+    run = simulate(star())
     with pytest.raises(InputError, match="--y is for figure sweep"):
-        draw("throughput", swept, look=Look("load"))
+        draw("timeline", run, look=Look("load"))
 
 
 @repeatable

@@ -171,8 +171,8 @@ WRITES = re.compile(
     r"|\b(savefig|savez|savez_compressed|write_table|dump)\((?!.*\bcontent\b)"  # content is in memory
     r"|\bto_csv\((?!index)|\bsave_pretrained\("
 )
-FREE = {  # the function itself; a lock, which has no content; logs, which grow while nodes run; programs without us
-    "fleet/files.py", "engine/node/device_lock.py", "engine/launch/up.py",
+FREE = {  # the function itself; a lock, which has no content; programs without us
+    "fleet/files.py", "engine/node/device_lock.py",
     "engine/outside/drivers/drive_llama_cpp.py", "engine/outside/drivers/drive_openvino.py",
 }  # fmt: skip
 FINE = {

@@ -35,7 +35,6 @@ DOORS = {
     *(
         "engine/launch/by_hand.py",
         "engine/launch/serve.py",
-        "engine/launch/up.py",
     ),
 }
 

@@ -91,7 +91,7 @@ KINDS: dict[str, Kind] = {
         (("sweep", "scenario.toml", "-o", "swept", "--vary", "verifiers.count=1,2", "--seeds", "1", "--jobs", "1"),),
     ),
     "table of a sweep": Kind(
-        write_sweep, ("swept/sweep.csv",), "csv", (("figure", "throughput", "swept", "-o", "x.png"),)
+        write_sweep, ("swept/sweep.csv",), "csv", (("figure", "sweep", "swept", "-o", "x.png"),)
     ),
     "values of --set": Kind(
         scenario("star"), (), "command line", (("simulate", "scenario.toml", "--json", "--set", "KEY=VALUE"),)

@@ -6,13 +6,10 @@ import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
-from experiments.plan.places import pairs_of, places_of
 from experiments.sweep.cell import analytic_values
 from fleet.errors import InputError
 from fleet.scenario.reading import make_scenario, scenario_of
-from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario
-from fleet.stations.star import star_inputs
 from sim.predict import predict
 from sim.run import simulate
 from tests.helpers.stars import TABLES, repeatable
@@ -150,27 +147,6 @@ def test_keys_without_effect_leave_a_star(tables: dict[str, Any]) -> None:
 
 def test_scenarios_without_times_have_no_equations() -> None:
     assert analytic_values(make_scenario({"name": "for the engine", "drafters": {"depth": 3}})) == {}
-
-
-@pytest.mark.parametrize("draft_on", ["h100", "rtx-4090"])
-def test_the_figure_and_a_plan_agree_on_co_located_speculation(draft_on: str) -> None:
-    """A figure shows it where the drafter's times are those of the targets' device, and has then what a plan has."""
-    places = [
-        places_of(f"{model}@{device}", model)
-        for model, device in (("llama-3.1-70b", "h100:int4"), ("llama-3.2-1b", draft_on))
-    ]
-    base = make_scenario({"acceptance": {"model": "geometric", "beta": 0.8}, "link": {"latency_s": 0.01}})
-    (pair,) = pairs_of(base, *places, [])
-    shown = analytic_values(pair.base).get("colocated_tokens_per_s")
-    assert pair.colocated is not None
-    of_plan = star_inputs(resolve(pair.colocated)).colocated_tokens_per_s
-    assert shown == (pytest.approx(of_plan, rel=1e-9) if draft_on == "h100" else None)
-
-
-@pytest.mark.parametrize(("name", "shown"), [("star", True), ("edge-server", False), ("inter-node", True)])
-def test_no_device_takes_the_times_of_two(name: str, shown: bool) -> None:
-    """The drafter of `edge-server` is no Jetson, its targets are."""
-    assert ("colocated_tokens_per_s" in analytic_values(scenario_of(name, {"verifiers.count": 1}))) == shown
 
 
 @pytest.mark.parametrize("count", [3, 12])

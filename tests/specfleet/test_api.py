@@ -265,12 +265,10 @@ def test_figures_are_drawn_from_results_and_written_on_demand(
 ) -> None:
     for drawn in (result.figure(), swept.figure()):
         assert drawn._repr_png_().startswith(b"\x89PNG")
-    specfleet.figure("throughput", swept, tmp_path / "throughput.svg")
+    specfleet.figure("sweep", swept, tmp_path / "throughput.svg")
     assert "<svg" in (tmp_path / "throughput.svg").read_text()
-    with pytest.raises(
-        specfleet.InputError, match="figure throughput: drawn from a sweep's folder or table, not from a"
-    ):
-        specfleet.figure("throughput", result)
+    with pytest.raises(specfleet.InputError, match="figure sweep: drawn from a sweep's folder or table, not from a"):
+        specfleet.figure("sweep", result)
 
 
 def test_a_run_that_is_played_back_has_no_simulated_baseline() -> None:

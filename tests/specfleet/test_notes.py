@@ -107,7 +107,7 @@ def test_captions_of_analytic_curves_say_prefill_is_omitted() -> None:
     for vary, drawn in (({}, True), ({"drafters.group": "batch"}, False)):
         swept = specfleet.sweep("star", {"verifiers.count": [1, 2]}, {"workload.requests": 8} | vary, seeds=1, jobs=1)
         texts = " ".join(text.get_text() for text in swept.figure().texts)
-        assert ("leaves out prefill" in " ".join(texts.split())) == drawn
+        assert ("leave out prefill" in " ".join(texts.split())) == drawn
 
 
 @pytest.mark.parametrize("side", ["drafters", "verifiers"])

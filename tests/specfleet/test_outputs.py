@@ -52,7 +52,7 @@ def test_every_path_option_is_classified_as_read_or_written() -> None:
     assert {option for _, param in of_paths() for option in param.opts} >= READ
     assert {name for name, _ in WRITERS} == {
         "simulate", "run", "sweep", "calibrate", "demo", "figure", "drafter", "router", "verifier", "keys",
-        "up", "init", "schema", "profile estimate", "import", "plan", "report",
+        "init", "profile estimate", "import", "plan", "report",
     }  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def test_an_unwritable_place_is_refused_before_anything_runs(
 ) -> None:
     """What else the command is given is not even read: it does not exist."""
     (tmp_path / "taken").write_text("old")
-    fills_a_folder = name in {"sweep", "demo", "keys", "plan", "up"}
+    fills_a_folder = name in {"sweep", "demo", "keys", "plan"}
     for place in (tmp_path / "taken" / "new", tmp_path / "taken" if fills_a_folder else tmp_path, Path("/proc/new")):
         words = [*name.split(), option, str(place)]
         for param in COMMANDS[name].params:

@@ -30,10 +30,10 @@ from specfleet.meaning.entries import (
 )
 from specfleet.meaning.render import in_lines, template, write_template
 from specfleet.meaning.shipped import profiles, scenarios
-from specfleet.meaning.texts import PAGES
-from specfleet.reference import main, pages
 from tests.helpers.cli import run_cli
 from tests.helpers.commands import all_commands
+from tools.reference.__main__ import main, pages
+from tools.reference.texts import PAGES
 
 PAGES_FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 TABLES = {table.title: table for table in (*tables_from(Scenario), *tables_from(StarPrediction))}
@@ -54,7 +54,7 @@ def test_the_pages_are_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert main() == 0
     folders = tmp_path / "docs" / "reference", PAGES_FOLDER
     written, stored = ({path.name: path.read_text() for path in folder.glob("*.md")} for folder in folders)
-    assert written == stored, "run python -m specfleet.reference"
+    assert written == stored, "run python -m tools.reference"
 
 
 def test_every_link_of_the_pages_leads_to_a_heading() -> None:

@@ -8,7 +8,7 @@ PAGES = {
     "cli.md": "every command with its arguments, options and exit statuses",
 }
 
-MADE = "<!-- Made from the code by `python -m specfleet.reference`; change the docstrings, not this page. -->"
+MADE = "<!-- Made from the code by `python -m tools.reference`; change the docstrings, not this page. -->"
 
 INDEX = """
 What everything means, page by page. `specfleet explain WORD` prints the entry of any key, metric, symbol, column,

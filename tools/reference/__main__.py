@@ -1,4 +1,4 @@
-"""`python -m specfleet.reference` writes the reference pages."""
+"""Writes the reference pages."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from typer.cli import get_docs_for_click
 from experiments.console.exits import STATUSES, run
 from fleet.files import write_file
 from specfleet.cli.entry import app
-from specfleet.meaning.render import all_pages, page, table_of
+from tools.reference.pages import all_pages, page, table_of
 
 
 def pages() -> dict[str, str]:
