@@ -46,6 +46,8 @@ WHOLE = {
 OPENED = {"none": 0, "small model": 4}  # drafts of the open loads
 RERUN = 0.08  # difference of two runs from which a cell is run once more
 
+Grid = Mapping[str, tuple[Sequence[int], Sequence[int]]]
+"""Depths and rows of the closed loops, by way to draft."""
 Cells = dict[str, tuple[str, Scenario]]
 """Scenarios by name, each with its way to draft."""
 
@@ -55,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     known = (*ENGINES, "own")
     parser.add_argument("--engine", nargs="+", choices=known, default=["vllm"], help="engines, in turn; own: ours")
     parser.add_argument("--whole", action="store_true", help="all depths and rows")
+    parser.add_argument("--most-rows", type=int, default=WHOLE_ROWS[-1], help="of closed loops, but for calibration's")
     parser.add_argument("--drafts", nargs="*", choices=list(SHORT), default=list(SHORT), help="ways to draft")
     parser.add_argument("--seeds", type=int, default=5, help="simulations of each prediction")
 
@@ -82,7 +85,8 @@ def judged(
     known = {**KINDS, "own": ("model", "lookup")}[engine]
     kinds = [kind for kind in options.drafts if DRAFTS[kind].get("kind", "model") in known]
     with running_on(engine) as run_on:
-        cells, runs, profiles = measured(kinds, options.whole, Kept(options.out / engine, run_on))
+        grid = within(WHOLE if options.whole else SHORT, options.most_rows)
+        cells, runs, profiles = measured(kinds, grid, Kept(options.out / engine, run_on))
     errors = {
         name: judged_cell(name, msgspec.structs.replace(scenario, profile=profiles[kind]), runs[name], options.seeds)
         for name, (kind, scenario) in cells.items()
@@ -90,13 +94,18 @@ def judged(
     return next(iter(runs.values()))[0].header.engine or "our engine", errors, runs
 
 
+def within(grid: Grid, most_rows: int) -> Grid:
+    """Return the part of a grid with so many rows at most."""
+    return {kind: (depths, [one for one in rows if one <= most_rows]) for kind, (depths, rows) in grid.items()}
+
+
 def measured(
-    drafts: Sequence[str], whole: bool, kept: "Kept"
+    drafts: Sequence[str], grid: Grid, kept: "Kept"
 ) -> tuple[Cells, dict[str, list[Run]], dict[str, HardwareProfile]]:
     """Run all cells twice, between calibrations; return cells and runs by name, and profiles by way to draft."""
     kinds = list(dict.fromkeys(("none", *drafts)))  # plain loops are part of all calibrations
     loops = {kind: kept.calibration(kind, 0) for kind in kinds}
-    cells = closed_cells(drafts, WHOLE if whole else SHORT) | open_cells(drafts, loops)
+    cells = closed_cells(drafts, grid) | open_cells(drafts, loops)
     runs: dict[str, list[Run]] = {name: [] for name in cells}
     for number in (1, 2):
         for name, (_, scenario) in cells.items():
@@ -172,7 +181,7 @@ def scenario_with(kind: str, depth: int, workload: Mapping[str, Any]) -> Scenari
     return scenario_of(make_scenario({"name": kind} | tables | {"workload": LENGTHS | workload}))
 
 
-def closed_cells(drafts: Sequence[str], grid: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> Cells:
+def closed_cells(drafts: Sequence[str], grid: Grid) -> Cells:
     """Return the closed loops: ways to draft by depths and rows."""
     return {
         f"{kind}{f' k={depth}' if depth else ''}, {rows} at once": (
