@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from specfleet.api import analytic as analytic
     from specfleet.api import compare as compare
     from specfleet.api import figure as figure
+    from specfleet.api import join as join
     from specfleet.api import play_back as play_back
     from specfleet.api import read_run as read_run
     from specfleet.api import run as run
@@ -74,7 +75,7 @@ _HOMES = {
     "fleet.scenario.reading": "scenario_of",
     "fleet.scenario.scenario": "Scenario",
     "fleet.times.profile": "HardwareProfile",
-    "specfleet.api": "analytic compare figure play_back read_run run show simulate sweep three_errors",
+    "specfleet.api": "analytic compare figure join play_back read_run run show simulate sweep three_errors",
     "specfleet.results": "Prediction Result ResolvedFleet Sweep",
 }
 """The names that each module defines, as the imports above say to type checkers."""

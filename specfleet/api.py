@@ -318,6 +318,17 @@ def figure(
     return draw(name, drawn, None if out is None else Path(out), Look(metric, panels, width_inches, caption))
 
 
+def join(runs: Sequence[RunGiven]) -> Result:
+    """Join the records of a fleet's nodes that ran on several hosts; one clock, as far as their messages show it.
+
+    `fleet.records.join.join_runs` also returns clocks and links. Raises InputError for records that do not belong
+    together.
+    """
+    from fleet.records.join import join_runs
+
+    return Result(join_runs(_named(runs)).run)
+
+
 def _run_of(run: RunGiven) -> Run:
     return run.run if isinstance(run, Result) else records.read_run(Path(run))
 

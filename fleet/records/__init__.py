@@ -2,7 +2,7 @@
 
 - `recorder.py`: wraps a station and writes its rows. `replay.py`: checks logged plans against logged events.
 - `playback.py`: parts of a run that a simulation plays back. `overheads.py`: delays around steps.
-- `delayed.py`: steps that the host delayed.
+- `join.py`: records of nodes on several hosts as one run. `delayed.py`: steps that the host delayed.
 - `metrics/`: all metrics of a run.
 - `columns.py`, `arrow.py`: tables of numpy columns.
 - `power.py`: power samples of devices, and energy.

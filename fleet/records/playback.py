@@ -47,6 +47,15 @@ Sent = tuple[str, str, int, int, int]
 """Key of a message between stations: receiver, kind, tag, request and epoch (0 if it has none)."""
 
 
+class Way(NamedTuple):
+    """A message that arrived: its stations, when it left by the clock of the one, and came by that of the other."""
+
+    sender: str
+    receiver: str
+    left_s: float
+    arrived_s: float
+
+
 class PlayedStep(NamedTuple):
     """Duration of a step, with the station's idle gap and the warm-up tokens before it."""
 
@@ -106,7 +115,21 @@ def sent_of(receiver: str, message: Message) -> Sent:
 
 
 def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
-    """Read a run's log; InputError if it does not match its scenario, or its times come from several clocks."""
+    """Read a run's log; InputError if it does not match its scenario, as that of one host of several."""
+    return _log_of(run).playback(run.digest(), tuple(parts))
+
+
+def ways_of(run: Run) -> list[Way]:
+    """Return the ways of all messages between stations, each by the clocks of its ends; InputError as `playback_of`."""
+    log = _log_of(run)
+    return [
+        Way(sender, sent[0], left_s, arrived_s)
+        for sent, arrivals in log.arrived_s.items()
+        for sender, left_s, arrived_s in zip(log.senders[sent], log.sent_s[sent], arrivals, strict=False)
+    ]
+
+
+def _log_of(run: Run) -> "_Log":
     fleet = run.header.fleet
     log = _Log(fleet)
 
@@ -117,7 +140,7 @@ def playback_of(run: Run, parts: Sequence[Part] = MECHANISM) -> Playback:
     contradictions = replay_stations(run, fresh, lambda name: watched(stations(fleet)[name]))
     if contradictions:
         raise InputError(f"the run to play back is not one of its scenario: {contradictions[0]}")
-    return log.playback(run.digest(), tuple(parts))
+    return log
 
 
 class _Log:
@@ -129,6 +152,7 @@ class _Log:
         self.outcomes: dict[tuple[int, int, StepKind], list[Outcome]] = defaultdict(list)
         self.ends_s: dict[str, list[float]] = defaultdict(list)
         self.sent_s: dict[Sent, list[float]] = defaultdict(list)
+        self.senders: dict[Sent, list[str]] = defaultdict(list)
         self.arrived_s: dict[Sent, list[float]] = defaultdict(list)
         self.joined_s: dict[tuple[int, int], float] = {}
         self.finished_s: dict[int, list[float]] = defaultdict(list)  # by tag
@@ -145,10 +169,11 @@ class _Log:
         )  # fmt: skip
 
     def _ways_s(self) -> dict[Sent, list[float]]:
-        """One-way delay of each message."""
+        """One-way delay of each message; a router is beside its targets, and no link leads to it from there."""
         return {
             sent: [arrived - left for left, arrived in zip(self.sent_s[sent], arrivals, strict=False)]
             for sent, arrivals in self.arrived_s.items()
+            if sent[0] != ROUTER or sent[1] == View.__name__
         }
 
     def _starts(self) -> tuple[dict[str, list[float]], dict[str, list[bool]], dict[str, list[str]]]:
@@ -221,7 +246,7 @@ class _Watched:
             self._done(event, known_s)
         elif isinstance(event, Join):
             self.log.joined_s[event.tag, event.request] = known_s
-        elif isinstance(event, SENT) and (self.name != ROUTER or isinstance(event, View)):
+        elif isinstance(event, SENT):
             self.log.arrived_s[sent_of(self.name, event)].append(known_s)
         followed = self.station.handle(event, now_s)
         for instruction in followed:
@@ -254,11 +279,14 @@ class _Watched:
             receiver, message = ROUTER, instruction
         elif isinstance(instruction, TO_VERIFIER):
             receiver, message = verifier_name(fleet.target_of(instruction.tag)), instruction
-        elif isinstance(instruction, TO_DRAFTER) and not fleet.routed:  # a router is beside its targets
-            receiver, message = fleet.drafter_name(fleet.drafter_of(instruction.tag)), instruction
+        elif isinstance(instruction, TO_DRAFTER):
+            drafter = ROUTER if fleet.routed else fleet.drafter_name(fleet.drafter_of(instruction.tag))
+            receiver, message = drafter, instruction
         else:
             return
-        self.log.sent_s[sent_of(receiver, message)].append(now_s)
+        sent = sent_of(receiver, message)
+        self.log.sent_s[sent].append(now_s)
+        self.log.senders[sent].append(self.name)
 
     def plan(self, now_s: float) -> Plan:
         """Note the started step."""

@@ -1,4 +1,4 @@
-"""drafter, verifier, router, keys: nodes of a fleet over several hosts, and their keys."""
+"""drafter, verifier, router, join, keys: nodes of a fleet over several hosts, their records and their keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from experiments.console.exits import keeping
+from experiments.console.printing import print_table, value_text
 from fleet.errors import InputError
 from specfleet.cli.options import (
     Changes,
@@ -13,6 +15,7 @@ from specfleet.cli.options import (
     MetricsPort,
     RunFile,
     ScenarioFile,
+    file_option,
     folder_option,
     settings,
 )
@@ -169,6 +172,38 @@ def verifier(
     targets = targets_of("--target", target, chosen.verifiers.count)
     with watched(f"target {target}", chosen, targets, metrics_port, metrics_host) as watch:
         serve_verifier(chosen, addresses, targets, out, own, watch)
+
+
+def join(
+    records: Annotated[list[Path], typer.Argument(metavar="RUN", help="Records of every node (Parquet).")],
+    out: Annotated[Path, file_option("-o", "--out", metavar="RUN", help="Write the joined records here (Parquet).")],
+) -> None:
+    """Make one run of the records of a fleet's nodes on several hosts, on the clock of the first.
+
+    Prints how far the clocks were apart, and how long messages took between hosts: a simulation's `link.latency_s`.
+    """
+    from fleet.records.join import join_runs
+    from fleet.records.run import read_run
+    from specfleet.cli.run import show_run
+    from specfleet.results import Result
+
+    with keeping(out):
+        joined = join_runs([(str(path), read_run(path)) for path in records])
+        clocks = [
+            (clock.name, ", ".join(clock.stations), 1e3 * clock.ahead_s, 1e6 * clock.drift, 1e3 * clock.error_s)
+            for clock in joined.clocks
+        ]
+        links = [
+            (link.sender, link.receiver, link.messages, 1e3 * link.median_s, 1e3 * link.least_s)
+            for link in joined.links
+        ]
+        for title, headings, rows, texts in (
+            ("clocks", ("file", "stations", "ahead, ms", "drift, ppm", "error at most, ms"), clocks, 2),
+            ("messages", ("from", "to", "count", "median, ms", "least, ms"), links, 2),
+        ):
+            cells = [[each if isinstance(each, str) else value_text(each) for each in row] for row in rows]
+            print_table(title, headings, cells, texts)
+        show_run(Result(joined.run), False, out)
 
 
 def _server_keys(text: str, addresses: Sequence[str]) -> dict[str, Path]:

@@ -18,6 +18,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
+from fleet.records.join import Joined, join_runs
+from fleet.records.playback import ways_of
 from fleet.records.replay import replay
 from fleet.records.run import read_run
 from fleet.scenario.reading import read_scenario
@@ -89,6 +91,10 @@ def test_the_page_has_every_way_to_form_a_fleet() -> None:
         assert len(commands_of(text)) >= 2, title
 
 
+def clock_error(joined: Joined) -> float:
+    return 2 * max(clock.error_s for clock in joined.clocks)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("title", SECTIONS)
 def test_the_commands_of_a_section_form_its_fleet(
@@ -133,5 +139,9 @@ def test_the_commands_of_a_section_form_its_fleet(
     assert set(stations(fleet)) - busy <= set(drafters if fleet.routed else ())  # where the other one was always free
     assert busy & set(drafters)
     assert not any((frame.event == "refusal").any() for frame in frames)
+    if title != "M drafters for N targets":  # they fall apart into stars that exchange nothing
+        joined = join_runs(list(zip(map(str, records), runs, strict=True)))
+        assert replay(joined.run) == []
+        assert all(way.arrived_s > way.left_s - clock_error(joined) for way in ways_of(joined.run))
     complete = {request for frame in frames for request in frame.query("event == 'join'").request}
     assert complete == set(range(fleet.workload.requests))

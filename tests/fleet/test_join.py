@@ -1,0 +1,130 @@
+"""Records of nodes on several hosts become one run: clocks that were set apart come together again."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import specfleet
+from fleet.errors import InputError
+from fleet.records.arrow import array_of, numbers_of
+from fleet.records.join import Joined, join_runs
+from fleet.records.metrics.measure import measure
+from fleet.records.replay import replay
+from fleet.records.run import Run, write_run
+from fleet.scenario.reading import make_scenario
+from sim.run import simulate
+from tests.helpers.cli import run_cli
+
+WAY_S = 0.002
+
+
+def star(requests: int = 12, **drafters: object) -> Run:
+    """A simulated star whose nodes could be on three hosts."""
+    run = simulate(
+        make_scenario(
+            {
+                "name": "apart", "profile": {"name": "stated", "draft": {"base_s": 0.01}, "verify": {"base_s": 0.03}},
+                "acceptance": {"model": "geometric", "beta": 0.7}, "link": {"latency_s": WAY_S},
+                "drafters": {"depth": 4} | drafters, "verifiers": {"count": 2},
+                "workload": {"requests": requests, "prompt_tokens": 32, "new_tokens": 64},
+            }
+        )
+    )  # fmt: skip
+    return Run(msgspec.structs.replace(run.header, world="engine"), run.table)
+
+
+def node(run: Run, *stations: str, ahead_s: float = 0.0, drift: float = 0.0) -> Run:
+    """Return what a node with these stations would have written, by a clock that is ahead."""
+    rows = run.frame()
+    table = run.table.filter(array_of(rows.station.isin(stations).to_numpy(), pa.bool_()))
+    time_s = numbers_of(table["time_s"]) * (1 + drift) + ahead_s
+    table = table.set_column(table.schema.get_field_index("time_s"), "time_s", array_of(time_s, pa.float64()))
+    own = {station: run.header.rows[station] for station in stations}
+    return Run(msgspec.structs.replace(run.header, rows=own), table)
+
+
+def apart(run: Run, drift: float = 0.0) -> Joined:
+    """Take a run apart and join it again."""
+    return join_runs(
+        [
+            ("drafter.parquet", node(run, "drafter")),
+            ("one.parquet", node(run, "verifier.1", ahead_s=37.5, drift=drift)),
+            ("two.parquet", node(run, "verifier.2", ahead_s=-0.25)),
+        ]
+    )
+
+
+def test_clocks_come_together() -> None:
+    run = star()
+    joined = apart(run)
+    assert [clock.ahead_s for clock in joined.clocks] == pytest.approx([0, 37.5, -0.25], abs=1e-9)
+    assert [clock.error_s for clock in joined.clocks] == pytest.approx([0, WAY_S, WAY_S], abs=1e-9)
+    assert replay(joined.run) == []
+    whole, again = run.frame(), joined.run.frame()
+    assert again.time_s.to_numpy() == pytest.approx(whole.time_s.to_numpy() - whole.time_s.min(), abs=1e-9)
+    for name, metric in measure(run).items():
+        assert measure(joined.run)[name].value == pytest.approx(metric.value, nan_ok=True), name
+    assert {(link.sender, link.receiver) for link in joined.links} == {
+        ("drafter.parquet", "one.parquet"), ("one.parquet", "drafter.parquet"),
+        ("drafter.parquet", "two.parquet"), ("two.parquet", "drafter.parquet"),
+    }  # fmt: skip
+    assert [link.least_s for link in joined.links] == pytest.approx([WAY_S] * 4, abs=1e-9)
+
+
+def test_a_clock_that_drifts_is_followed() -> None:
+    run = star(requests=400)
+    joined = apart(run, drift=5e-5)
+    assert joined.clocks[1].drift == pytest.approx(5e-5, rel=0.1)
+    whole = run.frame()
+    off_s = np.abs(joined.run.frame().time_s.to_numpy() - (whole.time_s.to_numpy() - whole.time_s.min()))
+    assert off_s.max() < 0.001
+
+
+def test_messages_may_come_back_by_a_third_host() -> None:
+    """Targets ask the router, drafters answer targets: between two hosts they go one way only."""
+    run = star(count=2, route="shortest-queue")
+    stations = ("router", "drafter.1", "drafter.2", "verifier.1", "verifier.2")
+    nodes = [(name, node(run, name, ahead_s=3.0 * number)) for number, name in enumerate(stations)]
+    joined = join_runs(nodes)
+    for number, clock in enumerate(joined.clocks):
+        assert clock.ahead_s == pytest.approx(3.0 * number, abs=clock.error_s + 1e-9)
+        assert clock.error_s < 3 * WAY_S
+    assert replay(joined.run) == []
+
+
+def test_fleets_in_parts_have_no_common_clock() -> None:
+    run = star(count=2)
+    stations = ("drafter.1", "drafter.2", "verifier.1", "verifier.2")
+    with pytest.raises(InputError, match=r"drafter\.2: no messages lead from its stations to those of drafter\.1 and"):
+        join_runs([(name, node(run, name)) for name in stations])
+
+
+def test_the_command_joins_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, files = star(), []
+    for station, ahead_s in (("drafter", 0.0), ("verifier.1", 9.0), ("verifier.2", 3.0)):
+        files.append(tmp_path / f"{station}.parquet")
+        write_run(node(run, station, ahead_s=ahead_s), files[-1])
+    out = tmp_path / "run.parquet"
+    assert run_cli(monkeypatch, "join", *map(str, files), "-o", str(out)) == 0
+    printed = capsys.readouterr().out
+    assert "9000" in printed
+    assert specfleet.read_run(out).metrics["rounds_per_s"].value > 0
+    assert specfleet.join(files).metrics["throughput"].value == pytest.approx(measure(run)["throughput"].value)
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    run, other = star(), star(requests=14)
+    drafter, one, two = (node(run, station) for station in ("drafter", "verifier.1", "verifier.2"))
+    for runs, said in (
+        ([drafter, one], "no file has the records of verifier.2"),
+        ([drafter, one, one, two], "has the records of verifier.1, which another file has, too"),
+        ([drafter, one, node(other, "verifier.2")], "is of another scenario"),
+        ([simulate(run.header.scenario), one], "needs the records that a node wrote"),
+    ):
+        with pytest.raises(InputError, match=said):
+            join_runs([(str(number), each) for number, each in enumerate(runs)])
