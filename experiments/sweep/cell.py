@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from experiments.sweep.resume import resume_digest
+from fleet.scenario.fingerprint import resume_digest
 from fleet.errors import InputError
 from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.measure import assess, combine

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from experiments.sweep.cell import ANALYTIC, CellResult
-from experiments.sweep.resume import resume_digest
+from fleet.scenario.fingerprint import resume_digest
 from experiments.sweep.sweep import cell_file, cells_of, parse_vary, sweep, table, vary_of, wide_table
 from fleet.acceptance.signals import write_signals
 from fleet.acceptance.token import Token
