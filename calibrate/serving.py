@@ -4,7 +4,8 @@ Small closed loops on calibration prompts, with drafts and without, alternate be
 """
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,25 @@ import msgspec
 from calibrate.answers import fit_answers
 from calibrate.overheads import delays_of, overhead_of
 from calibrate.pass_laws import fit_aligned, fit_passes
+from calibrate.stages import Report, Stage, silent, stages_on_host
 from engine.decoding.telemetry import host_facts
-from engine.launch.serve import serve
+from engine.launch.memory import needs_of
+from engine.launch.serve import EngineRun, serve
+from engine.outside.engines import OutsideEngine, environment_of
 from fleet.acceptance.models import Recorded
 from fleet.acceptance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.aligned import SameLength
 from fleet.records.run import Run
+from fleet.scenario.names import Engine
 from fleet.scenario.provenance import provenance_of
-from fleet.scenario.scenario import Scenario, needs_of
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import needs_of as signals_of
+from fleet.times.left_out import Missing
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 
-Report = Callable[[str], None]
-RunOn = Callable[[Scenario], Run]
-"""Runs a scenario on an engine."""
-
+ACCEPTANCE = "acceptance"  # the last stage
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once
 REQUESTS = 12  # of a loop, at least; three for each row
 
@@ -55,27 +60,58 @@ def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
 def calibrate_serving(
     scenario: Scenario,
     folder: Path,
-    report: Report = lambda _stage: None,
+    kept: Path,
     effort: Effort = WHOLE,
-    run_on: RunOn | None = None,
+    report: Report = silent,
+    note: Report = silent,
+    outside: OutsideEngine | None = None,
 ) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
-    `run_on` runs the loops on another engine, which has no signals.
+    `kept` keeps the results of stages; `report` and `note` as in `calibrate.run`. `outside`: another engine that runs
+    the loops; it has no signals, and room is its own matter.
     """
-    signals, runs = needs_of(scenario) == "signals", list[Run]()
-    for number, rows in stages_of(scenario, effort.passes):
-        report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
-        for depth in depths_of(scenario):
-            loop = loop_of(scenario, rows, depth, number)
-            runs.append(run_on(loop) if run_on else serve(loop, signals=signals and depth > 0).run)
+    stages = stages_on_host(scenario, effort, kept, report, note, packages_of(outside.engine) if outside else "")
+    passes = {pass_name(number, rows, effort): (number, rows) for number, rows in stages_of(scenario, effort.passes)}
+    stages.note_kept([*passes, ACCEPTANCE])
+    runs, most = list[Run](), ROWS[-1]
+    for name, (number, rows) in passes.items():
+        if rows > most:
+            continue
+        loops = [loop_of(scenario, rows, depth, number) for depth in depths_of(scenario)]
+        needs = [] if outside else [needs_of(resolve(loop), stages.gpus) for loop in loops]
+        measure, fewer = partial(run_loops, loops, outside), [few for few in ROWS if few < rows]
+        measured = stages.take(Stage(name, measure, list[Run], needs, "rows" if fewer else None))
+        if measured is None:
+            most = fewer[-1]
+        runs += measured or []
     if not scenario.drafters.count:
-        return profile_of_target(scenario, runs)
-    report("acceptance")
-    if run_on:
-        return profile_of_target(scenario, runs, run_on(recording_loop(scenario, effort.recorded)))
-    return profile_of_target(scenario, runs, record_acceptance(scenario, folder, effort.recorded))
+        return profile_of_target(scenario, runs, left_out=stages.left_out)
+    loop = recording_loop(scenario, effort.recorded, most)
+    needs = [] if outside else [needs_of(resolve(loop), stages.gpus)]
+    recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, outside), EngineRun, needs))
+    assert recorded is not None
+    if recorded.signals:
+        write_signals(list(recorded.signals.values()), folder / SIGNALS_FILE)
+    return profile_of_target(scenario, runs, recorded.run, stages.left_out)
+
+
+def pass_name(number: int, rows: int, effort: Effort) -> str:
+    """Return the name of a stage: all loops of a pass with so many requests at once."""
+    return f"{rows} requests at once, pass {number + 1} of {effort.passes}"
+
+
+def packages_of(engine: Engine) -> str:
+    """Return the packages of an engine's environment, with their versions."""
+    return " ".join(sorted(file.stem for file in environment_of(engine).glob("lib/*/site-packages/*.dist-info")))
+
+
+def run_loops(loops: Sequence[Scenario], outside: OutsideEngine | None) -> list[Run]:
+    """Run loops of one scenario, with drafts of several depths and without, one after the other."""
+    if outside:
+        return [outside.run(loop) for loop in loops]
+    return [serve(loop, signals=loop.drafters.count > 0 and signals_of(loop) == "signals").run for loop in loops]
 
 
 def depths_of(scenario: Scenario) -> tuple[int, ...]:
@@ -110,9 +146,9 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def recording_loop(scenario: Scenario, requests: int) -> Scenario:
-    """Return a loop over so many calibration prompts with drafts of the scenario's depth."""
-    rows = min(scenario.verifiers.max_num_seqs, ROWS[-1])
+def recording_loop(scenario: Scenario, requests: int, most: int = ROWS[-1]) -> Scenario:
+    """Return a loop over so many calibration prompts with drafts of the scenario's depth, `most` at once."""
+    rows = min(scenario.verifiers.max_num_seqs, most)
     recorded = loop_of(scenario, rows, scenario.drafters.depth, scenario.seed)
     replace = msgspec.structs.replace
     return replace(
@@ -123,20 +159,20 @@ def recording_loop(scenario: Scenario, requests: int) -> Scenario:
     )
 
 
-def record_acceptance(scenario: Scenario, folder: Path, requests: int) -> Run:
-    """Decode so many calibration prompts with drafts of the scenario's depth; return the run."""
-    recorded, drafters = recording_loop(scenario, requests), scenario.drafters
-    signals = drafters.shape.kind == "chain" and drafters.kind != "lookup"
-    served = serve(recorded, signals=signals)
-    if signals:
-        write_signals(list(served.signals.values()), folder / SIGNALS_FILE)
-    return served.run
+def record_acceptance(loop: Scenario, outside: OutsideEngine | None) -> EngineRun:
+    """Run a loop for its acceptance, with the signals of drafted tokens where drafts are chains of a model's."""
+    if outside:
+        return EngineRun(outside.run(loop), {})
+    return serve(loop, signals=loop.drafters.shape.kind == "chain" and loop.drafters.kind != "lookup")
 
 
-def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | None = None) -> HardwareProfile:
+def profile_of_target(
+    scenario: Scenario, runs: Sequence[Run], recorded: Run | None = None, left_out: Mapping[Missing, str] = {}
+) -> HardwareProfile:
     """Return the profile that the loops give; all of them are of one scenario, with drafts and without.
 
-    - `recorded`: the run that has the acceptance; left out, the loops with the deepest drafts.
+    - `recorded`: the run that has the acceptance; without it, the loops with the deepest drafts.
+    - `left_out`: what was not measured, with the reasons.
     """
     fit = fit_aligned if scenario.verifiers.aligned else fit_passes
     seen, facts = all(run.header.steps for run in runs), host_facts()
@@ -154,7 +190,8 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
         | ({"engine": runs[0].header.engine} if runs[0].header.engine else {})
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
-        measured={"steps": fitted.fits, "passes_differ": fitted.apart},
+        measured={"steps": fitted.fits, "passes_differ": fitted.apart}
+        | ({"left_out": dict(left_out)} if left_out else {}),
         **laws,
     )
 

@@ -29,7 +29,7 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
     unchanged = "; what was there is unchanged"
     try:
         place = Path(os.path.realpath(path))
-        if _is_stream(place):
+        if is_stream(place):
             unchanged = ""
             with place.open("wb", buffering=0) as stream:
                 _write_all(stream.fileno(), content)
@@ -53,7 +53,7 @@ def check_writable(path: Path) -> None:
     """Raise InputError if no file can be written to `path`; changes nothing."""
     try:
         place = Path(os.path.realpath(path))
-        if _is_stream(place):
+        if is_stream(place):
             return
         if place.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it, for example {path}/FILE")
@@ -73,7 +73,7 @@ def check_folder(path: Path) -> None:
         raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error
 
 
-def _is_stream(place: Path) -> bool:
+def is_stream(place: Path) -> bool:
     """Return whether the path is a device, a pipe or a socket."""
     return place.exists() and not place.is_file() and not place.is_dir()
 

@@ -67,6 +67,8 @@ def process_bytes(*held_bytes: int) -> int:
 def needs_of(fleet: Fleet, gpus: Sequence[str]) -> dict[str, int]:
     """Return the bytes that a run of the fleet on this host needs on each of its GPUs, by their names."""
     drafters, verifiers, row = fleet.drafters, fleet.verifiers, fleet.room.longest_row
+    if not gpus:
+        return {}
     streams, places = max(fleet.streams or fleet.workload.requests, verifiers.count), gpus_of(fleet, gpus)
     own = dict[str, int]()
     if drafters.stations and drafters.kind != "replayed":

@@ -1,4 +1,4 @@
-"""Continuations for replayed targets: the target's greedy text after each prompt, each decoded once and kept in a file."""
+"""Continuations for replayed targets: the target's greedy text after each prompt, decoded once and kept in a file."""
 
 import hashlib
 import io

@@ -39,9 +39,10 @@ def calibrate(
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
     from calibrate import serving
+    from calibrate.effort import QUICK, Effort
     from calibrate.fitting import fitting_path
-    from calibrate.host import calibrate, fitted_scenario
-    from calibrate.run import STAGES
+    from calibrate.host import calibrate, fitted_scenario, stages_folder
+    from calibrate.run import stages_of
     from calibrate.steadiness import unsteady
     from fleet.acceptance.signals import SIGNALS_FILE
 
@@ -54,15 +55,16 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
-    beside, stages = measured.drafters.place == "target" and measured.drafters.count > 0, len(STAGES)
+    beside = measured.drafters.place == "target" and measured.drafters.count > 0
+    stages = len(stages_of(QUICK if quick else Effort()))
     if beside or engine is not None:
         stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + beside
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
-    with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
+    with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
-                scenario, overrides, prompts=prompts, quick=quick, engine=engine, out=out, report=advance
+                scenario, overrides, prompts=prompts, quick=quick, engine=engine, out=out, report=advance, note=remark
             )
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:

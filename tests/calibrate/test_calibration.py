@@ -1,6 +1,5 @@
 """Calibration recovers the numbers of simulated fleets from their records."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,7 +39,7 @@ def profile_with(**more: Any) -> dict[str, Any]:
 
 
 def fleets(scenario: Scenario) -> FleetSetup:
-    return FleetSetup(scenario, TIMES, Path())
+    return FleetSetup(scenario, TIMES)
 
 
 def test_factors_of_contention_are_found() -> None:

@@ -9,7 +9,8 @@ pytest.importorskip("transformers")
 
 import msgspec
 
-from calibrate.run import STAGES, Effort, calibrate, pair_of
+from calibrate.effort import Effort
+from calibrate.run import calibrate, pair_of, stages_of
 from engine.launch.serve import serve
 from fleet.acceptance.models import Recorded
 from fleet.errors import InputError, UnsteadyHostError
@@ -33,7 +34,9 @@ def test_a_fleet_is_calibrated_on_its_own_drafts(tmp_path: Path, kind: str) -> N
         profile = calibrate(scenario, tmp_path, TINY, stages.append)
     except UnsteadyHostError as error:  # beside other tests; no time is asserted below
         profile = error.result
-    assert [stage for stage in stages if " again: " not in stage] == list(STAGES)  # a busy host is measured again
+    assert [stage for stage in stages if " again: " not in stage] == list(
+        stages_of(TINY)
+    )  # a busy host is measured again
     models = scenario.drafters.model, scenario.verifiers.model
     named = [profile.provenance[key] for key in ("drafter_model", "target_model", "prompts_file")]
     assert named == [*models, scenario.workload.prompts]
