@@ -40,7 +40,7 @@ class Kept(msgspec.Struct, frozen=True):
     def read(self, stage: str, kind: type[T]) -> T | None:
         """Return a stage's result; None where there is none, it is damaged, or it is another calibration's."""
         sealed = self._sealed(stage)
-        with suppress(msgspec.MsgspecError, pa.ArrowException):
+        with suppress(ValueError, msgspec.MsgspecError, pa.ArrowException):
             return None if sealed is None else msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of)
         return None
 
@@ -58,7 +58,7 @@ class Kept(msgspec.Struct, frozen=True):
     def _sealed(self, stage: str) -> Sealed | None:
         if self.folder is None:
             return None
-        with suppress(OSError, msgspec.MsgspecError):
+        with suppress(OSError, ValueError, msgspec.MsgspecError):
             sealed = msgspec.msgpack.decode(stage_file(self.folder, stage).read_bytes(), type=Sealed)
             if (sealed.fingerprint, sealed.digest) == (self.fingerprint, _digest(sealed.content)):
                 return sealed

@@ -89,7 +89,17 @@ def calibrate(
     room for a stage that the profile needs.
     """
     bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report, note, keep=True)
-    bench.stages.note_kept(stages_of(effort))
+    measure_all(bench)
+    try:
+        return plausible(bench)
+    except UnsteadyHostError:
+        clear(folder)  # the same command then measures anew
+        raise
+
+
+def measure_all(bench: "Bench") -> None:
+    """Take all stages of a calibration once, in order."""
+    bench.stages.note_kept(stages_of(bench.effort))
     bench.decode_continuations()
     bench.measure_pass(0)
     bench.measure_acceptance()
@@ -99,11 +109,6 @@ def calibrate(
     bench.take_turns()
     bench.contend()
     bench.measure_pass(2)
-    try:
-        return plausible(bench)
-    except UnsteadyHostError:
-        clear(folder)  # the same command then measures anew
-        raise
 
 
 def plausible(bench: "Bench") -> HardwareProfile:
