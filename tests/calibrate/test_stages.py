@@ -19,7 +19,7 @@ from fleet.errors import DeviceMemoryError, InputError
 from fleet.scenario.reading import change_scenario
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
-from fleet.times.left_out import left_out_of
+from fleet.times.left_out import MEANINGS, left_out_of
 from tests.helpers.pretended_host import GB, PAIRS, SMALL, PretendedHost, scenario_of
 from tests.helpers.quickly import simulated
 from tests.helpers.stars import star
@@ -113,8 +113,8 @@ def test_a_device_that_is_full_after_all_leaves_the_stage_out() -> None:
 def test_what_a_profile_lacks_is_said_where_it_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, scenario = host(24, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path)
     profile = gpu.calibrate(scenario, tmp_path / "kept")
-    shown = [quantity for quantity, _, _ in describe(profile) if quantity.startswith("left out: ")]
-    assert len(shown) == 2
+    shown = [quantity for quantity, value, _ in describe(profile) if value == "not measured: no room on the GPU"]
+    assert shown == [MEANINGS[missing] for missing in ("contention", "time_sliced")]
 
     def notes(sharing: str) -> list[str]:
         devices = {"devices.gpu": {"sharing": sharing}, "drafters.device": "gpu", "verifiers.device": "gpu"}
