@@ -1,7 +1,7 @@
 """Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.fits import Point, fit_bandwidth, fit_step, spread_of
+from calibrate.fits import fit_bandwidth, fit_step, spread_of
 from calibrate.fleets import FleetSetup, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
+from calibrate.measurements import Measurements
 from calibrate.overheads import delays_of, link_of, overhead_of
 from calibrate.steadiness import passes_differ
 from fleet.acceptance.models import Recorded
@@ -23,50 +24,6 @@ from fleet.times.left_out import Missing
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
-
-Points = dict[str, list[Point]]
-"""Measured points of each kind of step, by the names of a profile."""
-
-
-SmallFleet = Literal["saturated", "with_gaps", "warmed", "contended", "turns", "plain", "beside"]
-"""Kinds of small fleets.
-
-`saturated`, `with_gaps`, `warmed`: replayed targets with a drafter that is always busy, partly busy or idle before each
-draft, and idle with warm-up tokens. `contended`, `turns`: real targets and their drafter on one device, by its rule; of
-`contended` k targets in run k - 1. `plain`, `beside`: a target that decodes by itself, and one that drafts on its own
-device.
-"""
-
-
-class Measurements(msgspec.Struct):
-    """Measurements of a calibration, or of one of its stages.
-
-    - `runs`: of small fleets.
-    - `round_trips_s`: by payload in bytes.
-    - `accepted`: accepted lengths of the rounds of each prompt.
-    - `vocabulary`, `hidden`: of the models, as a profile has them.
-    """
-
-    points: Points = {}
-    runs: dict[SmallFleet, list[Run]] = {}
-    round_trips_s: list[tuple[int, list[float]]] = []
-    accepted: list[list[int]] = []
-    vocabulary: int = 0
-    hidden: int = 0
-
-    def of(self, kind: SmallFleet) -> list[Run]:
-        """Return the runs of a kind of fleet."""
-        return self.runs.get(kind, [])
-
-    def add(self, stage: "Measurements") -> None:
-        """Add what a stage has measured."""
-        for name, points in stage.points.items():
-            self.points[name] = merged(self.points.get(name, []), points)
-        for kind, runs in stage.runs.items():
-            self.runs[kind] = [*self.of(kind), *runs]
-        self.round_trips_s = stage.round_trips_s or self.round_trips_s
-        self.accepted = stage.accepted or self.accepted
-        self.vocabulary, self.hidden = stage.vocabulary or self.vocabulary, stage.hidden or self.hidden
 
 
 def profile_from(
@@ -149,10 +106,3 @@ def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
     if not kept.size:
         return time
     return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))
-
-
-def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
-    """Return the points of two passes over one grid as points of both."""
-    if not earlier:
-        return list(measured)
-    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]

@@ -3,15 +3,27 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrate.acceptance import accepted_lengths
-from calibrate.assemble import Measurements
+import torch
+
 from calibrate.effort import Effort
-from calibrate.steps import Series, draft_prefill_series, draft_series, measure, verify_prefill_series, verify_series
+from calibrate.measurements import Measurements
+from calibrate.steps import (
+    TAG,
+    Series,
+    draft_prefill_series,
+    draft_series,
+    measure,
+    verify_prefill_series,
+    verify_series,
+)
 from engine.decoding.draft import Drafter
+from engine.decoding.greedy import path_in_text
 from engine.launch.memory import borrowed_bytes, drafter_bytes, process_bytes, target_bytes
 from engine.node.build import load_target, new_drafter, new_target
+from engine.node.drafts import contents_of
 from engine.node.prompts import prompts_of
 from engine.replayed.continuations import BATCH, continuations_of
+from engine.replayed.targets import Continuation
 from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.resolved import Fleet
 
@@ -43,6 +55,8 @@ def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
         "draft_prefill": (draft_prefill_series(drafter, *how), contexts, (0,)),
         "verify_prefill": (verify_prefill_series(target, *how), contexts, (0,)),
     }
+    for series, tokens, places in grids.values():
+        series(tokens[0], places[0])  # the first steps of a process are slow
     points = {name: measure(*grid) for name, grid in grids.items()}
     return Measurements(points, vocabulary=target.model.vocabulary, hidden=drafter.state_numbers)
 
@@ -74,6 +88,25 @@ def measure_acceptance(fleet: Fleet, folder: Path) -> Measurements:
     depth, new_tokens = fleet.drafters.depth, int(mean_tokens(fleet.workload.new_tokens))
     continuations = continuations_of(fleet, folder)
     return Measurements(accepted=[accepted_lengths(drafter, each, new_tokens, depth) for each in continuations])
+
+
+def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: int, depth: int) -> list[int]:
+    """Return the accepted length of every greedy round while `new_tokens` are decoded after the prompt."""
+    drafter.open(TAG, [*continuation.prompt, continuation.tokens[0]])
+    hidden, prompt_tokens = None, len(continuation.prompt)
+    if continuation.hidden is not None:
+        hidden = torch.from_numpy(continuation.hidden).to(drafter.model.device, drafter.model.dtype)
+    drafter.prefill(TAG, hidden=None if hidden is None else hidden[:prompt_tokens])
+    lengths, committed = [], 1
+    while committed < new_tokens:
+        draft = contents_of(drafter.draft([TAG], [depth]))[0]
+        path = path_in_text(draft.tokens, continuation.tokens[committed:], draft.nodes)
+        before, committed = committed, committed + len(path) + 1
+        states = None if hidden is None else hidden[prompt_tokens + before - 1 : prompt_tokens + committed - 1]
+        drafter.advance(TAG, path, continuation.tokens[before:committed], states)
+        lengths.append(len(path))
+    drafter.release(TAG)
+    return lengths
 
 
 def acceptance_bytes(fleet: Fleet) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from calibrate.assemble import Measurements, SmallFleet, profile_from
+from calibrate.assemble import profile_from
 from calibrate.effort import Effort
 from calibrate.fits import fit_step
 from calibrate.fleets import (
@@ -20,6 +20,7 @@ from calibrate.fleets import (
 )
 from calibrate.kept import clear
 from calibrate.links import measure_round_trips
+from calibrate.measurements import Measurements, SmallFleet
 from calibrate.pair import (
     acceptance_bytes,
     continuations_bytes,

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from calibrate.assemble import Measurements
 from calibrate.effort import Effort
-from calibrate.fits import Point
+from calibrate.measurements import Measurements, Point
 from calibrate.run import calibrate
 from fleet.acceptance.models import Recorded
 from fleet.data.shipped import shipped_models
