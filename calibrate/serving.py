@@ -87,14 +87,14 @@ def calibrate_serving(
             most = fewer[-1]
         runs += measured or []
     if not scenario.drafters.count:
-        return profile_of_target(scenario, runs, left_out=stages.left_out)
+        return profile_of_target(scenario, runs, None, stages.left_out, stages.facts)
     loop = recording_loop(scenario, effort.recorded, most)
     needs = [] if outside else [needs_of(resolve(loop), stages.gpus)]
     recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, outside), EngineRun, needs))
     assert recorded is not None
     if recorded.signals:
         write_signals(list(recorded.signals.values()), folder / SIGNALS_FILE)
-    return profile_of_target(scenario, runs, recorded.run, stages.left_out)
+    return profile_of_target(scenario, runs, recorded.run, stages.left_out, stages.facts)
 
 
 def pass_name(number: int, rows: int, effort: Effort) -> str:
@@ -167,15 +167,20 @@ def record_acceptance(loop: Scenario, outside: OutsideEngine | None) -> EngineRu
 
 
 def profile_of_target(
-    scenario: Scenario, runs: Sequence[Run], recorded: Run | None = None, left_out: Mapping[Missing, str] = {}
+    scenario: Scenario,
+    runs: Sequence[Run],
+    recorded: Run | None = None,
+    left_out: Mapping[Missing, str] = {},
+    host: Mapping[str, str] | None = None,
 ) -> HardwareProfile:
     """Return the profile that the loops give; all of them are of one scenario, with drafts and without.
 
     - `recorded`: the run that has the acceptance; without it, the loops with the deepest drafts.
     - `left_out`: what was not measured, with the reasons.
+    - `host`: facts of the host; None reads those of this one.
     """
     fit = fit_aligned if scenario.verifiers.aligned else fit_passes
-    seen, facts = all(run.header.steps for run in runs), host_facts()
+    seen, facts = all(run.header.steps for run in runs), dict(host or host_facts())
     fitted = fit(runs, scenario.drafters.shape) if seen else fit_answers(runs)
     laws: dict[str, Any] = fitted.laws
     accepted = tuple(accepted_in([recorded] if recorded else runs))
