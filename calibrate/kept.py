@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from fleet.files import write_file
+from fleet.files import remove_files, write_file
 from fleet.inputs.format import FORMAT
 from fleet.records.run import versions_of
 from fleet.scenario.fingerprint import resume_digest
@@ -83,11 +83,7 @@ def fingerprint_of(scenario: Scenario, effort: msgspec.Struct, facts: Mapping[st
 
 def clear(folder: Path) -> None:
     """Remove what a calibration has kept in its folder, and the folder if nothing else is in it."""
-    for pattern in (f"*{SUFFIX}", "continuations-*.npz"):
-        for file in folder.glob(pattern):
-            file.unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
+    remove_files(folder, f"*{SUFFIX}", "continuations-*.npz")
 
 
 def _digest(content: bytes) -> str:
@@ -100,7 +96,7 @@ def _bytes_of(table: Any) -> bytes:
         raise NotImplementedError(type(table))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
+        stream.write_table(table)  # content in memory
     return bytes(sink.getvalue())
 
 

@@ -1,6 +1,6 @@
 """Atomic files: each is written beside its place and renamed.
 
-All rooms write through `write_file`. `check_writable` and `check_folder` test a path before a long run, so that the
+All rooms write through `write_file`, and remove what they kept by `remove_files`. `check_writable` and `check_folder` test a path before a long run, so that the
 run does not end at an unwritable folder.
 """
 
@@ -47,6 +47,15 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
             draft.replace(place)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
+
+
+def remove_files(folder: Path, *patterns: str) -> None:
+    """Remove the files of a folder that match a pattern, and the folder if nothing else is in it."""
+    for pattern in patterns:
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def check_writable(path: Path) -> None:
