@@ -1,7 +1,6 @@
 """Builds a profile from measurements: step fits, results of small fleets, and their provenance."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,60 +10,36 @@ from numpy.typing import ArrayLike
 
 from calibrate.acceptance import describe_acceptance
 from calibrate.contention import factors_in
-from calibrate.fits import Point, fit_bandwidth, fit_step, spread_of
+from calibrate.fits import fit_bandwidth, fit_step, spread_of
 from calibrate.fleets import FleetSetup, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
+from calibrate.measurements import Measurements
 from calibrate.overheads import delays_of, link_of, overhead_of
 from calibrate.steadiness import passes_differ
 from fleet.acceptance.models import Recorded
+from fleet.policies.warm_up import AfterIdle
 from fleet.records.delayed import delayed_count, not_delayed
 from fleet.records.run import Run
-from fleet.scenario.scenario import Sharing
+from fleet.times.left_out import Missing
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import LinkTime, StepTime
 
-SHARINGS: tuple[Sharing, ...] = ("contended", "turns")
 
-Points = dict[str, list[Point]]
-"""Measured points of each kind of step, by the names of a profile."""
-
-
-@dataclass(slots=True)
-class Measurements:
-    """Measurements of a calibration.
-
-    - `saturated`, `with_gaps`: fleets of replayed targets with a drafter that is always busy, and with one that is
-      partly busy or idle before each draft.
-    - `warmed`: fleets of replayed targets, by warm-up tokens.
-    - `sharing`: real targets and their drafter on one device, by its rule; of `contended` k targets in run k - 1.
-    - `plain`, `beside`: a target that decodes by itself, and one that drafts on its own device.
-    - `round_trips_s`: by payload in bytes.
-    - `accepted`: accepted lengths of the rounds of each prompt.
-    """
-
-    points: Points = field(default_factory=dict)
-    saturated: list[Run] = field(default_factory=list)
-    with_gaps: list[Run] = field(default_factory=list)
-    warmed: list[tuple[int, Run]] = field(default_factory=list)
-    sharing: dict[Sharing, list[Run]] = field(default_factory=dict)
-    plain: list[Run] = field(default_factory=list)
-    beside: list[Run] = field(default_factory=list)
-    round_trips_s: list[tuple[int, list[float]]] = field(default_factory=list)
-    accepted: list[list[int]] = field(default_factory=list)
-
-
-def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> HardwareProfile:
+def profile_from(
+    measured: Measurements, setup: FleetSetup, left_out: Mapping[Missing, str] = {}, **facts: Any
+) -> HardwareProfile:
     """Return the profile that the measurements give.
 
     - `setup`: holds the final fits of single steps.
+    - `left_out`: what was not measured, with the reasons.
     - `facts`: fields of the profile that are not measured.
     """
-
-    concurrent, in_turn = (measured.sharing.get(rule, []) for rule in SHARINGS)
+    concurrent, in_turn, plain, beside = (measured.of(kind) for kind in ("contended", "turns", "plain", "beside"))
+    saturated, with_gaps = measured.of("saturated"), measured.of("with_gaps")
     fleets = (
         {  # those that show the overheads of a drafter and of a target
-            "own": ([*measured.saturated, *measured.with_gaps], [*concurrent[:1], *measured.plain, *measured.beside])
+            "own": ([*saturated, *with_gaps], [*concurrent[:1], *plain, *beside])
         }
         | ({"time_sliced": (in_turn, in_turn)} if in_turn else {})
     )
@@ -80,17 +55,17 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
     idle = fit_idle(drafts, float(np.median(delays["own"]["drafter"].queued_s or [0.0])))
     ratios = {"draft": drafts.ratio / slowdowns_of(drafts, idle)}
     for name, runs in (
-        ("decode", measured.plain),
-        ("verify", concurrent[:1] or measured.beside),
+        ("decode", plain),
+        ("verify", concurrent[:1] or beside),
     ):
         ratios |= {name: pd.concat([steps_in(run, setup, name).ratio for run in runs])} if runs else {}
     times = setup.times | {name: in_service(setup.times[name], each) for name, each in ratios.items()}
     pinged = LinkTime(bandwidth_bytes_per_s=fit_bandwidth(*zip(*measured.round_trips_s, strict=True)))
-    warmed = [(tokens, steps_in(run, setup)) for tokens, run in measured.warmed]
+    warmed = [(warm_tokens(run), steps_in(run, setup)) for run in measured.of("warmed")]
     depth = setup.scenario.drafters.depth
     in_use = msgspec.structs.replace(setup, times=times)
     factors = factors_in(concurrent, in_use, idle) if concurrent else (1.0,)
-    repeated = {"draft": measured.saturated, "decode": measured.plain}  # once a pass
+    repeated = {"draft": saturated, "decode": plain}  # once a pass
     return HardwareProfile(
         **facts,
         draft=times["draft"],
@@ -99,7 +74,7 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         draft_prefill=times["draft_prefill"],
         verify_prefill=times["verify_prefill"],
         overhead=Overheads(**overheads),
-        link=link_of(measured.with_gaps, pinged),
+        link=link_of(with_gaps, pinged),
         idle=with_recoveries(idle, warmed),
         contention=tuple(factor / factors[0] for factor in factors),  # a step that runs alone takes its own time
         acceptance=Recorded(depth, tuple(map(tuple, measured.accepted))),
@@ -107,12 +82,19 @@ def profile_from(measured: Measurements, setup: FleetSetup, **facts: Any) -> Har
         | {
             "acceptance": describe_acceptance(measured.accepted, depth),
             "delayed_share": delayed_count(ratios.values()) / max(sum(map(len, ratios.values())), 1),
-            "alone": factors[0],
             "passes_differ": passes_differ(
                 [[steps_in(run, setup, name).ratio for run in runs] for name, runs in repeated.items()]
             ),
-        },
+        }
+        | ({"alone": factors[0]} if concurrent else {})
+        | ({"left_out": dict(left_out)} if left_out else {}),
     )
+
+
+def warm_tokens(run: Run) -> int:
+    """Return the warm-up tokens of a run's drafter."""
+    warm_up = run.header.scenario.drafters.warm_up
+    return warm_up.tokens if isinstance(warm_up, AfterIdle) else 0
 
 
 def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
@@ -124,10 +106,3 @@ def in_service(time: StepTime, ratios: ArrayLike) -> StepTime:
     if not kept.size:
         return time
     return msgspec.structs.replace(time.slowed(float(kept.mean())), spread=spread_of(kept))
-
-
-def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
-    """Return the points of two passes over one grid as points of both."""
-    if not earlier:
-        return list(measured)
-    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]

@@ -8,25 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
+from calibrate.measurements import Point
 from fleet.records.delayed import not_delayed
 from fleet.times.step_time import Quantiles, StepTime
 
 LEVELS = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
 ROUNDS = 6  # of a fit with weights that follow from itself
 HOLD_OUT_EVERY = 4  # each fourth grid point is not fitted but predicted
-
-
-class Point(msgspec.Struct, frozen=True):
-    """Repeated times of one step at one place of the grid: `tokens` new ones after `context` known ones."""
-
-    tokens: int
-    context: int
-    times_s: tuple[float, ...]
-
-    @property
-    def median_s(self) -> float:
-        """The typical time: a preempted step does not move it."""
-        return float(np.median(self.times_s))
 
 
 def spread_of(ratios: ArrayLike) -> Quantiles:

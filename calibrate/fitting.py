@@ -14,6 +14,7 @@ from fleet.scenario.reading import Given
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario, SharedDevice, needs_of
 from fleet.scenario.writing import scenario_lines
+from fleet.times.left_out import MEANINGS, left_out_of
 from fleet.times.profile import HardwareProfile
 
 HOST = "host"  # name of the device that all stations share
@@ -90,9 +91,14 @@ def write_fitting(scenario: Scenario, profile: HardwareProfile, profile_file: st
         return False
     fits, comments = fitting(scenario, profile), [WRITTEN]
     if fits.devices != scenario.devices:
-        factors = ", ".join(f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1))
+        slower = [f"x {factor:.2f} with {count}" for count, factor in enumerate(profile.contention, start=1)]
+        factors = ", ".join(slower) if len(slower) > 1 else ""
         cores = profile.provenance.get("gpu") or f"{profile.provenance.get('cores', 'some')} cores"
         comments.append(f"All stations run on this host ({cores}): one step at a time, in the order of asking.")
-        comments.append(f'"contended" lets steps run at once; they were measured to take longer then: {factors}.')
+        longer = f"they were measured to take longer then: {factors}" if factors else "what this costs was not measured"
+        comments.append(f'"contended" lets steps run at once; {longer}.')
+    comments += [
+        f"The profile lacks {MEANINGS[missing]}: {reason}." for missing, reason in left_out_of(profile).items()
+    ]
     write_file(path, "\n".join(scenario_lines(fits, profile_file, comments)) + "\n")
     return True

@@ -1,12 +1,12 @@
-"""Small fleets of a calibration: they decode calibration prompts, and their records are read like any others."""
+"""Small fleets of a calibration: they decode calibration prompts, and their records are read like any others.
 
-from pathlib import Path
+Each function that ends in `_fleet` returns the scenario of one.
+"""
 
 import msgspec
 import numpy as np
 import pandas as pd
 
-from engine.launch.serve import serve
 from fleet.policies.warm_up import AfterIdle, NoWarmUp
 from fleet.records.run import Run
 from fleet.scenario.lengths import mean_tokens
@@ -22,42 +22,40 @@ SHARED = "shared"  # name of a shared device
 class FleetSetup(msgspec.Struct, frozen=True):
     """Common setup of the small fleets of a calibration.
 
-    `times`: step times by name, as a profile has them. `folder`: where decoded continuations are kept.
+    `times`: step times by name, as a profile has them.
     """
 
     scenario: Scenario
     times: dict[str, StepTime]
-    folder: Path
 
 
-def run_rounds(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Run:
-    """Run a fleet of replayed targets for about `rounds` drafts."""
+def rounds_fleet(setup: FleetSetup, targets: int, verify: StepTime, rounds: int, warm_tokens: int = 0) -> Scenario:
+    """Return replayed targets that run for about `rounds` drafts."""
     scenario = setup.scenario
     workload = scenario.workload
     a_request = max(1, int(mean_tokens(workload.new_tokens)) // (scenario.drafters.depth + 1))  # rounds, at least
     requests = max(targets, -(-rounds // a_request))
     warm_up = AfterIdle(0.0, warm_tokens) if warm_tokens else NoWarmUp()
-    return serve(
-        msgspec.structs.replace(
-            scenario,
-            drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
-            verifiers=msgspec.structs.replace(scenario.verifiers, kind="replayed", count=targets, verify=verify),
-            workload=msgspec.structs.replace(workload, requests=requests),
-        ),
-        setup.folder,
-    ).run
+    return msgspec.structs.replace(
+        scenario,
+        drafters=msgspec.structs.replace(scenario.drafters, warm_up=warm_up),
+        verifiers=msgspec.structs.replace(scenario.verifiers, kind="replayed", count=targets, verify=verify),
+        workload=msgspec.structs.replace(workload, requests=requests),
+    )
 
 
-def run_loaded(setup: FleetSetup, targets: int, drafts: float, rounds: int) -> Run:
-    """Load the drafter with targets that verify for as long as so many of its drafts, give or take a half."""
+def loaded_fleet(setup: FleetSetup, targets: int, drafts: float, rounds: int) -> Scenario:
+    """Return targets that load the drafter: they verify for as long as so many of its drafts, give or take a half."""
     scenario = setup.scenario
     draft_s = setup.times["draft"].mean_s(scenario.drafters.depth, mean_tokens(scenario.workload.prompt_tokens))
     verify = StepTime(base_s=drafts * draft_s, spread=Quantiles((0.0, 1.0), (0.5, 1.5)))
-    return run_rounds(setup, targets, verify, rounds)
+    return rounds_fleet(setup, targets, verify, rounds)
 
 
-def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds: int) -> Run:
-    """Let the drafter idle before each draft, for gaps spread evenly over the logarithm between two lengths.
+def gaps_fleet(setup: FleetSetup, shortest_s: float, longest_s: float, rounds: int) -> Scenario:
+    """Return a target that lets the drafter idle before each draft, for gaps spread evenly over the logarithm.
+
+    They lie between the two lengths.
 
     All lengths alternate in one run, so that a slow phase of the machine does not count as the effect of one gap.
     """
@@ -65,7 +63,7 @@ def run_over_gaps(setup: FleetSetup, shortest_s: float, longest_s: float, rounds
     gaps_s = np.geomspace(shortest_s, longest_s, len(levels))
     mean_s = float(np.trapezoid(gaps_s, levels))
     verify = StepTime(base_s=mean_s, spread=Quantiles(tuple(levels.tolist()), tuple((gaps_s / mean_s).tolist())))
-    return run_rounds(setup, 1, verify, rounds)
+    return rounds_fleet(setup, 1, verify, rounds)
 
 
 def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Sharing) -> Scenario:
@@ -80,27 +78,24 @@ def sharing_fleet(scenario: Scenario, targets: int, requests: int, sharing: Shar
     )
 
 
-def run_plain(setup: FleetSetup, requests: int) -> Run:
-    """Let one real target decode `requests` by itself, on a device of its own."""
-    scenario = setup.scenario
-    plain = msgspec.structs.replace(
+def plain_fleet(scenario: Scenario, requests: int) -> Scenario:
+    """Return one real target that decodes `requests` by itself, on a device of its own."""
+    return msgspec.structs.replace(
         scenario,
         drafters=msgspec.structs.replace(scenario.drafters, count=0),
         workload=msgspec.structs.replace(scenario.workload, requests=requests),
     )
-    return serve(plain, setup.folder).run
 
 
-def run_beside(setup: FleetSetup, requests: int) -> Run:
-    """Let one real target decode `requests`, one after the other, with the drafter on its own device."""
-    replace, scenario = msgspec.structs.replace, setup.scenario
-    beside = replace(
+def beside_fleet(scenario: Scenario, requests: int) -> Scenario:
+    """Return one real target that decodes `requests`, one after the other, with the drafter on its own device."""
+    replace = msgspec.structs.replace
+    return replace(
         scenario,
         drafters=replace(scenario.drafters, place="target"),
         verifiers=replace(scenario.verifiers, max_num_seqs=1),
         workload=replace(scenario.workload, requests=requests),
     )
-    return serve(beside, setup.folder).run
 
 
 def fitted_steps(run: Run, setup: FleetSetup) -> pd.DataFrame:

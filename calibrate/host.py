@@ -9,11 +9,12 @@ import msgspec
 
 from calibrate.fitting import fitting_path, scenario_of_pair, write_fitting
 from fleet.errors import InputError, OutputError
-from fleet.files import check_writable
+from fleet.files import check_writable, is_stream
 from fleet.scenario.changes import Changes, pairs_of
 from fleet.scenario.names import Engine
 from fleet.scenario.reading import Given, make_scenario, scenario_of
 from fleet.scenario.scenario import Scenario
+from fleet.times.left_out import left_out_of
 from fleet.times.profile import HardwareProfile, write_profile
 
 OWN = {"name": "calibration", "workload": {"prompt_tokens": 128, "new_tokens": 96}}
@@ -30,6 +31,7 @@ def calibrate(
     server: str | Sequence[str] = (),
     out: str | Path | None = None,
     report: Callable[[str], None] = lambda _stage: None,
+    note: Callable[[str], None] = lambda _line: None,
     **keys: Any,
 ) -> HardwareProfile:
     """Measure a model pair on this host and return its hardware profile, with fits and residuals.
@@ -42,6 +44,11 @@ def calibrate(
     write the profile (JSON). Beside it, unless there is one, come a scenario that fits it, under the same name with
     `.toml`, and other records, such as `signals.parquet` of chains that are drafted on a target's device. `report` is
     called with the name of each stage as it begins.
+
+    Each stage's result is kept in a folder beside the profile, under its name with `.calibration`, until the profile is
+    written. The same call on the same host then measures only the rest. A stage without room on a GPU is left out:
+    the profile says what it lacks, and the folder stays. `note` is called with a line on each of these.
+
     Needs `specfleet[engine]`. Raises InputError for bad input, OutputError if the profile cannot be written, and
     UnsteadyHostError if the host gives impossible results, also when measured again; their `result` is the profile.
 
@@ -50,10 +57,11 @@ def calibrate(
             specfleet.simulate("star", profile=profile)
     """
     from calibrate import serving
-    from calibrate.run import QUICK, Effort
+    from calibrate.effort import QUICK, Effort
+    from calibrate.kept import clear
     from calibrate.run import calibrate as calibrate_pair
     from calibrate.servers import Servers, servers_of
-    from engine.outside.engines import OutsideEngine
+    from engine.outside.engines import OutsideEngine, packages_of
 
     own = fitted_scenario(scenario, changes, prompts, keys)
     urls = servers_of([server] if isinstance(server, str) else server, own) if server else {}
@@ -65,19 +73,22 @@ def calibrate(
     if file is not None:
         check_writable(file)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) if file is None else file.parent
+        beside = Path(scratch) if file is None else file.parent
+        kept = stages_folder(file) or Path(scratch)
         effort = serving.QUICK if quick else serving.WHOLE
         if urls:
             servers = Servers(urls)
-            profile = serving.calibrate_serving(measured, folder, report, effort, servers.run, tuple(urls))
+            elsewhere = serving.Elsewhere(servers.run, " ".join(urls.values()), tuple(urls))
+            profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
             profile = msgspec.structs.replace(profile, provenance=profile.provenance | servers.provenance)
         elif engine is not None:
             with OutsideEngine(engine) as outside:
-                profile = serving.calibrate_serving(measured, folder, report, effort, outside.run)
+                elsewhere = serving.Elsewhere(outside.run, packages_of(engine))
+                profile = serving.calibrate_serving(measured, beside, kept, effort, report, note, elsewhere)
         elif measured.drafters.place == "target" and measured.drafters.count:
-            profile = serving.calibrate_serving(measured, folder, report, effort)
+            profile = serving.calibrate_serving(measured, beside, kept, effort, report, note)
         else:
-            profile = calibrate_pair(measured, folder, QUICK if quick else Effort(), report)
+            profile = calibrate_pair(measured, kept, QUICK if quick else Effort(), report, note)
     if file is not None:
         try:
             write_profile(profile, file)
@@ -87,7 +98,18 @@ def calibrate(
         except OutputError as error:
             error.result = profile
             raise
+        if not left_out_of(profile):
+            clear(kept)
     return profile
+
+
+def stages_folder(out: Path | None) -> Path | None:
+    """Return the folder that keeps the stages of a profile's calibration; None for a device or a pipe.
+
+    >>> stages_folder(Path("runs/pair.json"))
+    PosixPath('runs/pair.calibration')
+    """
+    return None if out is None or is_stream(out) else out.with_suffix(".calibration")
 
 
 def fitted_scenario(

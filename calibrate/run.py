@@ -1,121 +1,125 @@
 """Calibrate: microbenchmarks of a model pair on this host, fitted into a hardware profile."""
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-import msgspec
-import torch
-
-from calibrate.acceptance import accepted_lengths
-from calibrate.assemble import Measurements, Points, merged, profile_from
+from calibrate.assemble import profile_from
+from calibrate.effort import Effort
 from calibrate.fits import fit_step
-from calibrate.fleets import FleetSetup, run_beside, run_loaded, run_over_gaps, run_plain, run_rounds, sharing_fleet
+from calibrate.fleets import (
+    FleetSetup,
+    beside_fleet,
+    gaps_fleet,
+    loaded_fleet,
+    plain_fleet,
+    rounds_fleet,
+    sharing_fleet,
+)
+from calibrate.kept import clear
 from calibrate.links import measure_round_trips
+from calibrate.measurements import Measurements, SmallFleet
+from calibrate.pair import (
+    acceptance_bytes,
+    continuations_bytes,
+    decode_continuations,
+    measure_acceptance,
+    measure_steps,
+    steps_bytes,
+)
+from calibrate.stages import Report, Stage, Stages, silent, stages_on_host
 from calibrate.steadiness import MOST_ALONE, impossible_fit
-from calibrate.steps import Series, draft_prefill_series, draft_series, measure, verify_prefill_series, verify_series
-from engine.decoding.draft import Drafter
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.decoding.telemetry import host_facts
-from engine.decoding.verify import Target
-from engine.launch.bodies import THREADS
+from engine.launch.memory import needs_of
+from engine.launch.processes import in_process
 from engine.launch.serve import serve
-from engine.node.build import load_target, new_drafter, new_target, with_positions
-from engine.node.prompts import prompts_of
-from engine.replayed.continuations import continuations_of
+from engine.node.build import with_positions
 from fleet.errors import InputError, UnsteadyHostError
 from fleet.scenario.lengths import mean_tokens
 from fleet.scenario.provenance import provenance_of
 from fleet.scenario.resolve import resolve
 from fleet.scenario.resolved import Fleet
-from fleet.scenario.scenario import Drafters, Scenario, Sharing, Verifiers, Workload
+from fleet.scenario.scenario import Drafters, Scenario, Verifiers, Workload
 from fleet.scenario.workload import with_lengths
+from fleet.times.left_out import Missing
 from fleet.times.profile import HardwareProfile
 from fleet.times.step_time import StepTime
-
-Report = Callable[[str], None]
 
 SHORTEST_GAP_S = 0.001
 WARM_UP_GAP = StepTime(base_s=0.03)  # the gap of StarSD's figure 6c
 SATURATING = (6, 2.0)  # targets that never let the drafter pause; answers at once would make drafts 2 or 3 % faster
 PARTLY = 4.0  # drafts that targets verify for where the drafter is loaded in part, irregularly
-
-
-class Effort(msgspec.Struct, frozen=True):
-    """How much to measure; counts of repetitions and grid points."""
-
-    depths: tuple[int, ...] = tuple(range(1, 11))
-    contexts: tuple[int, ...] = (64, 128, 192, 256)
-    repeats: int = 5
-    prompts: int = 72  # as many as a demo cell decodes, each with its pair there
-    longest_gap_s: float = 0.1
-    gap_rounds: int = 100  # of each pass
-    warm_tokens: tuple[int, ...] = (0, 1, 2, 4)
-    warm_rounds: int = 40
-    loads: tuple[int, ...] = (1, 3)  # targets that load the drafter in part
-    saturated_rounds: int = 300
-    loaded_rounds: int = 150
-    payloads_bytes: tuple[int, ...] = (64, 1024, 16 * 1024, 128 * 1024)
-    pings: int = 60
-    concurrent_targets: int = 3  # fleets of 1 .. so many targets run concurrently on one device
-    sharing_requests: int = 12  # of each target that shares a device
-
-
-QUICK = Effort(
-    depths=(1, 3, 5, 8), contexts=(64, 160, 256), repeats=5, prompts=48, longest_gap_s=0.05, gap_rounds=80,
-    warm_tokens=(0, 2), warm_rounds=30, loads=(2,), saturated_rounds=200, loaded_rounds=150,
-    payloads_bytes=(64, 16 * 1024), pings=20, concurrent_targets=2, sharing_requests=8,
-)  # fmt: skip
-
-
 TURN_TARGETS = 2  # that take turns with their drafter: fewer would never wait for the device
+CONTINUATIONS, ACCEPTANCE, LINKS, WARM_UP = "continuations", "acceptance", "links", "warm-up tokens"
 STEPS = tuple(f"single steps, pass {number}" for number in (1, 2, 3))
 IN_SERVICE = tuple(f"drafters in service, pass {number}" for number in (1, 2, 3))
-STAGES = (
-    STEPS[0], IN_SERVICE[0], "acceptance", "links", STEPS[1], IN_SERVICE[1], "warm-up tokens",
-    "stations that share a device", STEPS[2], IN_SERVICE[2],
-)  # fmt: skip
+TURNS = f"{TURN_TARGETS} targets that take turns with their drafter"
+
+
+def stages_of(effort: Effort) -> tuple[str, ...]:
+    """Return the names of a calibration's stages, in order.
+
+    >>> len(stages_of(Effort(concurrent_targets=2)))
+    13
+    """
+    sharing = (TURNS, *map(concurrent, range(1, effort.concurrent_targets + 1)))
+    passes = list(zip(STEPS, IN_SERVICE, strict=True))
+    return (CONTINUATIONS, *passes[0], ACCEPTANCE, LINKS, *passes[1], WARM_UP, *sharing, *passes[2])
+
+
+def concurrent(targets: int) -> str:
+    """Return the name of a stage of targets that run at once with their drafter."""
+    return f"{targets} target{'s' * (targets > 1)} at once with their drafter"
 
 
 def calibrate(
     scenario: Scenario,
     folder: Path,
     effort: Effort = Effort(),
-    report: Report = lambda _stage: None,
+    report: Report = silent,
+    note: Report = silent,
 ) -> HardwareProfile:
     """Measure the scenario's model pair on this host, on the scenario's prompts, and fit a profile.
 
-    `report` is called with the name of each stage as it begins; STAGES lists them. `folder`: where continuations
-    are kept. A result that no steady host gives is measured once more. Raises UnsteadyHostError if a fit stays off.
+    `folder` keeps the result of each stage; those of an earlier try of the same calibration on this host are not
+    measured again. `report` is called with the name of each stage as it begins; `stages_of` lists them. `note` is
+    called with a line on kept stages, and on each that is left out because a GPU has no room for it. A result that no
+    steady host gives is measured once more. Raises UnsteadyHostError if a fit stays off, InputError if a GPU has no
+    room for a stage that the profile needs.
     """
-    bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report)
+    bench = bench_of(pair_of(scenario, effort.prompts), folder, effort, report, note, keep=True)
+    measure_all(bench)
+    try:
+        return plausible(bench)
+    except UnsteadyHostError:
+        clear(folder)  # the same command then measures anew
+        raise
+
+
+def measure_all(bench: "Bench") -> None:
+    """Take all stages of a calibration once, in order."""
+    bench.stages.note_kept(stages_of(bench.effort))
+    bench.decode_continuations()
     bench.measure_pass(0)
     bench.measure_acceptance()
     bench.measure_links()
     bench.measure_pass(1)
-    report("warm-up tokens")
-    setup = bench.setup()
-    bench.measured.warmed = [
-        (tokens, run_rounds(setup, 1, WARM_UP_GAP, effort.warm_rounds, tokens)) for tokens in effort.warm_tokens
-    ]
-    report("stations that share a device")
-    bench.share("turns", TURN_TARGETS)
+    bench.warm_up()
+    bench.take_turns()
     bench.contend()
     bench.measure_pass(2)
-    return plausible(bench)
 
 
 def plausible(bench: "Bench") -> HardwareProfile:
     """Return the profile of a calibration; measure again what no steady host gives."""
     profile = bench.profile()
     if (problem := impossible_fit(profile)) is not None:
-        bench.report(f"single steps again: {problem}")
-        bench.measure_grids()
+        bench.measure_steps(f"single steps again: {problem}")
         profile = bench.profile()
-    if profile.measured["alone"] > MOST_ALONE:
-        bench.report("stations that share a device again: a step that runs alone was slowed")
-        bench.contend()
+    if profile.measured.get("alone", 1.0) > MOST_ALONE:
+        bench.contend(" again: a step that runs alone was slowed")
         profile = bench.profile()
     if (problem := impossible_fit(profile)) is not None:
         error = UnsteadyHostError(f"unsteady host: {problem}, twice; no profile is written; repeat on a quiet host")
@@ -126,117 +130,144 @@ def plausible(bench: "Bench") -> HardwareProfile:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A calibration in progress: the models on this host, and what was measured so far."""
+    """A calibration in progress: its stages on this host, and what was measured so far.
+
+    - `folder`: where continuations are kept.
+    """
 
     scenario: Scenario
     fleet: Fleet
     folder: Path
     effort: Effort
-    report: Report
-    drafter: Drafter
-    target: Target
-    prompts: list[list[int]]
+    stages: Stages
     measured: Measurements = field(default_factory=Measurements)
 
     def setup(self) -> FleetSetup:
         """Return what small fleets need, with step times fitted to all points so far."""
         times = {name: fit_step(points)[0] for name, points in self.measured.points.items()}
-        return FleetSetup(self.scenario, times, self.folder)
+        return FleetSetup(self.scenario, times)
+
+    def decode_continuations(self) -> None:
+        """Decode the target's text after all calibration prompts."""
+        decode = partial(decode_continuations, self.fleet, self.folder)
+        self._alone(CONTINUATIONS, decode, continuations_bytes(self.fleet))
 
     def measure_pass(self, number: int) -> None:
         """Measure single steps and drafters in service once more.
 
         The passes are minutes apart: a shared host may be slow for longer than one of them.
         """
-        self.report(STEPS[number])
-        self.measure_grids()
-        self.report(IN_SERVICE[number])
-        measured, effort = self.measured, self.effort
-        setup = self.setup()
-        measured.saturated.append(run_loaded(setup, *SATURATING, effort.saturated_rounds))
-        measured.with_gaps.extend(run_loaded(setup, targets, PARTLY, effort.loaded_rounds) for targets in effort.loads)
-        measured.with_gaps.append(run_over_gaps(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds))
-        measured.plain.append(run_plain(setup, effort.sharing_requests))
-
-    def measure_grids(self) -> None:
-        """Measure single steps once more, and add them to the points."""
-        for name, points in self.measure_steps().items():
-            self.measured.points[name] = merged(self.measured.points.get(name, []), points)
-
-    def measure_links(self) -> None:
-        """Measure round trips of messages."""
-        self.report("links")
-        sizes_bytes = self.effort.payloads_bytes
-        round_trips_s = measure_round_trips(self.fleet, sizes_bytes, self.effort.pings)
-        self.measured.round_trips_s = list(zip(sizes_bytes, round_trips_s, strict=True))
-
-    def share(self, sharing: Sharing, targets: int) -> None:
-        """Measure real targets and their drafter on one device, shared by that rule."""
-        fleet = sharing_fleet(self.scenario, targets, self.effort.sharing_requests, sharing)
-        self.measured.sharing.setdefault(sharing, []).append(serve(fleet, self.folder).run)
-
-    def draft_beside(self) -> None:
-        """Measure a target that drafts on its own device, a request at a time."""
-        self.measured.beside.append(run_beside(self.setup(), 2 * self.effort.sharing_requests))
-
-    def contend(self) -> None:
-        """Measure concurrent stations of one device, in place of an earlier measurement."""
-        self.measured.sharing.pop("contended", None)
-        for targets in range(1, self.effort.concurrent_targets + 1):
-            self.share("contended", targets)
-
-    def measure_steps(self) -> Points:
-        """Measure all kinds of steps, each over its grid, by the names of a profile."""
-        depth, shape, depths = self.scenario.drafters.depth, self.scenario.drafters.shape, self.effort.depths
-        if shape.kind != "chain":  # trees grow fast: a deeper one than the scenario's may be monstrous
-            depths = (*(shallower for shallower in depths if shallower < depth), depth)
-        fed = sorted({shape.nodes(levels) + 1 for levels in depths})
-        contexts, how = self.effort.contexts, (self.prompts[0], self.effort.repeats)
-        verifications = verify_series(self.target, *how, shape)
-        grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
-            "draft": (draft_series(self.drafter, *how), depths, contexts),
-            "verify": (verifications, fed, contexts),
-            "decode": (verifications, [1], contexts),
-            "draft_prefill": (draft_prefill_series(self.drafter, *how), contexts, (0,)),
-            "verify_prefill": (verify_prefill_series(self.target, *how), contexts, (0,)),
+        self.measure_steps(STEPS[number])
+        setup, effort = self.setup(), self.effort
+        gaps = gaps_fleet(setup, SHORTEST_GAP_S, effort.longest_gap_s, effort.gap_rounds)
+        loaded = [loaded_fleet(setup, targets, PARTLY, effort.loaded_rounds) for targets in effort.loads]
+        in_service: dict[SmallFleet, list[Scenario]] = {
+            "saturated": [loaded_fleet(setup, *SATURATING, effort.saturated_rounds)],
+            "with_gaps": [*loaded, gaps],
+            "plain": [plain_fleet(self.scenario, effort.sharing_requests)],
         }
-        return {name: measure(*grid) for name, grid in grids.items()}
+        self._serve(IN_SERVICE[number], in_service)
+
+    def measure_steps(self, name: str) -> None:
+        """Measure single steps once more, and add them to the points."""
+        self._alone(name, partial(measure_steps, self.fleet, self.effort), steps_bytes(self.fleet, self.effort))
 
     def measure_acceptance(self) -> None:
         """Measure the accepted lengths of the rounds of each prompt, in draft tokens."""
-        self.report("acceptance")
-        depth, new_tokens = self.scenario.drafters.depth, int(mean_tokens(self.scenario.workload.new_tokens))
-        self.measured.accepted = [
-            accepted_lengths(self.drafter, continuation, new_tokens, depth)
-            for continuation in continuations_of(self.fleet, self.folder)
-        ]
+        self._alone(ACCEPTANCE, partial(measure_acceptance, self.fleet, self.folder), acceptance_bytes(self.fleet))
+
+    def measure_links(self) -> None:
+        """Measure round trips of messages."""
+
+        def measure() -> Measurements:
+            sizes_bytes = self.effort.payloads_bytes
+            round_trips_s = measure_round_trips(self.fleet, sizes_bytes, self.effort.pings)
+            return Measurements(round_trips_s=list(zip(sizes_bytes, round_trips_s, strict=True)))
+
+        self._take(Stage(LINKS, measure, Measurements))
+
+    def warm_up(self) -> None:
+        """Measure drafters that run warm-up tokens before each draft, and ones that do not."""
+        setup, effort = self.setup(), self.effort
+        fleets = [rounds_fleet(setup, 1, WARM_UP_GAP, effort.warm_rounds, tokens) for tokens in effort.warm_tokens]
+        self._serve(WARM_UP, {"warmed": fleets})
+
+    def take_turns(self) -> None:
+        """Measure real targets that share a device with their drafter, one step at a time."""
+        fleet = sharing_fleet(self.scenario, TURN_TARGETS, self.effort.sharing_requests, "turns")
+        self._serve(TURNS, {"turns": [fleet]}, "time_sliced")
+
+    def contend(self, again: str = "") -> None:
+        """Measure concurrent stations of one device, in place of an earlier measurement; `again`: why once more.
+
+        Without room for one target beside its drafter, a target that drafts itself shows verifications in service.
+        """
+        self.measured.runs.pop("contended", None)
+        for targets in range(1, self.effort.concurrent_targets + 1):
+            fleet = sharing_fleet(self.scenario, targets, self.effort.sharing_requests, "contended")
+            if not self._serve(f"{concurrent(targets)}{again}", {"contended": [fleet]}, "contention"):
+                break
+        if not self.measured.of("contended"):
+            self.draft_beside()
+
+    def draft_beside(self) -> None:
+        """Measure a target that drafts on its own device, a request at a time."""
+        fleet = beside_fleet(self.scenario, 2 * self.effort.sharing_requests)
+        self._serve("a target that drafts on its own device", {"beside": [fleet]}, "verify")
 
     def profile(self) -> HardwareProfile:
         """Return the profile that all measurements so far give, with its name, the models' sizes, and its source."""
-        facts = host_facts()
+        facts, measured = dict(self.stages.facts), self.measured
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         of_prompts = {"prompts_count": str(self.effort.prompts)}  # the first ones of the file
         return profile_from(
-            self.measured,
+            measured,
             self.setup(),
+            self.stages.left_out,
             name=f"calibrated-{facts['machine']}",
-            vocabulary=self.target.model.vocabulary,
-            hidden=self.drafter.state_numbers,
+            vocabulary=measured.vocabulary,
+            hidden=measured.hidden,
             positions=self.fleet.drafters.positions,
             provenance=facts | {"written": written} | provenance_of(self.scenario) | of_prompts,
         )
 
+    def _alone(self, name: str, work: Callable[[], Measurements], need_bytes: int) -> None:
+        """Take a stage of one process with models."""
+        needs = [{gpu: need_bytes} for gpu in self.stages.gpus[:1]]
+        self._take(Stage(name, partial(in_process, name, work), Measurements, needs))
 
-def bench_of(scenario: Scenario, folder: Path, effort: Effort, report: Report) -> Bench:
-    """Load the scenario's pair."""
+    def _serve(
+        self, name: str, fleets: Mapping[SmallFleet, Sequence[Scenario]], without: Missing | None = None
+    ) -> bool:
+        """Take a stage of small fleets, one after the other; return whether it was measured."""
+
+        def measure() -> Measurements:
+            runs = {kind: [serve(one, self.folder).run for one in of_kind] for kind, of_kind in fleets.items()}
+            return Measurements(runs=runs)
+
+        needs = [needs_of(resolve(one), self.stages.gpus) for of_kind in fleets.values() for one in of_kind]
+        return self._take(Stage(name, measure, Measurements, needs, without))
+
+    def _take(self, stage: Stage[Measurements]) -> bool:
+        taken = self.stages.take(stage)
+        if taken is not None:
+            self.measured.add(taken)
+        return taken is not None
+
+
+def bench_of(
+    scenario: Scenario,
+    folder: Path,
+    effort: Effort,
+    report: Report = silent,
+    note: Report = silent,
+    keep: bool = False,
+) -> Bench:
+    """Return the calibration of a scenario's pair, with nothing measured; `keep`: whether `folder` keeps results."""
     if scenario.drafters.kind == "model":
         check_shared_tokenizer(scenario.drafters.model, scenario.verifiers.model)
-    torch.set_num_threads(THREADS)
-    fleet = with_positions(resolve(scenario))
-    target = new_target(fleet, load_target(fleet))
-    drafter = new_drafter(fleet, target.model)
-    assert isinstance(drafter, Drafter)
-    return Bench(scenario, fleet, folder, effort, report, drafter, target, prompts_of(fleet))
+    stages = stages_on_host(scenario, effort, folder if keep else None, report, note)
+    return Bench(scenario, with_positions(resolve(scenario)), folder, effort, stages)
 
 
 def pair_of(scenario: Scenario, prompts: int) -> Scenario:

@@ -4,30 +4,33 @@ Small closed loops on calibration prompts, with drafts and without, alternate be
 """
 
 import datetime
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from calibrate.answers import fit_answers, untold
 from calibrate.overheads import delays_of, overhead_of
 from calibrate.pass_laws import fit_aligned, fit_passes
+from calibrate.stages import Report, Stage, silent, stages_on_host
 from engine.decoding.telemetry import host_facts
-from engine.launch.serve import serve
+from engine.launch.memory import needs_of
+from engine.launch.serve import EngineRun, serve
 from fleet.acceptance.models import Recorded
 from fleet.acceptance.signals import SIGNALS_FILE, write_signals
 from fleet.policies.aligned import SameLength
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
-from fleet.scenario.scenario import Scenario, needs_of
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.scenario import needs_of as signals_of
+from fleet.times.left_out import Missing
 from fleet.times.overhead import Overheads, StationOverheads
 from fleet.times.profile import HardwareProfile
 
-Report = Callable[[str], None]
-RunOn = Callable[[Scenario], Run]
-"""Runs a scenario on an engine."""
-
+ACCEPTANCE = "acceptance"  # the last stage
 ROWS = (1, 4, 16, 64)  # up to what a target runs at once
 REQUESTS = 12  # of a loop, at least; three for each row
 
@@ -46,6 +49,18 @@ class Effort(msgspec.Struct, frozen=True):
 WHOLE, QUICK = Effort(), Effort(2, 96)
 
 
+class Elsewhere(NamedTuple):
+    """Another engine that runs the loops.
+
+    - `version`: what tells it apart from others, such as its packages.
+    - `depths`: of its loops, where it cannot have those of `depths_of`.
+    """
+
+    run: Callable[[Scenario], Run]
+    version: str
+    depths: tuple[int, ...] = ()
+
+
 def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
     """Return the pass and the rows of each loop, in order."""
     most = min(scenario.verifiers.max_num_seqs, ROWS[-1])
@@ -55,29 +70,54 @@ def stages_of(scenario: Scenario, passes: int) -> list[tuple[int, int]]:
 def calibrate_serving(
     scenario: Scenario,
     folder: Path,
-    report: Report = lambda _stage: None,
+    kept: Path,
     effort: Effort = WHOLE,
-    run_on: RunOn | None = None,
-    depths: Sequence[int] = (),
+    report: Report = silent,
+    note: Report = silent,
+    elsewhere: Elsewhere | None = None,
 ) -> HardwareProfile:
     """Measure a target of the scenario on this host, on the scenario's prompts, with its drafts and without.
 
     `folder` gets `signals.parquet`, the signals of every drafted token, where drafts are chains of a model's tokens.
-    `run_on` runs the loops on another engine, which has no signals. `depths`: those of the loops, in place of
-    `depths_of`.
+    `kept` keeps the results of stages; `report` and `note` as in `calibrate.run`. `elsewhere`: another engine that runs
+    the loops; it has no signals, and room is its own matter.
     """
-    signals, runs = needs_of(scenario) == "signals", list[Run]()
-    for number, rows in stages_of(scenario, effort.passes):
-        report(f"{rows} requests at once, pass {number + 1} of {effort.passes}")
-        for depth in depths or depths_of(scenario):
-            loop = loop_of(scenario, rows, depth, number)
-            runs.append(run_on(loop) if run_on else serve(loop, signals=signals and depth > 0).run)
+    stages = stages_on_host(scenario, effort, kept, report, note, elsewhere.version if elsewhere else "")
+    passes = {pass_name(number, rows, effort): (number, rows) for number, rows in stages_of(scenario, effort.passes)}
+    stages.note_kept([*passes, ACCEPTANCE])
+    runs, most = list[Run](), ROWS[-1]
+    depths = elsewhere.depths if elsewhere and elsewhere.depths else depths_of(scenario)
+    for name, (number, rows) in passes.items():
+        if rows > most:
+            continue
+        loops = [loop_of(scenario, rows, depth, number) for depth in depths]
+        needs = [] if elsewhere else [needs_of(resolve(loop), stages.gpus) for loop in loops]
+        measure, fewer = partial(run_loops, loops, elsewhere), [few for few in ROWS if few < rows]
+        measured = stages.take(Stage(name, measure, list[Run], needs, "rows" if fewer else None))
+        if measured is None:
+            most = fewer[-1]
+        runs += measured or []
     if not scenario.drafters.count:
-        return profile_of_target(scenario, runs)
-    report("acceptance")
-    if run_on:
-        return profile_of_target(scenario, runs, run_on(recording_loop(scenario, effort.recorded)))
-    return profile_of_target(scenario, runs, record_acceptance(scenario, folder, effort.recorded))
+        return profile_of_target(scenario, runs, None, stages.left_out, stages.facts)
+    loop = recording_loop(scenario, effort.recorded, most)
+    needs = [] if elsewhere else [needs_of(resolve(loop), stages.gpus)]
+    recorded = stages.take(Stage(ACCEPTANCE, partial(record_acceptance, loop, elsewhere), EngineRun, needs))
+    assert recorded is not None
+    if recorded.signals:
+        write_signals(list(recorded.signals.values()), folder / SIGNALS_FILE)
+    return profile_of_target(scenario, runs, recorded.run, stages.left_out, stages.facts)
+
+
+def pass_name(number: int, rows: int, effort: Effort) -> str:
+    """Return the name of a stage: all loops of a pass with so many requests at once."""
+    return f"{rows} requests at once, pass {number + 1} of {effort.passes}"
+
+
+def run_loops(loops: Sequence[Scenario], elsewhere: Elsewhere | None) -> list[Run]:
+    """Run loops of one scenario, with drafts of several depths and without, one after the other."""
+    if elsewhere:
+        return [elsewhere.run(loop) for loop in loops]
+    return [serve(loop, signals=loop.drafters.count > 0 and signals_of(loop) == "signals").run for loop in loops]
 
 
 def depths_of(scenario: Scenario) -> tuple[int, ...]:
@@ -112,9 +152,9 @@ def loop_of(scenario: Scenario, rows: int, depth: int, seed: int) -> Scenario:
     )
 
 
-def recording_loop(scenario: Scenario, requests: int) -> Scenario:
-    """Return a loop over so many calibration prompts with drafts of the scenario's depth."""
-    rows = min(scenario.verifiers.max_num_seqs, ROWS[-1])
+def recording_loop(scenario: Scenario, requests: int, most: int = ROWS[-1]) -> Scenario:
+    """Return a loop over so many calibration prompts with drafts of the scenario's depth, `most` at once."""
+    rows = min(scenario.verifiers.max_num_seqs, most)
     recorded = loop_of(scenario, rows, scenario.drafters.depth, scenario.seed)
     replace = msgspec.structs.replace
     return replace(
@@ -125,23 +165,28 @@ def recording_loop(scenario: Scenario, requests: int) -> Scenario:
     )
 
 
-def record_acceptance(scenario: Scenario, folder: Path, requests: int) -> Run:
-    """Decode so many calibration prompts with drafts of the scenario's depth; return the run."""
-    recorded, drafters = recording_loop(scenario, requests), scenario.drafters
-    signals = drafters.shape.kind == "chain" and drafters.kind != "lookup"
-    served = serve(recorded, signals=signals)
-    if signals:
-        write_signals(list(served.signals.values()), folder / SIGNALS_FILE)
-    return served.run
+def record_acceptance(loop: Scenario, elsewhere: Elsewhere | None) -> EngineRun:
+    """Run a loop for its acceptance, with the signals of drafted tokens where drafts are chains of a model's."""
+    if elsewhere:
+        return EngineRun(elsewhere.run(loop), {})
+    return serve(loop, signals=loop.drafters.shape.kind == "chain" and loop.drafters.kind != "lookup")
 
 
-def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | None = None) -> HardwareProfile:
+def profile_of_target(
+    scenario: Scenario,
+    runs: Sequence[Run],
+    recorded: Run | None = None,
+    left_out: Mapping[Missing, str] = {},
+    host: Mapping[str, str] | None = None,
+) -> HardwareProfile:
     """Return the profile that the loops give; all of them are of one scenario, with drafts and without.
 
-    - `recorded`: the run that has the acceptance; left out, the loops with the deepest drafts.
+    - `recorded`: the run that has the acceptance; without it, the loops with the deepest drafts.
+    - `left_out`: what was not measured, with the reasons.
+    - `host`: facts of the host; None reads those of this one.
     """
     fit = fit_aligned if scenario.verifiers.aligned else fit_passes
-    seen, facts = all(run.header.steps for run in runs), host_facts()
+    seen, facts = all(run.header.steps for run in runs), dict(host or host_facts())
     fitted = fit(runs, scenario.drafters.shape) if seen else fit_answers(runs)
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
@@ -157,7 +202,8 @@ def profile_of_target(scenario: Scenario, runs: Sequence[Run], recorded: Run | N
         | ({"engine": runs[0].header.engine} if runs[0].header.engine else {})
         | {"written": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         | provenance_of(scenario),
-        measured={"steps": fitted.fits, "passes_differ": fitted.apart},
+        measured={"steps": fitted.fits, "passes_differ": fitted.apart}
+        | ({"left_out": dict(left_out)} if left_out else {}),
         sources={} if seen else untold(list(dict.fromkeys(depths))),
         **laws,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from calibrate.fits import Point
+from calibrate.measurements import Point
 from engine.decoding.draft import Drafter
 from engine.decoding.telemetry import timed
 from engine.decoding.verify import Target

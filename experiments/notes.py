@@ -12,6 +12,7 @@ from fleet.scenario.scenario import Scenario
 from fleet.scenario.sides import SIDES, profile_of, shared_profile
 from fleet.scenario.workload import mean_lengths
 from fleet.times.labels import basis_of, estimated_numbers, warning_of
+from fleet.times.left_out import MEANINGS, Missing, left_out_of
 from fleet.times.profile import HardwareProfile
 
 NEARLY = 0.01  # relative difference of two mean lengths that needs no note
@@ -26,7 +27,7 @@ def notes_of(scenario: Scenario, world: World = "sim") -> tuple[str, ...]:
     """
     kinds = [_absent_tiers, _replaced_acceptance, _published_texts]
     if world != "engine":
-        kinds = [_estimated, _mixed_profiles, _untimed_decoding, *kinds]
+        kinds = [_estimated, _left_out, _mixed_profiles, _untimed_decoding, *kinds]
     return tuple(note for kind in kinds for note in kind(scenario))
 
 
@@ -53,14 +54,36 @@ def _untimed_decoding(scenario: Scenario) -> Iterator[str]:
 
 def _estimated(scenario: Scenario) -> Iterator[str]:
     """Note step times that are estimated from a device's figures."""
-    profiles = {profile.name: profile for side in SIDES if (profile := profile_of(scenario, side)) is not None}
-    for name, profile in profiles.items():
+    for name, profile in _profiles(scenario).items():
         if warning := warning_of(basis_of(profile)):
             yield (
                 f"profile {name}: {warning} ({', '.join(estimated_numbers(profile))}); delays between "
                 "steps and links are none unless the scenario gives them. `specfleet reproduce estimates` says how far "
                 "such estimates are off"
             )
+
+
+def _left_out(scenario: Scenario) -> Iterator[str]:
+    """Note what a run needs of a profile whose calibration left it out, because a GPU had no room."""
+    sharing, verifiers = {device.sharing for device in scenario.devices.values()}, scenario.verifiers
+    stations = scenario.drafters.count + verifiers.count
+    for name, profile in _profiles(scenario).items():
+        crowded = "contended" in sharing and stations > len(profile.contention)
+        needed: dict[Missing, tuple[bool, str]] = {
+            "contention": (crowded, "steps beyond those that were measured slow each other no further"),
+            "time_sliced": ("turns" in sharing, "that of stations with devices of their own stands for it"),
+            "verify": (scenario.drafters.count > 0, "that of single verifications stands for it"),
+            "rows": (verifiers.max_num_seqs > 1, "they are extrapolated"),
+        }
+        for missing, reason in left_out_of(profile).items():
+            needs, instead = needed[missing]
+            if needs:
+                yield f"profile {name} lacks {MEANINGS[missing]} ({reason}): {instead}"
+
+
+def _profiles(scenario: Scenario) -> dict[str, HardwareProfile]:
+    """Return the profiles of both sides by their names."""
+    return {profile.name: profile for side in SIDES if (profile := profile_of(scenario, side)) is not None}
 
 
 def _mixed_profiles(scenario: Scenario) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Errors that users can cause, each one line: bad input, an unwritable output, a killed process."""
+"""Errors that users can cause, each one line: bad input, an unwritable output, a killed process, a full device."""
 
 from typing import Any
 
@@ -8,6 +8,10 @@ class InputError(Exception):
 
     The command line prints it and exits with status 2.
     """
+
+
+class DeviceMemoryError(InputError):
+    """A process needs more memory than its device has."""
 
 
 class NodeDiedError(Exception):

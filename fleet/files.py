@@ -1,7 +1,7 @@
 """Atomic files: each is written beside its place and renamed.
 
-All rooms write through `write_file`. `check_writable` and `check_folder` test a path before a long run, so that the
-run does not end at an unwritable folder.
+All rooms write through `write_file`, and remove what they kept by `remove_files`. `check_writable` and `check_folder`
+test a path before a long run, so that the run does not end at an unwritable folder.
 """
 
 import os
@@ -29,7 +29,7 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
     unchanged = "; what was there is unchanged"
     try:
         place = Path(os.path.realpath(path))
-        if _is_stream(place):
+        if is_stream(place):
             unchanged = ""
             with place.open("wb", buffering=0) as stream:
                 _write_all(stream.fileno(), content)
@@ -49,11 +49,20 @@ def write_file(path: Path, content: bytes | str, private: bool = False) -> None:
         raise OutputError(f"{path}: cannot be written ({_reason(error)}){unchanged}") from error
 
 
+def remove_files(folder: Path, *patterns: str) -> None:
+    """Remove the files of a folder that match a pattern, and the folder if nothing else is in it."""
+    for pattern in patterns:
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def check_writable(path: Path) -> None:
     """Raise InputError if no file can be written to `path`; changes nothing."""
     try:
         place = Path(os.path.realpath(path))
-        if _is_stream(place):
+        if is_stream(place):
             return
         if place.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it, for example {path}/FILE")
@@ -73,7 +82,7 @@ def check_folder(path: Path) -> None:
         raise InputError(f"{path}: nothing can be written there ({_reason(error)}); name another folder") from error
 
 
-def _is_stream(place: Path) -> bool:
+def is_stream(place: Path) -> bool:
     """Return whether the path is a device, a pipe or a socket."""
     return place.exists() and not place.is_file() and not place.is_dir()
 

@@ -4,10 +4,12 @@ transformers fills missing tensors at random and ignores unknown ones. Both woul
 here that name the tensors.
 """
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
@@ -43,6 +45,23 @@ def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
             raise InputError(f"{path}: holds something else than tensors by name")
         tensors |= part
     return tensors
+
+
+def count_numbers(folder: Path) -> int:
+    """Return how many numbers a folder's weights have, from the sizes of its tensors or, for pickled ones, its files.
+
+    Pickled files whose config.json names no type count as numbers of two bytes.
+    """
+    numbers = 0
+    for path in weight_files(folder):
+        if path.suffix == ".safetensors":
+            with explained(path, "no tensors can be read from it"), safe_open(path, "pt") as tensors:
+                numbers += sum(math.prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        else:
+            content = read_json(folder / "config.json")
+            stored = getattr(torch, str(content.get("torch_dtype") or content.get("dtype")), torch.float16)
+            numbers += path.stat().st_size // stored.itemsize
+    return numbers
 
 
 def load_whole(folder: Path, dtype: torch.dtype) -> PreTrainedModel:

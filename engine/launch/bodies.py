@@ -17,6 +17,7 @@ from engine.node.write_ahead_log import Served
 from fleet.errors import InputError
 
 PROGRESS, SAMPLES = "progress", "samples"  # kinds of messages that need no answer
+NO_MEMORY = "no memory"  # the kind of an error
 PATIENCE_S = 60.0  # for nodes of one host to connect
 REPORT_S = 1.0  # timeout of a report when the launcher reads slowly
 THREADS = 1  # of torch in each node: more would compete for the cores of a small host
@@ -70,7 +71,7 @@ def run_body(
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):  # of torch
             name = multiprocessing.current_process().name
             advice = "use smaller models, another precision, or fewer or shorter rows"
-            pipe.send(("input error", f"{name}: its device is out of memory; {advice}"))
+            pipe.send((NO_MEMORY, f"{name}: its device is out of memory; {advice}"))
         else:
             pipe.send(("error", traceback.format_exc()))
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar
 
-from engine.launch.bodies import PROGRESS, SAMPLES, run_body
-from fleet.errors import InputError, NodeDiedError
+from engine.launch.bodies import NO_MEMORY, PROGRESS, SAMPLES, plain_body, run_body
+from fleet.errors import DeviceMemoryError, InputError, NodeDiedError
 from fleet.interrupts import deferred, unseen
 from fleet.records.schema import PowerSample
 
@@ -23,6 +23,8 @@ PRELOADED = ["engine.launch.serve", "transformers.models.llama.modeling_llama"]
 UNGUARDED = 97  # exit code of a node that would start nodes, because it imports an unguarded script
 
 LONGEST = 60  # bytes of a folder's name, so that the path of a socket in it has at most 104
+
+T = TypeVar("T")
 
 END_S = 0.5  # from asking a process to end until it is killed
 
@@ -83,7 +85,8 @@ class NodeProcess:
     def receive(self, beside: Sequence["NodeProcess"] = ()) -> Any:
         """Wait for the next message of the node, and return its value. Reports of all nodes go to their watchers.
 
-        NodeError if it failed, NodeDiedError if it or a node `beside` it died, InputError if its input was bad.
+        NodeError if it failed, NodeDiedError if it or a node `beside` it died, InputError if its input was bad,
+        DeviceMemoryError if its device is out of memory.
         """
         while not self.kept and not self.gone:
             by_pipe = {node.pipe: node for node in (self, *beside) if not node.gone}
@@ -93,6 +96,8 @@ class NodeProcess:
                 node.check()
         self.check()
         kind, value = self.kept.popleft()
+        if kind == NO_MEMORY:
+            raise DeviceMemoryError(value)
         if kind == "input error":
             raise InputError(value)
         if kind == "error":
@@ -147,6 +152,19 @@ class NodeProcess:
     def end(self) -> None:
         """End the process."""
         end_all([self])
+
+
+def in_process(name: str, work: Callable[..., T], *arguments: Any) -> T:
+    """Return what `work` returns in a process of its own, which then ends and leaves no memory of a device in use.
+
+    Errors as those of `NodeProcess.receive`.
+    """
+    node = NodeProcess(name, plain_body, work, *arguments)
+    try:
+        result: T = node.receive()
+    finally:
+        node.end()
+    return result
 
 
 def end_all(nodes: Iterable[NodeProcess]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from engine.decoding.shared_tokenizer import check_shared_tokenizer
-from engine.launch.bodies import node_body, plain_body
+from engine.launch.bodies import node_body
 from engine.launch.placement import crowding, gpus_of, measured_device, visible_gpus
-from engine.launch.processes import NodeProcess, end_all
+from engine.launch.processes import NodeProcess, end_all, in_process
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor, Watch, watched
 from engine.net.clock import now_s
@@ -102,12 +102,7 @@ def _texts(fleet: Fleet, continuations_folder: Path) -> Sequence[Any]:
         return prompts_of(fleet)
     if fleet.drafters.kind == "replayed":
         return []
-    node = NodeProcess("continuations", plain_body, continuations_of, fleet, continuations_folder)
-    try:
-        continuations: Sequence[Any] = node.receive()
-    finally:
-        node.end()
-    return continuations
+    return in_process("continuations", continuations_of, fleet, continuations_folder)
 
 
 def process_of_drafter(fleet: Fleet, number: int, lock_file: Path | None = None) -> tuple[str, Callable[..., Node]]:

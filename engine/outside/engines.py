@@ -45,6 +45,11 @@ def environment_of(engine: Engine) -> Path:
     return folder
 
 
+def packages_of(engine: Engine) -> str:
+    """Return the packages of an engine's environment, with their versions."""
+    return " ".join(sorted(file.stem for file in environment_of(engine).glob("lib/*/site-packages/*.dist-info")))
+
+
 class Driver:
     """A started engine in a process of its own. `facts`: what it says of itself."""
 

@@ -18,45 +18,58 @@ from engine.node.prompts import prompts_of
 from engine.replayed.targets import Continuation
 from fleet.errors import InputError
 from fleet.files import write_file
+from fleet.scenario.fingerprint import listing_digest
 from fleet.scenario.resolved import Fleet
 
 BATCH = 16  # prompts decoded side by side
+
+Prompt = tuple[int, ...]
+Decoded = dict[str, np.ndarray]
+"""`prompts` (P, tokens), their `continuations` (P, tokens), and `hidden` if it is read."""
 
 
 def continuations_of(fleet: Fleet, cache_folder: Path) -> list[Continuation]:
     """Return the greedy continuation of every request's prompt, long enough for the last round.
 
-    They are kept in `cache_folder`, by a digest of the weights, the prompts and the precision. If the drafter reads
-    hidden states, these are included, and their layers are part of the digest. InputError for a scenario that samples.
+    They are kept in `cache_folder`, prompt by prompt, in a file for each target, precision and length of prompts; only
+    new prompts are decoded. If the drafter reads hidden states, these are included, and their layers choose the file,
+    too. InputError for a scenario that samples.
     """
     if fleet.workload.temperature > 0:
         raise InputError(
             f"workload.temperature = {fleet.workload.temperature} with verifiers.kind = 'replayed': a replayed "
             "target has one greedy continuation; allowed: 0, or verifiers.kind = 'real'"
         )
-    prompts = prompts_of(fleet)
-    distinct = list({tuple(prompt): None for prompt in prompts})
-    tokens = fleet.workload.new_tokens + fleet.drafters.depth + 1
+    prompts, with_hidden = [tuple(prompt) for prompt in prompts_of(fleet)], fleet.drafters.kind == "eagle"
+    kept = decode_missing(fleet, list(dict.fromkeys(prompts)), with_hidden, cache_folder)
+    number = {tuple(prompt): place for place, prompt in enumerate(kept["prompts"].tolist())}
+    continuations = kept["continuations"].tolist()
+    return [
+        Continuation(list(prompt), continuations[place], kept["hidden"][place] if with_hidden else None)
+        for prompt, place in ((prompt, number[prompt]) for prompt in prompts)
+    ]
+
+
+def decode_missing(fleet: Fleet, prompts: Sequence[Prompt], with_hidden: bool, cache_folder: Path) -> Decoded:
+    """Return what the file of these equally long prompts holds, once all of them are decoded."""
     folder, taps = folder_of(fleet.verifiers.model, "target"), head_taps(fleet)
-    digest = hashlib.sha256()
-    for file in [folder / "config.json", *weight_files(folder)]:
-        digest.update(file.read_bytes())
-    digest.update(json.dumps([distinct, fleet.precision, *taps]).encode())
-    file = cache_folder / f"continuations-{digest.hexdigest()[:16]}.npz"
-    with_hidden = fleet.drafters.kind == "eagle"
+    weight_files(folder)  # an InputError without any
+    key = json.dumps([listing_digest(folder), fleet.precision, with_hidden, *taps, len(prompts[0])])
+    file = cache_folder / f"continuations-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
+    tokens = fleet.workload.new_tokens + fleet.drafters.depth + 1
     kept = dict(np.load(file)) if file.is_file() else {}
-    if not kept or kept["continuations"].shape[1] < tokens or (with_hidden and "hidden" not in kept):
+    if kept and kept["continuations"].shape[1] < tokens:
+        kept = {}
+    known = {tuple(prompt) for prompt in kept["prompts"].tolist()} if kept else set()
+    if missing := [prompt for prompt in prompts if prompt not in known]:
         model = load_model(fleet.verifiers.model, "target", fleet.precision)
-        kept = continue_greedily(model, distinct, tokens, with_hidden, taps)
+        tokens = kept["continuations"].shape[1] if kept else tokens
+        decoded = {"prompts": np.array(missing)} | continue_greedily(model, missing, tokens, with_hidden, taps)
+        kept = {name: np.concatenate([kept[name], new]) for name, new in decoded.items()} if kept else decoded
         content = io.BytesIO()
         np.savez(content, **kept)
         write_file(file, content.getvalue())
-    number = {prompt: i for i, prompt in enumerate(distinct)}
-    continuations = kept["continuations"].tolist()
-    return [
-        Continuation(prompt, continuations[i], kept["hidden"][i] if with_hidden else None)
-        for prompt, i in ((prompt, number[tuple(prompt)]) for prompt in prompts)
-    ]
+    return kept
 
 
 def continue_greedily(
@@ -65,25 +78,31 @@ def continue_greedily(
     tokens: int,
     with_hidden: bool = False,
     taps: Sequence[int] = (),
-) -> dict[str, np.ndarray]:
+) -> Decoded:
     """Return `continuations` (prompts, tokens): greedy token ids after each of the equally long `prompts`.
 
     `with_hidden`: also `hidden` (prompts, prompt and continuation tokens - 1, hidden), float16 last hidden states, or
     inputs of the layers `taps`.
     """
-    continuations, hidden = [], []
-    for start in range(0, len(prompts), BATCH):
-        batch = prompts[start : start + BATCH]
-        tags = range(len(batch))
-        target = Target(model, cache=model.new_cache(len(batch), len(batch[0]) + tokens), taps=taps)
-        for tag in tags:
-            target.open(tag, list(batch[tag]))
-        rounds = [target.decode(tags) for _ in range(tokens)]
-        continuations += [target.committed(tag)[len(batch[tag]) :] for tag in tags]
-        if with_hidden:
-            of_rows = zip(*rounds, strict=True)  # a row's verdicts in order
-            hidden += [
-                states_sent(torch.cat([verdict.hidden for verdict in row]).float().cpu().numpy()) for row in of_rows
-            ]
-    decoded = {"continuations": np.array(continuations)}
-    return decoded | {"hidden": np.stack(hidden)} if with_hidden else decoded
+    pieces = [
+        _continue_batch(model, prompts[start : start + BATCH], tokens, with_hidden, taps)
+        for start in range(0, len(prompts), BATCH)
+    ]
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def _continue_batch(
+    model: CausalLM, batch: Sequence[Sequence[int]], tokens: int, with_hidden: bool, taps: Sequence[int]
+) -> Decoded:
+    """Continue prompts side by side; the cache of one batch is free before the next one's is allocated."""
+    tags = range(len(batch))
+    target = Target(model, cache=model.new_cache(len(batch), len(batch[0]) + tokens), taps=taps)
+    for tag in tags:
+        target.open(tag, list(batch[tag]))
+    rounds = [target.decode(tags) for _ in range(tokens)]
+    decoded = {"continuations": np.array([target.committed(tag)[len(batch[tag]) :] for tag in tags])}
+    if not with_hidden:
+        return decoded
+    of_rows = zip(*rounds, strict=True)  # a row's verdicts in order
+    hidden = [states_sent(torch.cat([verdict.hidden for verdict in row]).float().cpu().numpy()) for row in of_rows]
+    return decoded | {"hidden": np.stack(hidden)}

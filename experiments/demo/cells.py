@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from calibrate.run import Effort
+from calibrate.effort import Effort
 from experiments.compare.compare import ComparedQuantity, Reruns, compare_reruns, replicate, simulated_reruns
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
@@ -44,7 +44,7 @@ class DemoEffort(msgspec.Struct, frozen=True):
 
 
 BASELINES: dict[str, dict[str, Any]] = {"co-located": {"place": "target"}, "standalone": {"count": 0}}
-PASS_STAGES, ONCE_STAGES = 3, 2  # of a calibration: those of each pass, and acceptance and links
+PASS_STAGES, ONCE_STAGES = 3, 3  # of a calibration: those of each pass, and continuations, acceptance and links
 CALIBRATION = Effort(
     depths=(3, 5, 7), contexts=(128, 152, 176), repeats=6, prompts=40, longest_gap_s=0.03, gap_rounds=40,
     loads=(2,), saturated_rounds=150, loaded_rounds=100, payloads_bytes=(64, 16 * 1024), pings=20, sharing_requests=6,

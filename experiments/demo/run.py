@@ -52,7 +52,7 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
     check_folder(folder)
     bench = bench_of(
         pair_of(calibration_scenario(), effort.calibration.prompts), folder / "continuations", effort.calibration,
-        lambda stage: report(f"calibration: {stage}"),
+        lambda stage: report(f"calibration: {stage}"), report,
     )  # fmt: skip
     calibrate_part(bench, 0)
     first = bench.profile()
@@ -86,8 +86,9 @@ def run_demo(folder: Path, effort: DemoEffort, report: Report) -> DemoResult:
 
 def calibrate_part(bench: Bench, number: int) -> None:
     """Measure the part of the calibration that comes after pass `number`; acceptance and links once, at first."""
+    if number == 0:
+        bench.decode_continuations()
     bench.measure_pass(number)
-    bench.report("a target that drafts on its own device")
     bench.draft_beside()
     if number == 0:
         bench.measure_acceptance()

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from experiments.sweep.resume import resume_digest
 from fleet.errors import InputError
 from fleet.records.metrics.findings import Findings, findings_of
 from fleet.records.metrics.measure import assess, combine
 from fleet.records.metrics.window import Metric, without_intervals
+from fleet.scenario.fingerprint import resume_digest
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario

@@ -15,13 +15,13 @@ import pandas as pd
 
 from experiments.jobs import side_by_side
 from experiments.sweep.cell import ANALYTIC, Cell, CellResult, run_cell
-from experiments.sweep.resume import resume_digest
 from fleet.errors import InputError, OutputError
 from fleet.files import write_file
 from fleet.inputs.text import read_json, shortened
 from fleet.interrupts import deferred
 from fleet.records.metrics.window import with_percentiles
 from fleet.scenario.changes import parse_value, parts_of, plain
+from fleet.scenario.fingerprint import resume_digest
 from fleet.scenario.names import SimPath, World
 from fleet.scenario.scenario import Scenario
 

@@ -127,14 +127,13 @@ def make_run(scenario: Scenario, world: World, log: Log, fleet: Fleet, gpus: int
 
 def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, int], gpus: int = 0) -> RunHeader:
     """Describe this host, these versions and this scenario; `rows` is the number of rows of each station."""
-    packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
     return RunHeader(
         scenario=scenario,
         fleet=fleet,
         scenario_digest=scenario.digest(),
         profile_digest=fleet.profile_digest,
         world=world,
-        versions={"python": platform.python_version()} | {name: version(name) for name in packages},
+        versions=versions_of(world),
         host={
             "machine": platform.machine(),
             "system": platform.system(),
@@ -146,6 +145,12 @@ def make_header(scenario: Scenario, fleet: Fleet, world: World, rows: dict[str, 
         rows=rows,
         replayed=fleet.replayed if world == "engine" else (),
     )
+
+
+def versions_of(world: World) -> dict[str, str]:
+    """Return the versions of Python and of the packages that a run in that world rests on, by name."""
+    packages = ("specfleet", "simpy", "numpy") if world == "sim" else ("specfleet", "torch", "transformers", "pyzmq")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def write_run(run: Run, path: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec.structs import fields
 
 from fleet.times.effects import IdleEffect
+from fleet.times.left_out import MEANINGS, left_out_of
 from fleet.times.overhead import Overhead, Overheads, StationOverheads
 from fleet.times.profile import STEPS, HardwareProfile
 from fleet.times.roofline import Roofline
@@ -56,6 +57,8 @@ def describe(profile: HardwareProfile) -> Iterator[tuple[str, str, str]]:
         yield "steps in service that the host delayed, left out", f"{share:.1%}", ""
     if (share := profile.measured.get("passes_differ")) is not None:
         yield "steps in service, the slowest pass over the quickest", f"+ {share:.1%}", ""
+    for missing in left_out_of(profile):
+        yield MEANINGS[missing], "not measured: no room on the GPU", ""
     yield from _acceptance(profile.measured.get("acceptance"))
 
 

@@ -56,7 +56,7 @@ class HardwareProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         power: Electrical power of a device. Left out, energy is not reported.
         provenance: Where and how the numbers were measured: host, versions, models, prompts.
         sources: Source of each number, by its dotted name: a paper's table, or the word "assumed".
-        measured: Raw quantiles, residuals and other data to judge the fits.
+        measured: Raw quantiles, residuals and other data to judge the fits; `left_out` says what a GPU had no room for.
         version (number): Format of the file. A file of another format is refused.
     """
 

@@ -43,9 +43,10 @@ def calibrate(
     Beside the profile comes a scenario that fits it, for `run` and `simulate`.
     """
     from calibrate import serving
+    from calibrate.effort import QUICK, Effort
     from calibrate.fitting import fitting_path
-    from calibrate.host import calibrate, fitted_scenario
-    from calibrate.run import STAGES
+    from calibrate.host import calibrate, fitted_scenario, stages_folder
+    from calibrate.run import stages_of
     from calibrate.steadiness import unsteady
     from fleet.acceptance.signals import SIGNALS_FILE
 
@@ -58,13 +59,14 @@ def calibrate(
     }
     overrides = settings(changes) if scenario else options
     measured = fitted_scenario(scenario, overrides, prompts)
-    beside, stages = measured.drafters.place == "target" and measured.drafters.count > 0, len(STAGES)
+    beside = measured.drafters.place == "target" and measured.drafters.count > 0
+    stages = len(stages_of(QUICK if quick else Effort()))
     if beside or engine is not None or server:
-        drafts = beside or (bool(server) and measured.drafters.count > 0)
+        drafts = measured.drafters.count > 0
         stages = len(serving.stages_of(measured, (serving.QUICK if quick else serving.WHOLE).passes)) + drafts
     fits, signals = fitting_path(out, scenario), out.parent / SIGNALS_FILE
     stays = fits.exists()
-    with keeping(out, signals), printing_anyway(lambda profile: print_profile(profile, as_json)):
+    with keeping(out, signals, stages_folder(out)), printing_anyway(lambda profile: print_profile(profile, as_json)):
         with progress("calibration", stages) as advance:
             profile = calibrate(
                 scenario,
@@ -75,6 +77,7 @@ def calibrate(
                 server=server or (),
                 out=out,
                 report=advance,
+                note=remark,
             )
         print_profile(profile, as_json)
     if (line := unsteady(profile)) is not None:

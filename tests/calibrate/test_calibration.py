@@ -1,6 +1,5 @@
 """Calibration recovers the numbers of simulated fleets from their records."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,9 +10,10 @@ import pytest
 from calibrate.acceptance import describe_acceptance
 from calibrate.assemble import in_service
 from calibrate.contention import factors_in
-from calibrate.fits import Point, fit_step
+from calibrate.fits import fit_step
 from calibrate.fleets import FleetSetup, sharing_fleet, steps_in
 from calibrate.idle import fit_idle, slowdowns_of, with_recoveries
+from calibrate.measurements import Point
 from fleet.records.delayed import DELAYED
 from fleet.scenario.scenario import Scenario
 from fleet.times.describe import describe
@@ -40,7 +40,7 @@ def profile_with(**more: Any) -> dict[str, Any]:
 
 
 def fleets(scenario: Scenario) -> FleetSetup:
-    return FleetSetup(scenario, TIMES, Path())
+    return FleetSetup(scenario, TIMES)
 
 
 def test_factors_of_contention_are_found() -> None:

@@ -25,9 +25,7 @@ def bench_that_gives(*profiles: HardwareProfile) -> Any:
     """A calibration that gives one profile after the other, and notes what it measures again."""
     left: Iterator[HardwareProfile] = iter(profiles)
     again: list[str] = []
-    return SimpleNamespace(
-        profile=lambda: next(left), report=again.append, again=again, measure_grids=lambda: None, contend=lambda: None
-    )
+    return SimpleNamespace(profile=lambda: next(left), again=again, measure_steps=again.append, contend=again.append)
 
 
 def test_passes_differ_by_their_means_without_delayed_steps() -> None:
@@ -49,7 +47,7 @@ def test_an_impossible_fit_is_measured_again_then_refused() -> None:
     assert "verify are 37% off" in str(impossible_fit(bad))
     once = bench_that_gives(bad, profile())
     assert plausible(once) == profile()
-    assert len(once.again) == 1
+    assert once.again == ["single steps again: the times of verify are 37% off their fit"]
     with pytest.raises(UnsteadyHostError, match=r"^unsteady host: .*, twice; no profile is written") as refused:
         plausible(bench_that_gives(bad, bad))
     assert refused.value.result == bad
@@ -58,7 +56,9 @@ def test_an_impossible_fit_is_measured_again_then_refused() -> None:
 def test_a_slowed_lone_step_is_measured_again_and_said() -> None:
     """Its contention is relative to that step, so it cannot be refused for ever on a busy host."""
     slowed = profile(alone=3.8)
-    assert plausible(bench_that_gives(slowed, profile())) == profile()
+    once = bench_that_gives(slowed, profile())
+    assert plausible(once) == profile()
+    assert once.again == [" again: a step that runs alone was slowed"]
     assert plausible(bench_that_gives(slowed, slowed)) == slowed
     assert "3.8 times its own time" in str(unsteady(slowed))
 

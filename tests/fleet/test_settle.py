@@ -29,7 +29,7 @@ DOORS = {
     "engine/outside/answers.py",
     "engine/outside/engines.py",
     "engine/outside/job.py",  # where a scenario is read, changed, resolved, kept or written
-    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "reading", "resolve")),
+    *(f"fleet/scenario/{name}.py" for name in ("changes", "conflicts", "fingerprint", "reading", "resolve")),
     *(f"fleet/scenario/{name}.py" for name in ("facts", "named_files", "provenance", "sides", "writing")),
     *("fleet/records/run.py", "sim/run.py", "sim/predict.py", "sim/alone.py", "sim/baseline.py"),
     *(

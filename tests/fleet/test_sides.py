@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from experiments.notes import notes_of
-from experiments.sweep.resume import resume_digest
 from fleet.errors import InputError
 from fleet.records.metrics.measure import measure
 from fleet.records.run import read_run, write_run
+from fleet.scenario.fingerprint import resume_digest
 from fleet.scenario.reading import change_scenario, make_scenario, read_scenario
 from fleet.scenario.resolve import resolve
 from fleet.scenario.scenario import Scenario

@@ -127,3 +127,33 @@ def test_calibrate_leaves_the_profile_and_the_scenario_and_names_both(
     assert read_scenario(Path("mine.toml")).drafters.depth == 3
     assert "mine-fits.toml" in calibrate("--scenario", "mine.toml", "--set", "verifiers.count=3", "-o", "mine.json")
     assert read_scenario(Path("mine-fits.toml")).verifiers.count == 3
+
+
+@pytest.mark.parametrize("left_out", [{}, {"contention": "2 targets at once with their drafter: needs much"}])
+def test_kept_stages_go_with_the_profile_unless_one_was_left_out(
+    left_out: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    from calibrate.kept import Kept
+
+    contention = (1.0,) if left_out else (1.0, 1.4)
+    profile = msgspec.structs.replace(
+        measured({"gpu": "one"}, contention), measured={"left_out": left_out} if left_out else {}
+    )
+
+    def calibrate(_scenario: Scenario, folder: Path, *_how: object) -> HardwareProfile:
+        Kept(folder, "this").write("links", 1)
+        return profile
+
+    monkeypatch.setattr("calibrate.run.calibrate", calibrate)
+    assert run_cli(monkeypatch, "calibrate", "-o", str(tmp_path / "mine.json")) == 0
+    assert (tmp_path / "mine.calibration" / "links.stage").exists() == bool(left_out)
+    assert (tmp_path / "mine.calibration").exists() == bool(left_out)
+    printed = capsys.readouterr().out
+    assert ("how much further steps at once slow each other" in printed) == bool(left_out)
+    assert ("not measured: no room on the GPU" in printed) == bool(left_out)
+    comment = "# The profile lacks how much further steps at once slow each other: 2 targets at once"
+    written_scenario = (tmp_path / "mine.toml").read_text()
+    assert (comment in written_scenario) == bool(left_out)
+    assert ("what this costs was not measured" in written_scenario) == bool(left_out)
+    assert read_scenario(tmp_path / "mine.toml").verifiers.count == 1

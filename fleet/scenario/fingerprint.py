@@ -1,4 +1,4 @@
-"""Whether a kept result still holds: a fingerprint of all that a run of a scenario reads."""
+"""Fingerprints of all that a run of a scenario reads: they say whether a kept result still holds."""
 
 import hashlib
 from collections.abc import Iterator
@@ -21,10 +21,17 @@ def resume_digest(scenario: Scenario) -> str:
     content = msgspec.to_builtins(without_profiles(scenario))  # their numbers are in the scenario
     parts = [_content(Path(text)) for text in _texts(content) if is_file(Path(text))]
     models = [Path(model) for model in (scenario.drafters.model, scenario.verifiers.model)]
-    parts += [_listing(folder) for folder in models if folder.is_dir()]
+    parts += [listing_digest(folder) for folder in models if folder.is_dir()]
     if not parts:
         return scenario.digest()
     return hashlib.sha256("\n".join([scenario.digest(), *parts]).encode()).hexdigest()[:16]
+
+
+def listing_digest(folder: Path) -> str:
+    """Fingerprint of a folder's list of files: their names, sizes and times of change."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -42,10 +49,3 @@ def _content(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return "unreadable"
-
-
-def _listing(folder: Path) -> str:
-    """Fingerprint of a folder's list of files."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    facts = [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -1,0 +1,104 @@
+"""Results of a calibration's stages, kept in a folder: a file a stage, sealed, and valid for one fingerprint."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from fleet.files import remove_files, write_file
+from fleet.inputs.format import FORMAT
+from fleet.records.run import versions_of
+from fleet.scenario.fingerprint import resume_digest
+from fleet.scenario.scenario import Scenario
+
+T = TypeVar("T")
+SUFFIX = ".stage"
+
+
+class Sealed(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a stage: what it holds for, and its content with a fingerprint of it."""
+
+    fingerprint: str
+    digest: str
+    content: bytes
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The kept results of one calibration. Without a folder nothing is kept.
+
+    - `fingerprint`: of all that the results depend on; others in the folder do not count.
+    """
+
+    folder: Path | None
+    fingerprint: str = ""
+
+    def read(self, stage: str, kind: type[T]) -> T | None:
+        """Return a stage's result; None where there is none, it is damaged, or it is another calibration's."""
+        sealed = self._sealed(stage)
+        with suppress(ValueError, msgspec.MsgspecError, pa.ArrowException):
+            return None if sealed is None else msgspec.msgpack.decode(sealed.content, type=kind, dec_hook=_table_of)
+        return None
+
+    def holds(self, stage: str) -> bool:
+        """Return whether a stage's result is kept."""
+        return self._sealed(stage) is not None
+
+    def write(self, stage: str, result: Any) -> None:
+        """Keep a stage's result; OutputError if it cannot be written."""
+        if self.folder is not None:
+            content = msgspec.msgpack.encode(result, enc_hook=_bytes_of)
+            sealed = Sealed(self.fingerprint, _digest(content), content)
+            write_file(stage_file(self.folder, stage), msgspec.msgpack.encode(sealed))
+
+    def _sealed(self, stage: str) -> Sealed | None:
+        if self.folder is None:
+            return None
+        with suppress(OSError, ValueError, msgspec.MsgspecError):
+            sealed = msgspec.msgpack.decode(stage_file(self.folder, stage).read_bytes(), type=Sealed)
+            if (sealed.fingerprint, sealed.digest) == (self.fingerprint, _digest(sealed.content)):
+                return sealed
+        return None
+
+
+def stage_file(folder: Path, stage: str) -> Path:
+    """Return the file of a stage; what follows a colon in its name is no part of it.
+
+    >>> stage_file(Path("pair.calibration"), "single steps again: off").name
+    'single-steps-again.stage'
+    """
+    name = re.sub(r"\W+", "-", stage.partition(":")[0])
+    return folder / f"{name}{SUFFIX}"
+
+
+def fingerprint_of(scenario: Scenario, effort: msgspec.Struct, facts: Mapping[str, str]) -> str:
+    """Fingerprint of all that a stage's result depends on: scenario, effort, versions, and facts of the host."""
+    parts = (resume_digest(scenario), type(effort).__module__, effort, versions_of("engine"), dict(facts), FORMAT)
+    return _digest(msgspec.json.encode(parts, order="deterministic"))
+
+
+def clear(folder: Path) -> None:
+    """Remove what a calibration has kept in its folder, and the folder if nothing else is in it."""
+    remove_files(folder, f"*{SUFFIX}", "continuations-*.npz")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _bytes_of(table: Any) -> bytes:
+    """Encode the only content that msgspec does not know: the event table of a run."""
+    if not isinstance(table, pa.Table):
+        raise NotImplementedError(type(table))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)  # content in memory
+    return bytes(sink.getvalue())
+
+
+def _table_of(_kind: type, content: bytes) -> pa.Table:
+    return pa.ipc.open_stream(content).read_all()

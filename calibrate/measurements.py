@@ -1,0 +1,74 @@
+"""What a calibration measures, stage by stage. Without pandas: processes that measure need not import it."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from fleet.records.run import Run
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Repeated times of one step at one place of the grid: `tokens` new ones after `context` known ones."""
+
+    tokens: int
+    context: int
+    times_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """The typical time: a preempted step does not move it."""
+        return float(np.median(self.times_s))
+
+
+Points = dict[str, list[Point]]
+"""Measured points of each kind of step, by the names of a profile."""
+
+
+SmallFleet = Literal["saturated", "with_gaps", "warmed", "contended", "turns", "plain", "beside"]
+"""Kinds of small fleets.
+
+`saturated`, `with_gaps`, `warmed`: replayed targets with a drafter that is always busy, partly busy or idle before each
+draft, and idle with warm-up tokens. `contended`, `turns`: real targets and their drafter on one device, by its rule; of
+`contended` k targets in run k - 1. `plain`, `beside`: a target that decodes by itself, and one that drafts on its own
+device.
+"""
+
+
+class Measurements(msgspec.Struct):
+    """Measurements of a calibration, or of one of its stages.
+
+    - `runs`: of small fleets.
+    - `round_trips_s`: by payload in bytes.
+    - `accepted`: accepted lengths of the rounds of each prompt.
+    - `vocabulary`, `hidden`: of the models, as a profile has them.
+    """
+
+    points: Points = {}
+    runs: dict[SmallFleet, list[Run]] = {}
+    round_trips_s: list[tuple[int, list[float]]] = []
+    accepted: list[list[int]] = []
+    vocabulary: int = 0
+    hidden: int = 0
+
+    def of(self, kind: SmallFleet) -> list[Run]:
+        """Return the runs of a kind of fleet."""
+        return self.runs.get(kind, [])
+
+    def add(self, stage: "Measurements") -> None:
+        """Add what a stage has measured."""
+        for name, points in stage.points.items():
+            self.points[name] = merged(self.points.get(name, []), points)
+        for kind, runs in stage.runs.items():
+            self.runs[kind] = [*self.of(kind), *runs]
+        self.round_trips_s = stage.round_trips_s or self.round_trips_s
+        self.accepted = stage.accepted or self.accepted
+        self.vocabulary, self.hidden = stage.vocabulary or self.vocabulary, stage.hidden or self.hidden
+
+
+def merged(earlier: Sequence[Point], measured: Sequence[Point]) -> list[Point]:
+    """Return the points of two passes over one grid as points of both."""
+    if not earlier:
+        return list(measured)
+    return [Point(a.tokens, a.context, a.times_s + b.times_s) for a, b in zip(earlier, measured, strict=True)]

@@ -1,0 +1,114 @@
+"""What a calibration measures of a loaded pair; each function runs in a process that ends with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from calibrate.effort import Effort
+from calibrate.measurements import Measurements
+from calibrate.steps import (
+    TAG,
+    Series,
+    draft_prefill_series,
+    draft_series,
+    measure,
+    verify_prefill_series,
+    verify_series,
+)
+from engine.decoding.draft import Drafter
+from engine.decoding.greedy import path_in_text
+from engine.launch.memory import borrowed_bytes, drafter_bytes, process_bytes, target_bytes
+from engine.node.build import load_target, new_drafter, new_target
+from engine.node.drafts import contents_of
+from engine.node.prompts import prompts_of
+from engine.replayed.continuations import BATCH, continuations_of
+from engine.replayed.targets import Continuation
+from fleet.scenario.lengths import mean_tokens
+from fleet.scenario.resolved import Fleet
+
+
+def decode_continuations(fleet: Fleet, folder: Path) -> Measurements:
+    """Decode the target's text after all calibration prompts; `folder` keeps it."""
+    continuations_of(fleet, folder)
+    return Measurements()
+
+
+def continuations_bytes(fleet: Fleet) -> int:
+    """Return the bytes that `decode_continuations` needs on its device."""
+    return process_bytes(target_bytes(fleet).with_cache(BATCH * fleet.room.longest_row))
+
+
+def measure_steps(fleet: Fleet, effort: Effort) -> Measurements:
+    """Measure all kinds of steps, each over its grid, by the names of a profile."""
+    shape, depths, contexts = fleet.drafters.shape, grid_depths(fleet, effort), effort.contexts
+    room = (1, grid_tokens(fleet, effort))
+    target = new_target(fleet, load_target(fleet), room)
+    drafter = new_drafter(fleet, target.model, room)
+    assert isinstance(drafter, Drafter)
+    how = (prompts_of(fleet)[0], effort.repeats)
+    verifications = verify_series(target, *how, shape)
+    grids: dict[str, tuple[Series, Sequence[int], Sequence[int]]] = {
+        "draft": (draft_series(drafter, *how), depths, contexts),
+        "verify": (verifications, sorted({shape.nodes(levels) + 1 for levels in depths}), contexts),
+        "decode": (verifications, [1], contexts),
+        "draft_prefill": (draft_prefill_series(drafter, *how), contexts, (0,)),
+        "verify_prefill": (verify_prefill_series(target, *how), contexts, (0,)),
+    }
+    for series, tokens, places in grids.values():
+        series(tokens[0], places[0])  # the first steps of a process are slow
+    points = {name: measure(*grid) for name, grid in grids.items()}
+    return Measurements(points, vocabulary=target.model.vocabulary, hidden=drafter.state_numbers)
+
+
+def steps_bytes(fleet: Fleet, effort: Effort) -> int:
+    """Return the bytes that `measure_steps` needs on its device."""
+    tokens = grid_tokens(fleet, effort)
+    return process_bytes(target_bytes(fleet).with_cache(tokens), drafter_bytes(fleet).with_cache(tokens))
+
+
+def grid_depths(fleet: Fleet, effort: Effort) -> Sequence[int]:
+    """Return the depths of the grid; no tree is deeper than the scenario's, since trees grow fast."""
+    depth = fleet.drafters.depth
+    if fleet.drafters.shape.kind == "chain":
+        return effort.depths
+    return *(shallower for shallower in effort.depths if shallower < depth), depth
+
+
+def grid_tokens(fleet: Fleet, effort: Effort) -> int:
+    """Return the tokens of the longest row of the grid: repeated verifications may accept all of their drafts."""
+    fed = max(fleet.drafters.shape.nodes(levels) for levels in grid_depths(fleet, effort)) + 1
+    return max(effort.contexts) + (effort.repeats + 2) * fed
+
+
+def measure_acceptance(fleet: Fleet, folder: Path) -> Measurements:
+    """Measure the accepted lengths of the rounds of each prompt, in draft tokens; `folder` keeps continuations."""
+    drafter = new_drafter(fleet, room=(1, fleet.room.longest_row))
+    assert isinstance(drafter, Drafter)
+    depth, new_tokens = fleet.drafters.depth, int(mean_tokens(fleet.workload.new_tokens))
+    continuations = continuations_of(fleet, folder)
+    return Measurements(accepted=[accepted_lengths(drafter, each, new_tokens, depth) for each in continuations])
+
+
+def accepted_lengths(drafter: Drafter, continuation: Continuation, new_tokens: int, depth: int) -> list[int]:
+    """Return the accepted length of every greedy round while `new_tokens` are decoded after the prompt."""
+    drafter.open(TAG, [*continuation.prompt, continuation.tokens[0]])
+    hidden, prompt_tokens = None, len(continuation.prompt)
+    if continuation.hidden is not None:
+        hidden = torch.from_numpy(continuation.hidden).to(drafter.model.device, drafter.model.dtype)
+    drafter.prefill(TAG, hidden=None if hidden is None else hidden[:prompt_tokens])
+    lengths, committed = [], 1
+    while committed < new_tokens:
+        draft = contents_of(drafter.draft([TAG], [depth]))[0]
+        path = path_in_text(draft.tokens, continuation.tokens[committed:], draft.nodes)
+        before, committed = committed, committed + len(path) + 1
+        states = None if hidden is None else hidden[prompt_tokens + before - 1 : prompt_tokens + committed - 1]
+        drafter.advance(TAG, path, continuation.tokens[before:committed], states)
+        lengths.append(len(path))
+    drafter.release(TAG)
+    return lengths
+
+
+def acceptance_bytes(fleet: Fleet) -> int:
+    """Return the bytes that `measure_acceptance` needs on its device."""
+    return process_bytes(drafter_bytes(fleet).with_cache(fleet.room.longest_row), borrowed_bytes(fleet))

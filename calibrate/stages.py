@@ -1,0 +1,107 @@
+"""Stages of a calibration: each is kept when it ends, is not measured again, and needs room on its GPU.
+
+No stage loads a model into this process: models live in processes that end with their stage.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from calibrate.kept import Kept, fingerprint_of
+from engine.decoding.telemetry import host_facts
+from engine.launch.memory import free_bytes, lacking
+from engine.launch.placement import visible_gpus
+from engine.launch.processes import in_process
+from fleet.errors import DeviceMemoryError, InputError
+from fleet.scenario.scenario import Scenario
+from fleet.times.left_out import MEANINGS, Missing
+
+T = TypeVar("T")
+Report = Callable[[str], None]
+
+ADVICE = "use smaller models, a precision of fewer bytes, shorter texts, or a GPU with more free memory"
+
+
+def silent(_line: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[T]):
+    """One stage.
+
+    - `measure`: returns its result, of the type `kind`.
+    - `needs`: bytes on each GPU, by its name, of each part; the parts run one after the other.
+    - `without`: what the profile lacks without this stage; None if it cannot do without.
+    """
+
+    name: str
+    measure: Callable[[], T]
+    kind: type[T]
+    needs: Sequence[Mapping[str, int]] = ()
+    without: Missing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of one calibration on this host.
+
+    - `report`: is called with the name of each stage as it begins; `note` with lines on those left out.
+    - `facts`: of this host. `gpus`: names of its GPUs.
+    - `left_out`: what the profile lacks, each with the reason.
+    """
+
+    kept: Kept
+    report: Report = silent
+    note: Report = silent
+    facts: Mapping[str, str] = field(default_factory=dict)
+    gpus: Sequence[str] = ()
+    left_out: dict[Missing, str] = field(default_factory=dict)
+
+    def take(self, stage: Stage[T]) -> T | None:
+        """Return the result of a stage, which is kept or is measured now; None if it is left out for lack of memory.
+
+        InputError if the profile cannot do without it.
+        """
+        self.report(stage.name)
+        if (kept := self.kept.read(stage.name, stage.kind)) is not None:
+            return kept
+        free = free_bytes(self.gpus) if stage.needs else {}
+        reason = next(filter(None, (lacking(needs, free) for needs in stage.needs)), None)
+        if reason is not None and stage.without is None:
+            raise InputError(f"calibration: {stage.name}: {reason}; {ADVICE}")
+        if reason is None:
+            try:
+                result = stage.measure()
+            except DeviceMemoryError as error:
+                if stage.without is None:
+                    raise
+                reason = str(error)
+            else:
+                self.kept.write(stage.name, result)
+                return result
+        assert stage.without is not None
+        self.left_out[stage.without] = f"{stage.name}: {reason}"
+        self.note(f"left out: {stage.name}: {reason}; the profile lacks {MEANINGS[stage.without]}")
+        return None
+
+    def note_kept(self, names: Sequence[str]) -> None:
+        """Say in one line how many of these stages are kept."""
+        if count := sum(map(self.kept.holds, names)):
+            anew = f"remove {self.kept.folder} to measure all anew"
+            self.note(f"{count} of {len(names)} stages are kept from an earlier try; {anew}")
+
+
+def stages_on_host(
+    scenario: Scenario, effort: msgspec.Struct, folder: Path | None, report: Report, note: Report, engine: str = ""
+) -> Stages:
+    """Return the stages of a calibration on this host, without any taken.
+
+    - `folder`: where results are kept. `engine`: the packages of another engine that runs them.
+    """
+    facts, gpus = in_process("facts of this host", host_facts), visible_gpus()
+    kept = Kept(folder, fingerprint_of(scenario, effort, facts | {"gpus": str(len(gpus)), "engine": engine}))
+    return Stages(kept, report, note, facts, gpus)

@@ -1,0 +1,94 @@
+"""Stages of a serving target's calibration: numbers of rows without room are left out, finished loops stay."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from calibrate.serving import Effort, calibrate_serving, pass_name
+from engine.launch.serve import EngineRun
+from experiments.notes import notes_of
+from fleet.errors import InputError
+from fleet.scenario.reading import change_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.times.left_out import left_out_of
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+from sim.run import simulate
+from tests.helpers.pretended_host import GB, PROFILE, PretendedHost, scenario_of
+
+PAIR, EFFORT = "Vicuna-7B, 68M", Effort(passes=2, recorded=6)
+SERVED = msgspec.structs.replace(PROFILE, verify=StepTime(0.006, 0.001, 1e-5, per_row_s=0.0005))
+
+
+class ServingHost(PretendedHost):
+    """Simulates the loops, and fails in one of them."""
+
+    def __init__(self, size_gb: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(size_gb * GB, PAIR)
+        self.replace_engine(monkeypatch)
+        self.rows = list[int]()
+        monkeypatch.setattr("calibrate.serving.serve", self.serve_loop)
+
+    def serve_loop(self, loop: Scenario, signals: bool = False) -> EngineRun:
+        fleet = resolve(loop)
+        models = [self.target, *([self.drafter] if fleet.verifiers.drafts else [])]
+        row = fleet.workload.prompt_tokens + fleet.workload.new_tokens
+        held_bytes = self.weights_bytes(*models) + self.cache_bytes(fleet.streams * row, *models)
+        with self.processes(f"{fleet.streams} requests", [held_bytes]):
+            self.rows.append(fleet.streams)
+            return EngineRun(simulate(msgspec.structs.replace(loop, profile=SERVED)), {})
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    serving = {"drafters.place": "target", "verifiers.max_num_seqs": 16}
+    return change_scenario(scenario_of(PAIR, tmp_path), serving)
+
+
+def calibrated(host: ServingHost, scenario: Scenario, folder: Path) -> HardwareProfile:
+    return calibrate_serving(scenario, folder, folder / "kept", EFFORT, host.reported.append, host.lines.append)
+
+
+def test_numbers_of_rows_without_room_are_left_out(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ServingHost(16.2, monkeypatch)
+    profile = calibrated(host, scenario, tmp_path)
+    assert set(host.rows) == {1, 4}, "acceptance, too, is recorded with rows that fit"
+    assert host.peak_bytes <= host.size_bytes
+    assert left_out_of(profile).keys() == {"rows"}
+    assert len(host.lines) == 1
+    assert host.lines[0].startswith(f"left out: {pass_name(0, 16, EFFORT)}: needs 1")
+
+    def notes(rows: int) -> list[str]:
+        changes = {"verifiers.max_num_seqs": rows, "drafters.place": "target"}
+        return [note for note in notes_of(change_scenario(Scenario("s", profile=profile), changes)) if "lacks" in note]
+
+    assert notes(1) == []
+    assert "extrapolated" in notes(8)[0]
+
+
+def test_a_target_without_room_for_one_row_is_refused(
+    scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ServingHost(14, monkeypatch)
+    with pytest.raises(InputError, match=r"^calibration: 1 requests at once, pass 1 of 2: needs 15\.. GB"):
+        calibrated(host, scenario, tmp_path)
+
+
+def test_finished_passes_stay(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = ServingHost(24, monkeypatch)
+    host.fails = "16 requests"
+    with pytest.raises(RuntimeError):
+        calibrated(host, scenario, tmp_path)
+    before, host.rows = host.rows, []
+    profile = calibrated(host, scenario, tmp_path)
+    assert before == [1, 1, 1, 4, 4, 4]
+    assert host.rows[:3] == [16, 16, 16]
+    assert host.lines == [f"2 of 7 stages are kept from an earlier try; remove {tmp_path / 'kept'} to measure all anew"]
+    assert not left_out_of(profile)

@@ -1,0 +1,219 @@
+"""Stages of a calibration: what is kept holds for one calibration, and a GPU without room leaves stages out."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import msgspec
+
+from calibrate.effort import Effort
+from calibrate.kept import Kept, clear, stage_file
+from calibrate.run import TURNS, concurrent, stages_of
+from calibrate.stages import Stage, Stages
+from experiments.notes import notes_of
+from fleet.errors import DeviceMemoryError, InputError
+from fleet.scenario.reading import change_scenario
+from fleet.scenario.scenario import Scenario
+from fleet.times.describe import describe
+from fleet.times.left_out import MEANINGS, left_out_of
+from tests.helpers.pretended_host import GB, PAIRS, SMALL, PretendedHost, scenario_of
+from tests.helpers.quickly import simulated
+from tests.helpers.stars import star
+
+SMALLER, TURN_AND_CONTENTION = "Vicuna-7B, 68M", {"contention", "time_sliced"}
+
+
+def host(size_gb: float, pair: str, monkeypatch: pytest.MonkeyPatch) -> PretendedHost:
+    made = PretendedHost(size_gb * GB, pair)
+    made.replace_engine(monkeypatch)
+    return made
+
+
+# A GPU's memory.
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_pair_that_does_not_fit_is_refused_in_a_line(
+    pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = host(8, pair, monkeypatch)
+    with pytest.raises(
+        InputError, match=r"^calibration: continuations: needs 1\d\.\d GB .*8\.0 GB are free; use "
+    ) as no:
+        small.calibrate(scenario_of(pair, tmp_path), tmp_path / "kept")
+    assert "\n" not in str(no.value)
+    assert small.peak_bytes == 0
+    assert small.measured == []
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_24_gb_leave_out_what_needs_two_targets(pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario = host(24, pair, monkeypatch), scenario_of(pair, tmp_path)
+    profile = gpu.calibrate(scenario, tmp_path / "kept")
+    assert gpu.peak_bytes <= gpu.size_bytes
+    assert left_out_of(profile).keys() == TURN_AND_CONTENTION
+    assert profile.contention == (1.0,)
+    assert profile.overhead.time_sliced is None
+    beside = "a target that drafts on its own device" in gpu.reported
+    assert beside == (pair == "Vicuna-7B, EAGLE"), "a head's process loads a target, too"
+    assert ("alone" in profile.measured) != beside
+    assert all(line.startswith("left out: ") and "GB are free; the profile lacks " in line for line in gpu.lines)
+    assert len(gpu.lines) == 2
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_80_gb_hold_every_stage(pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = host(80, pair, monkeypatch)
+    profile = gpu.calibrate(scenario_of(pair, tmp_path), tmp_path / "kept")
+    assert 24 * GB < gpu.peak_bytes <= gpu.size_bytes
+    assert not left_out_of(profile)
+    assert len(profile.contention) == SMALL.concurrent_targets
+    assert gpu.reported == list(stages_of(SMALL))
+    assert gpu.lines == []
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_without_the_check_24_gb_would_not_do(pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = host(24, pair, monkeypatch)
+    gpu.gated = False
+    gpu.calibrate(scenario_of(pair, tmp_path), tmp_path / "kept")
+    assert gpu.peak_bytes > gpu.size_bytes
+
+
+def test_memory_of_others_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = host(80, SMALLER, monkeypatch)
+    gpu.used_bytes = others_bytes = 40 * GB
+    profile = gpu.calibrate(scenario_of(SMALLER, tmp_path), tmp_path / "kept")
+    assert others_bytes < gpu.peak_bytes <= gpu.size_bytes
+    assert left_out_of(profile).keys() == {"contention"}
+    assert len(profile.contention) == 2
+    assert concurrent(3) in left_out_of(profile)["contention"]
+
+
+def test_a_device_that_is_full_after_all_leaves_the_stage_out() -> None:
+    def full() -> int:
+        raise DeviceMemoryError("target 2: its device is out of memory")
+
+    lines: list[str] = []
+    stages = Stages(Kept(None), note=lines.append)
+    assert stages.take(Stage("two", full, int, without="contention")) is None
+    assert stages.left_out == {"contention": "two: target 2: its device is out of memory"}
+    assert len(lines) == 1
+    with pytest.raises(DeviceMemoryError):
+        stages.take(Stage("one", full, int))
+
+
+# What a profile lacks.
+
+
+def test_what_a_profile_lacks_is_said_where_it_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario = host(24, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path)
+    profile = gpu.calibrate(scenario, tmp_path / "kept")
+    shown = [quantity for quantity, value, _ in describe(profile) if value == "not measured: no room on the GPU"]
+    assert shown == [MEANINGS[missing] for missing in ("contention", "time_sliced")]
+
+    def notes(sharing: str) -> list[str]:
+        devices = {"devices.gpu": {"sharing": sharing}, "drafters.device": "gpu", "verifiers.device": "gpu"}
+        scenario = change_scenario(star(profile=profile), devices if sharing else {})
+        return [note for note in notes_of(scenario) if "lacks" in note]
+
+    assert notes("") == []
+    for sharing, lack in (("contended", "steps at once"), ("turns", "take turns")):
+        assert len(notes(sharing)) == 1
+        assert lack in notes(sharing)[0]
+        assert "24.0 GB are free" in notes(sharing)[0]
+
+
+# Kept results.
+
+
+def test_a_calibration_goes_on_after_its_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario, folder = host(80, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path), tmp_path / "kept"
+    gpu.fails = "links"
+    with pytest.raises(RuntimeError, match="links fails once"):
+        gpu.calibrate(scenario, folder)
+    before, stages = gpu.measured.copy(), stages_of(SMALL)
+    done = stages[: stages.index("links")]
+    assert {file.name for file in folder.iterdir()} == {stage_file(folder, stage).name for stage in done}
+    gpu.measured.clear()
+    resumed = gpu.calibrate(scenario, folder)
+    assert gpu.lines == [f"4 of {len(stages)} stages are kept from an earlier try; remove {folder} to measure all anew"]
+    after = gpu.measured.copy()
+    gpu.measured.clear()
+    whole = gpu.calibrate(scenario, tmp_path / "another")
+    assert gpu.measured == before + after
+    unwritten = {"provenance": {}}
+    assert msgspec.structs.replace(resumed, **unwritten) == msgspec.structs.replace(whole, **unwritten)
+
+
+def test_kept_stages_of_others_are_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario, folder = host(80, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path), tmp_path / "kept"
+    gpu.calibrate(scenario, folder)
+
+    def is_kept(scenario: Scenario = scenario, effort: Effort = SMALL) -> bool:
+        gpu.measured, gpu.lines, gpu.fails = [], [], "continuations"
+        with suppress(RuntimeError):
+            gpu.calibrate(scenario, folder, effort)
+        began = gpu.fails == ""
+        assert began == (gpu.lines == []), "a line says that stages are kept"
+        return not began
+
+    assert is_kept()
+    assert gpu.measured == [], "no stage is measured twice"
+    assert not is_kept(change_scenario(scenario, {"workload.new_tokens": 90}))
+    assert not is_kept(effort=msgspec.structs.replace(SMALL, pings=4))
+    (Path(scenario.verifiers.model) / "config.json").touch()
+    assert not is_kept(), "the target may be another one"
+    gpu.gpu = "NVIDIA Other"
+    assert not is_kept()
+
+
+def test_a_damaged_stage_is_measured_anew(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "this")
+    kept.write("a stage", [1, 2, 3])
+    assert kept.read("a stage", list[int]) == [1, 2, 3]
+    whole = stage_file(tmp_path, "a stage").read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        stage_file(tmp_path, "a stage").write_bytes(damaged)
+        assert not kept.holds("a stage")
+        assert kept.read("a stage", list[int]) is None
+    stage_file(tmp_path, "a stage").write_bytes(whole)
+    assert kept.read("a stage", list[str]) is None, "content of another version"
+
+
+def test_what_was_left_out_is_measured_once_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, scenario, folder = host(24, SMALLER, monkeypatch), scenario_of(SMALLER, tmp_path), tmp_path / "kept"
+    assert left_out_of(gpu.calibrate(scenario, folder))
+    gpu.size_bytes = 80 * GB
+    gpu.measured.clear()
+    assert not left_out_of(gpu.calibrate(scenario, folder))
+    names = [f"{targets} real targets share a device: {rule}" for targets, rule in ((2, "turns"), (2, "contended"))]
+    assert gpu.measured[:2] == names
+    assert TURNS in gpu.reported
+
+
+def test_runs_are_kept_whole(tmp_path: Path) -> None:
+    run, kept = simulated(star(name="kept")), Kept(tmp_path, "this")
+    kept.write("a stage", {"runs": [run]})
+    assert kept.read("a stage", dict[str, list[type(run)]])["runs"][0].header == run.header  # type: ignore[misc]
+    assert kept.read("a stage", dict[str, list[type(run)]])["runs"][0].table.equals(run.table)  # type: ignore[misc]
+    assert kept.read("another stage", dict) is None
+    assert Kept(tmp_path, "that").read("a stage", dict) is None
+
+
+def test_only_kept_files_are_cleared(tmp_path: Path) -> None:
+    folder = tmp_path / "pair.calibration"
+    Kept(folder, "this").write("a stage", 1)
+    (folder / "own.txt").write_text("mine")
+    clear(folder)
+    assert [file.name for file in folder.iterdir()] == ["own.txt"]
+    (folder / "own.txt").unlink()
+    clear(folder)
+    assert not folder.exists()
+    clear(folder)

@@ -1,0 +1,197 @@
+"""A pretended host with one GPU of a stated size: it counts what the processes of a calibration would allocate.
+
+Weights and caches come from the shipped shapes of models, what else a process takes is stated here. Fleets are
+simulated, so that a calibration ends with a whole profile.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from calibrate.effort import Effort
+from calibrate.measurements import Measurements, Point
+from calibrate.run import calibrate
+from fleet.acceptance.models import Recorded
+from fleet.data.shipped import shipped_models
+from fleet.hardware.configs import shape_of_config
+from fleet.hardware.shape import ModelShape
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.resolved import Fleet
+from fleet.scenario.scenario import Scenario
+from fleet.times.profile import HardwareProfile
+from fleet.times.step_time import StepTime
+from sim.run import simulate
+
+GB = 10**9
+OTHER_BYTES = 1_300_000_000  # of each process: CUDA context, workspaces and graphs
+NUMBER_BYTES = 2
+ROWS_AT_ONCE = 16  # of continuations
+ACCEPTED = [[5, 3, 0, 4, 5, 2, 1, 5], [2, 5, 5, 0, 3, 4, 1, 2]]
+VICUNA_68M = {  # stated: config.json of double7/vicuna-68m at Hugging Face
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 768, "num_attention_heads": 12,
+    "intermediate_size": 3072, "vocab_size": 32000,
+}  # fmt: skip
+SHAPES = {**shipped_models(), "vicuna-68m": VICUNA_68M}
+PAIRS: dict[str, tuple[str, str, str, str]] = {  # target, drafter, its kind, precision
+    "Vicuna-7B, 68M": ("llama-2-7b", "vicuna-68m", "model", "float16"),
+    "Vicuna-7B, EAGLE": ("llama-2-7b", "eagle-llama-2-7b", "eagle", "float16"),
+    "Llama-3.1-8B, 3.2-1B": ("llama-3.1-8b", "llama-3.2-1b", "model", "bfloat16"),
+}
+SMALL = Effort(
+    depths=(1, 3, 5), contexts=(64, 128), repeats=2, prompts=4, gap_rounds=60, warm_tokens=(0,), warm_rounds=20,
+    loads=(1,), saturated_rounds=60, loaded_rounds=60, payloads_bytes=(64, 4096), pings=3, sharing_requests=2,
+)  # fmt: skip
+TIMES = {
+    "draft": StepTime(0.002, 0.001, 0.0, 1e-6),
+    "verify": StepTime(0.006, 0.001, 1e-5),
+    "decode": StepTime(0.006, 0.0, 1e-5),
+    "draft_prefill": StepTime(0.001, 1e-5),
+    "verify_prefill": StepTime(0.005, 1e-4),
+}
+PROFILE = HardwareProfile(
+    "truth", **TIMES, contention=(1.0, 1.3, 1.7, 2.0), acceptance=Recorded(5, tuple(map(tuple, ACCEPTED)))
+)
+
+
+def shape(name: str) -> ModelShape:
+    """The shape of a shipped model, or of the small one above."""
+    return shape_of_config(name, SHAPES[name], name)
+
+
+def write_sizes(folder: Path, name: str) -> Path:
+    """Write the folder of a model: its config.json, and a checkpoint that has the sizes of tensors and no content."""
+    folder = folder / name
+    folder.mkdir(exist_ok=True)
+    numbers = shape(name).parameters()
+    content = {key: value for key, value in SHAPES[name].items() if key not in ("source", "parameters")}
+    eagle = content["model_type"] == "eagle"
+    content |= {"model_type": "llama"} if eagle else {}
+    (folder / "config.json").write_bytes(msgspec.json.encode(content))
+    tensors = {"all": {"dtype": "F16", "shape": [numbers], "data_offsets": [0, 2 * numbers]}}
+    header = msgspec.json.encode(tensors)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 2 * numbers)  # a hole takes no space
+    return folder
+
+
+def scenario_of(pair: str, folder: Path) -> Scenario:
+    """The scenario of a pair, with folders of its models."""
+    target, drafter, kind, precision = PAIRS[pair]
+    return make_scenario(
+        {
+            "name": pair, "precision": precision,
+            "drafters": {"kind": kind, "model": str(write_sizes(folder, drafter))},
+            "verifiers": {"model": str(write_sizes(folder, target))},
+            "workload": {"prompt_tokens": 128, "new_tokens": 96},
+        }
+    )  # fmt: skip
+
+
+class PretendedHost:
+    """The GPU of `size_bytes`, and the calls of a calibration that use it.
+
+    - `peak_bytes`: the largest sum so far. `stages`: names of those that were measured, `lines`: what was said.
+    - `fails`: the work that fails once, by a part of its name.
+    """
+
+    def __init__(self, size_bytes: float, pair: str) -> None:
+        self.size_bytes, self.used_bytes, self.peak_bytes = int(size_bytes), 0, 0
+        self.target, self.drafter = (shape(name) for name in PAIRS[pair][:2])
+        self.borrows = PAIRS[pair][2] == "eagle"
+        self.gpu, self.gated, self.fails = "NVIDIA Pretended", True, ""
+        self.measured, self.reported, self.lines = list[str](), list[str](), list[str]()
+
+    def calibrate(self, scenario: Scenario, folder: Path, effort: Effort = SMALL) -> HardwareProfile:
+        return calibrate(scenario, folder, effort, self.reported.append, self.lines.append)
+
+    def replace_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let calibrations run here instead of on the engine."""
+        for name in ("calibrate.run.in_process", "calibrate.stages.in_process"):
+            monkeypatch.setattr(name, self.in_process)
+        monkeypatch.setattr("calibrate.stages.visible_gpus", lambda: ["0"])
+        monkeypatch.setattr("calibrate.stages.free_bytes", lambda _gpus: self.free_bytes())
+        monkeypatch.setattr("calibrate.run.serve", self.serve)
+        monkeypatch.setattr("calibrate.run.measure_round_trips", self.round_trips)
+
+    def free_bytes(self) -> dict[str, int]:
+        return {"0": self.size_bytes - self.used_bytes} if self.gated else {}
+
+    @contextmanager
+    def processes(self, name: str, held_bytes: Sequence[int]) -> Iterator[None]:
+        """Hold what processes allocate until they end."""
+        if self.fails and self.fails in name:
+            self.fails = ""
+            raise RuntimeError(f"{name} fails once")
+        before = self.used_bytes
+        for one_bytes in held_bytes:
+            self.used_bytes += one_bytes + OTHER_BYTES
+            self.peak_bytes = max(self.peak_bytes, self.used_bytes)
+        yield
+        self.used_bytes = before
+        self.measured.append(name)
+
+    def weights_bytes(self, *models: ModelShape) -> int:
+        return NUMBER_BYTES * sum(model.parameters() for model in models)
+
+    def cache_bytes(self, tokens: int, *models: ModelShape) -> int:
+        return tokens * sum(model.cache_bytes_per_token(NUMBER_BYTES) for model in models)
+
+    def drafting_bytes(self, tokens: int) -> int:
+        """Bytes of a drafter's process: an EAGLE head loads its target beside it."""
+        models = (self.drafter, self.target) if self.borrows else (self.drafter,)
+        return self.weights_bytes(*models) + self.cache_bytes(tokens, self.drafter)
+
+    def in_process(self, name: str, work: Callable[..., Any], *_arguments: Any) -> Any:
+        """What a process measures that holds models of its own."""
+        if not isinstance(work, partial):
+            return {"machine": "pretended", "gpu": self.gpu}
+        fleet: Fleet = work.args[0]
+        row = fleet.workload.prompt_tokens + fleet.workload.new_tokens + fleet.drafters.depth + 1
+        pair = (self.target, self.drafter)
+        match work.func.__name__:
+            case "decode_continuations":
+                cache_bytes = self.cache_bytes(ROWS_AT_ONCE * row, self.target)
+                held_bytes, result = self.weights_bytes(self.target) + cache_bytes, Measurements()
+            case "measure_steps":
+                held_bytes = self.weights_bytes(*pair) + self.cache_bytes(max(SMALL.contexts), *pair)
+                result = Measurements(points(), vocabulary=self.target.vocabulary)
+            case "measure_acceptance":
+                held_bytes, result = self.drafting_bytes(row), Measurements(accepted=ACCEPTED)
+            case other:
+                raise AssertionError(other)
+        with self.processes(name, [held_bytes]):
+            return result
+
+    def serve(self, scenario: Scenario, _folder: Path) -> SimpleNamespace:
+        """A run of a small fleet: simulated, while its processes hold their models."""
+        fleet = resolve(scenario)
+        row = fleet.workload.prompt_tokens + fleet.workload.new_tokens
+        held_bytes = [self.drafting_bytes(fleet.verifiers.count * row)] * fleet.drafters.stations
+        if fleet.verifiers.kind == "real":
+            own = [self.target, *([self.drafter] if fleet.verifiers.drafts else [])]
+            held_bytes += [self.weights_bytes(*own) + self.cache_bytes(row, *own)] * fleet.verifiers.count
+        with self.processes(scenario.name, held_bytes):
+            return SimpleNamespace(run=simulate(msgspec.structs.replace(scenario, profile=PROFILE)))
+
+    def round_trips(self, fleet: Fleet, sizes_bytes: Sequence[int], repeats: int) -> list[list[float]]:
+        with self.processes("links", [self.drafting_bytes(1)]):
+            return [[0.001 + size * 1e-9] * repeats for size in sizes_bytes]
+
+
+def points() -> dict[str, list[Point]]:
+    """Times of single steps on the grid of the calibration above, as the profile's laws have them."""
+    grid = {"draft": SMALL.depths, "verify": (2, 4, 6), "decode": (1,)}
+    prefills = dict.fromkeys(("draft_prefill", "verify_prefill"), SMALL.contexts)
+    places = {name: [(k, n) for k in tokens for n in SMALL.contexts] for name, tokens in grid.items()}
+    places |= {name: [(k, 0) for k in tokens] for name, tokens in prefills.items()}
+    return {
+        name: [Point(k, n, (TIMES[name].mean_s(k, n),) * 2) for k, n in of_name] for name, of_name in places.items()
+    }
