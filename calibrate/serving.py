@@ -20,6 +20,7 @@ from engine.launch.memory import needs_of
 from engine.launch.serve import EngineRun, serve
 from fleet.acceptance.models import Recorded
 from fleet.acceptance.signals import SIGNALS_FILE, write_signals
+from fleet.errors import InputError
 from fleet.policies.aligned import SameLength
 from fleet.records.run import Run
 from fleet.scenario.provenance import provenance_of
@@ -191,6 +192,12 @@ def profile_of_target(
     laws: dict[str, Any] = fitted.laws
     depths = [drafts.depth * min(drafts.count, 1) for drafts in (run.header.fleet.drafters for run in runs)]
     accepted = tuple(accepted_in([recorded] if recorded else runs))
+    longest = max((each for own in accepted for each in own), default=0)
+    if longest > scenario.drafters.depth:
+        raise InputError(
+            f"answers: a chunk has {longest + 1} tokens, and a round {scenario.drafters.depth + 1} at most; let the "
+            "server send every step's tokens by themselves"
+        )
     return HardwareProfile(
         name=f"calibrated-serving-{facts['machine']}",
         overhead=Overheads(StationOverheads(target=overhead_of(delays_of(runs, drafters=False))))

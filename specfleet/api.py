@@ -323,6 +323,9 @@ def join(runs: Sequence[RunGiven]) -> Result:
 
     `fleet.records.join.join_runs` also returns clocks and links. Raises InputError for records that do not belong
     together.
+
+        run = specfleet.join(["drafter.parquet", "target-1.parquet", "target-2.parquet"])
+        specfleet.three_errors(run, profile="mine.json")
     """
     from fleet.records.join import join_runs
 

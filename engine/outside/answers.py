@@ -1,6 +1,7 @@
 """From the answers of a server to a run: requests and their tokens are known, steps and drafts are not."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -16,7 +17,8 @@ from fleet.scenario.resolved import Fleet
 from fleet.scenario.scenario import Scenario
 from fleet.scenario.workload import Request, streams_of
 
-TOGETHER_S = 3e-4  # between tokens of one round; steps take longer
+TOGETHER_S = 3e-4  # between tokens of one round, where the server does not count its rounds; steps take longer
+MOST = 10**9  # tokens of a round, without a limit
 
 
 def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = lambda _line: None) -> Run:
@@ -35,7 +37,9 @@ def run_on_server(scenario: Scenario, url: str, report: Callable[[str], None] = 
 
 def run_of(scenario: Scenario, fleet: Fleet, answers: Answers, engine: str) -> Run:
     """Return the run of a scenario that an engine gave those answers to."""
-    run = make_run(scenario, "engine", log_of(streams_of(fleet), answers), fleet)
+    most = fleet.drafters.depth + 1 if fleet.drafters.count else MOST
+    log = log_of(streams_of(fleet), answers, between_rounds_s(answers, fleet), most)
+    run = make_run(scenario, "engine", log, fleet)
     return msgspec.structs.replace(run, header=msgspec.structs.replace(run.header, engine=engine, steps=False))
 
 
@@ -49,25 +53,41 @@ def answers_of(served: Served) -> Answers:
     return Answers(tuple(Answer(number, served.joined_s[number], tuple(own)) for number, own in chunks.items()), {})
 
 
-def rounds_of(answer: Answer) -> tuple[tuple[float, int], ...]:
-    """Return when each round of a request ended, and its tokens; a server may send the tokens of a round one by one."""
+def between_rounds_s(answers: Answers, fleet: Fleet) -> float:
+    """Return the time from which on tokens are of different rounds; a server may send those of a round one by one.
+
+    Where it counts its rounds, as many of the longest gaps are those between rounds. With prompt lookup it does not
+    count its steps without a draft.
+    """
+    gaps_s = sorted(after[0] - before[0] for each in answers.answers for before, after in pairwise(each.chunks))
+    rounds = answers.counted.get("rounds", 0) if fleet.drafters.kind != "lookup" else 0
+    return gaps_s[-rounds] if 0 < rounds <= len(gaps_s) else TOGETHER_S
+
+
+def rounds_of(answer: Answer, between_s: float = TOGETHER_S, most: int = MOST) -> tuple[tuple[float, int], ...]:
+    """Return when each round of a request ended, and its tokens; less than `between_s` apart are those of one.
+
+    - `most`: tokens of a round.
+    """
     rounds: list[tuple[float, int]] = []
     for came_s, tokens in answer.chunks:
-        if rounds and came_s - rounds[-1][0] < TOGETHER_S:
+        if rounds and came_s - rounds[-1][0] < between_s and rounds[-1][1] + tokens <= most:
             rounds[-1] = came_s, rounds[-1][1] + tokens
         else:
             rounds.append((came_s, tokens))
     return tuple(rounds)
 
 
-def log_of(streams: Mapping[int, list[Request]], answers: Answers) -> Log:
+def log_of(
+    streams: Mapping[int, list[Request]], answers: Answers, between_s: float = TOGETHER_S, most: int = MOST
+) -> Log:
     """Return the rows of the event table: of each request its arrival, and its rounds as if each were a step of it."""
     by_number = {answer.number: answer for answer in answers.answers}
     rows = [
         row
         for tag, requests in streams.items()
         for each in requests
-        for row in _rows(tag, each, by_number[each.number])
+        for row in _rows(tag, each, rounds_of(by_number[each.number], between_s, most), by_number[each.number].sent_s)
     ]
     log: Log = []
     for seq, row in enumerate(sorted(rows, key=lambda row: row.time_s)):
@@ -75,12 +95,12 @@ def log_of(streams: Mapping[int, list[Request]], answers: Answers) -> Log:
     return log
 
 
-def _rows(tag: int, request: Request, answer: Answer) -> Iterator[Row]:
+def _rows(tag: int, request: Request, rounds: Sequence[tuple[float, int]], sent_s: float) -> Iterator[Row]:
     goal = request.prompt_tokens + request.new_tokens
-    row = Row(answer.sent_s, verifier_name(0), 0, "join", "real", tag=tag, request=request.number, goal=goal)
+    row = Row(sent_s, verifier_name(0), 0, "join", "real", tag=tag, request=request.number, goal=goal)
     yield row._replace(tokens=request.prompt_tokens)
     base = request.prompt_tokens
-    for number, (came_s, tokens) in enumerate(rounds_of(answer)):
+    for number, (came_s, tokens) in enumerate(rounds):
         kind = "verify" if number else "prefill"
         yield row._replace(time_s=came_s, event="done", kind=kind, base=base, accepted=tokens - 1, goal=0, epoch=number)
         base += tokens
@@ -105,6 +125,6 @@ def remarks(answers: Answers, asked: Mapping[int, int]) -> Iterator[str]:
     if not rounds:
         return
     yield f"acceptance by /metrics: {accepted / rounds:.2f} draft tokens a round, without the bonus token"
-    seen = sum(len(rounds_of(answer)) - 1 for answer in answers.answers)
+    seen = sum(len(answer.chunks) - 1 for answer in answers.answers)
     if rounds > seen:
         yield f"note: the server counts {rounds} rounds, the client saw {seen}: some came together, or others ask, too"

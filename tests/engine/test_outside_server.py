@@ -17,8 +17,8 @@ pytest.importorskip("torch")
 
 import specfleet
 from engine.outside import answers
-from engine.outside.answers import rounds_of, run_on_server
-from engine.outside.client import Answer
+from engine.outside.answers import between_rounds_s, rounds_of, run_on_server
+from engine.outside.client import Answer, Answers
 from engine.outside.engines import FOLDER, OutsideEngine
 from engine.outside.job import settings_of
 from experiments.draw import timeline_of
@@ -100,6 +100,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def test_tokens_that_come_together_are_one_round() -> None:
     one_by_one = Answer(0, 0.0, ((0.1, 1), (0.2, 1), (0.2001, 1), (0.2002, 1), (0.3, 1)))
     assert rounds_of(one_by_one) == ((0.1, 1), (0.2002, 3), (0.3, 1))
+
+
+def test_a_server_that_counts_its_rounds_says_which_tokens_are_of_one() -> None:
+    """Three rounds of 1, 3 and 2 tokens after the first, whose tokens come 2 ms apart and rounds 8 ms."""
+    times_s = [0.1, 0.108, 0.116, 0.118, 0.12, 0.128, 0.13]
+    answer = Answer(0, 0.0, tuple((time_s, 1) for time_s in times_s))
+    fleet = resolve(scenario())
+    counted = between_rounds_s(Answers((answer,), {"rounds": 3}), fleet)
+    assert rounds_of(answer, counted) == ((0.1, 1), (0.108, 1), (0.12, 3), (0.13, 2))
+    assert [tokens for _, tokens in rounds_of(answer, counted, 2)] == [1, 1, 2, 1, 2]  # no round has more
+    lookup = resolve(change_scenario(scenario(), {"drafters.kind": "lookup"}))  # steps without a draft do not count
+    for answers_, of in ((Answers((answer,), {}), fleet), (Answers((answer,), {"rounds": 3}), lookup)):
+        assert between_rounds_s(answers_, of) == answers.TOGETHER_S
 
 
 @pytest.fixture
