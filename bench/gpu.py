@@ -1,6 +1,6 @@
 """Everything for one card, in parts of at most eight minutes: laws, step times, tokens/s, the star in both worlds.
 
-Each part is a study in a process of its own, whose memory is free afterwards. Its results lie in a folder named after
+Each part is a study in a process of its own, which frees its memory at its end. Its results lie in a folder named after
 the card. A rerun goes on after the parts that are done there, also on another host of the same card.
 """
 

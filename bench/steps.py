@@ -156,7 +156,7 @@ def step_ms(model: CausalLM, point: Point) -> Row:
 
 
 def steps_s(target: Target, point: Point) -> list[float]:
-    """Return the seconds of verifications of equal drafts, on rows whose context was never computed."""
+    """Return the seconds of verifications of equal drafts, on rows with a context that was never computed."""
     tags, device = list(range(point.rows)), target.model.device
     for tag in tags:
         target.open(tag, stretched([1, 2, 3], point.context + 1))

@@ -36,7 +36,7 @@ class Gap(NamedTuple):
 def fit_answers(runs: Sequence[Run]) -> Fitted:
     """Fit the laws of a target and its drafter to closed loops; their first requests, which are cold, do not count.
 
-    Drafts of one length alone cannot be told from the rest of a round: their time is then in `verify`. Without plain
+    With drafts of one length their time cannot be parted from the rest of a round: it is in `verify`. Without plain
     loops a plain step is taken to last as long as a round.
     """
     gaps = [gap for run in runs for gap in gaps_of(run)]

@@ -72,8 +72,8 @@ class Joined(msgspec.Struct, frozen=True):
 def join_runs(named: Sequence[tuple[str, Run]]) -> Joined:
     """Join the records of a fleet's nodes, each with its file's name; the clock is the first file's.
 
-    Raises InputError for records of several scenarios, for a station that is missing or there twice, and for files
-    whose stations do not exchange messages with those of the others.
+    Raises InputError for records of several scenarios, for a station that is missing or there twice, and for a
+    file without messages to the others and back.
     """
     together = _together(named)
     files = {station: name for name, run in named for station in run.header.rows}
@@ -116,6 +116,8 @@ def _together(named: Sequence[tuple[str, Run]]) -> Run:
 def _clocks(names: Sequence[str], files: Mapping[str, str], ways: Sequence[Way]) -> dict[str, Clock]:
     """Return the clocks by file; a clock drifts by what it differs between the windows of a run."""
     place = {station: names.index(file) for station, file in files.items()}
+    if not ways:
+        raise InputError(f"{names[0]}: no station sent a message to another; without messages clocks are unknown")
     pairs = np.array([(place[way.sender], place[way.receiver]) for way in ways])
     left_s = np.array([way.left_s for way in ways])
     taken_s = np.array([way.arrived_s for way in ways]) - left_s
@@ -132,9 +134,10 @@ def _clocks(names: Sequence[str], files: Mapping[str, str], ways: Sequence[Way])
         found = [(shown_s[part].mean(), *_apart(len(names), pairs[part], taken_s[part])) for part in whole]
     times_s, offsets_s, errors_s = (np.array(each) for each in zip(*found, strict=True))
     drift, ahead_s = np.polyfit(times_s, offsets_s, 1) if len(found) > 1 else (np.zeros(len(names)), offsets_s[0])
+    errors_s = errors_s.max(axis=0) + np.abs(drift) * (edges[1] - edges[0]) / 2  # within a window clocks drift, too
     own = {name: tuple(sorted(station for station, file in files.items() if file == name)) for name in names}
     return {
-        name: Clock(name, own[name], float(ahead_s[number]), float(drift[number]), float(errors_s[:, number].max()))
+        name: Clock(name, own[name], float(ahead_s[number]), float(drift[number]), float(errors_s[number]))
         for number, name in enumerate(names)
     }
 
