@@ -6,10 +6,14 @@ from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any
 
+from scipy.optimize import brentq
+
 from calibrate.readers.recording import Recording
-from fleet.acceptance.models import PerPosition, Recorded
+from fleet.acceptance.models import Geometric, PerPosition, Recorded, committed_closed_form
 from fleet.errors import InputError
 
+MOST = 4096  # tokens of a draft
+ASSUMED = "assumed: every draft token passes as often"  # of a mean alone
 Rounds = Counter[tuple[int, int]]  # how many rounds drafted and accepted so many tokens
 Sessions = Sequence[Sequence[tuple[int, int]]]  # the rounds of each request in order: drafted, accepted
 
@@ -118,3 +122,16 @@ def recorded(sessions: Sessions, depth: int) -> Recorded | None:
     full = [[accepted for _, accepted in session] for session in sessions if session]
     alike = all(drafted == depth for session in sessions for drafted, _ in session)
     return Recorded(depth, tuple(map(tuple, full))) if alike and full else None
+
+
+def geometric_of(origin: str, key: str, mean: float, depth: int, depth_key: str) -> Geometric:
+    """Return the acceptance whose rounds have so many tokens on average, bonus included, if every draft token passes
+    as often; InputError without a depth, and for a mean that it does not allow.
+
+    - `key`, `depth_key`: names of the mean and of the depth in the file.
+    """
+    if not depth:
+        raise InputError(f"{origin}: lacks {depth_key}, which a server writes first; state --depth")
+    if depth > MOST or not 1 <= mean <= depth + 1:
+        raise InputError(f"{origin}: {key} = {mean:.4g}, {depth_key} = {depth}; needs 1 to {depth_key} + 1")
+    return Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15))

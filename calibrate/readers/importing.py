@@ -10,6 +10,7 @@ import msgspec
 import pandas as pd
 
 from calibrate.readers.amusd import read_amusd
+from calibrate.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
 from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from calibrate.readers.load import Load
 from calibrate.readers.recording import Recording
@@ -39,6 +40,8 @@ READERS: dict[str, Callable[..., Recording]] = {
     "vllm-metrics": read_vllm_metrics,
     "vllm-log": read_vllm_log,
     "vllm-bench": read_vllm_bench,
+    "llama-cpp": read_llama_cpp,
+    "llama-cpp-log": read_llama_cpp_log,
     "llama-cpp-metrics": read_llama_cpp_metrics,
     "sglang": read_sglang,
     "sglang-log": read_sglang_log,
@@ -49,7 +52,7 @@ READERS: dict[str, Callable[..., Recording]] = {
 }
 OPTIONS = {
     "vllm-metrics": ["seconds"], "sglang-log": ["depth"], "sglang-bench": ["depth"],
-    "specdecode-bench": ["method", "dataset", "depth"],
+    "llama-cpp": ["depth"], "llama-cpp-log": ["depth"], "specdecode-bench": ["method", "dataset", "depth"],
 }  # fmt: skip
 PLACES, LENGTHS, TRACE, PROFILE = "places.parquet", "lengths.csv", "trace.csv", "profile.json"  # beside a scenario
 TOKENS = ("num_prefill_tokens", "num_decode_tokens")
@@ -122,12 +125,12 @@ def import_record(
 ) -> Imported:
     """Read records of another engine and write a scenario of them to `out`, with lengths and places beside it.
 
-    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp-metrics, sglang, sglang-log, sglang-bench, aiperf,
-    specdecode-bench or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a verification, or
-    those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on its device,
-    `draft` (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time between two
-    scrapes. `depth`: of the scenario's drafts, at most as recorded. `method` (eagle or ngram) and `dataset` pick
-    from specdecode-bench. Raises InputError, in one line that names file, record, key and both values, for a file
+    `kind`: vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, sglang-log,
+    sglang-bench, aiperf, specdecode-bench or amusd. Step times are stated, `draft_ms` a draft token and `verify_ms` a
+    verification, or those of a `profile`, a shipped name or a file, or estimated of `target` (MODEL@DEVICE) and, on
+    its device, `draft` (a model, or lookup); without any the file's own, or inferred from its load. `seconds`: time
+    between two scrapes. `depth`: of the scenario's drafts, at most as recorded. `method` (eagle or ngram) and `dataset`
+    pick from specdecode-bench. Raises InputError, in one line that names file, record, key and both values, for a file
     that contradicts itself.
 
     >>> import specfleet, tempfile

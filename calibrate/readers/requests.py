@@ -12,12 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from calibrate.readers.counts import Rounds, recorded, recording_of_rounds, rounds_of, steps_without_draft
+from calibrate.readers.counts import MOST, Rounds, recorded, recording_of_rounds, rounds_of, steps_without_draft
 from calibrate.readers.laws import at_most, rounds_to, same
 from calibrate.readers.recording import Recording
 from fleet.errors import InputError
 
-MOST = 4096  # tokens of a draft
 Count = Annotated[int, Meta(ge=0, le=10**12)]
 Tokens = Annotated[int, Meta(ge=0, le=MOST)]  # of one draft
 Depth = Annotated[int, Meta(ge=1, le=MOST)]

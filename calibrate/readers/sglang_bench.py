@@ -9,12 +9,13 @@ import numpy as np
 from msgspec import Meta
 
 from calibrate.readers.clients import SOON
+from calibrate.readers.counts import ASSUMED, geometric_of
 from calibrate.readers.entries import table_of
 from calibrate.readers.laws import rounds_to, same
 from calibrate.readers.load import Load, Spread, spread_of, ways_of
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import Count, Length, Real, Tokens
-from calibrate.readers.sglang_log import ASSUMED, geometric_of
+from calibrate.readers.sglang_log import STEPS_KEY
 from calibrate.readers.vllm_bench import Time
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
@@ -70,7 +71,7 @@ def read_sglang_bench(files: Sequence[Path], depth: int | None = None) -> Record
     levels, rounds = server.speculative_num_steps or depth or 0, round(bench.total_output_tokens / length)
     return Recording(
         format="SGLang's benchmark",
-        acceptance=geometric_of(origin, "accept_length", length, levels),
+        acceptance=geometric_of(origin, "accept_length", length, levels, STEPS_KEY),
         depth=levels,
         rounds=rounds,
         accepted=round(rounds * (length - 1)),

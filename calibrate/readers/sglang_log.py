@@ -6,13 +6,11 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from scipy.optimize import brentq
 
+from calibrate.readers.counts import ASSUMED, geometric_of
 from calibrate.readers.load import Spread, Way
 from calibrate.readers.log_lines import NUMBER, WHOLE, load_between, numbers_in
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import MOST
-from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines
 
@@ -31,8 +29,8 @@ SETTINGS = {
 }
 DRAFTS = {"depth": rf"speculative_num_steps=\s*{WHOLE}", "steps": rf"decode_log_interval=\s*{WHOLE}"}
 PREFILL = rf"Prefill batch.*#new-seq: {WHOLE}, #new-token: {WHOLE}"
+STEPS_KEY = "speculative_num_steps"
 TIME = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
-ASSUMED = "assumed: every draft token passes as often"
 STEPS = 40  # of each line, unless decode_log_interval says otherwise
 
 
@@ -66,7 +64,7 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
     levels, rounds = stated["depth"], rows * stated["steps"]
     return Recording(
         format="SGLang's log",
-        acceptance=geometric_of(names, "accept len", mean, levels),
+        acceptance=geometric_of(names, "accept len", mean, levels, STEPS_KEY),
         depth=levels,
         rounds=rounds,
         accepted=round(rounds * (mean - 1)),
@@ -74,17 +72,6 @@ def read_sglang_log(files: Sequence[Path], depth: int | None = None) -> Recordin
         sources={"acceptance": f"mean length of {len(lengths)} lines, {stated['steps']} steps each; {ASSUMED}"},
         load=load,
     )
-
-
-def geometric_of(origin: str, key: str, mean: float, depth: int) -> Geometric:
-    """Return the acceptance whose rounds have so many tokens on average, bonus included, if every draft token passes
-    as often; InputError without a depth, and for a mean that it does not allow.
-    """
-    if not depth:
-        raise InputError(f"{origin}: lacks speculative_num_steps, which a server writes first; state --depth")
-    if depth > MOST or not 1 <= mean <= depth + 1:
-        raise InputError(f"{origin}: {key} = {mean:.4g}, speculative_num_steps = {depth}; needs 1 to steps + 1")
-    return Geometric(brentq(lambda beta: committed_closed_form(beta, depth) - mean, 0.0, 1.0, xtol=1e-15))
 
 
 def _mean_prompt(read: Sequence[str]) -> Spread | None:

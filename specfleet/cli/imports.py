@@ -21,8 +21,8 @@ def import_(
         str,
         typer.Argument(
             metavar="KIND",
-            help="vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp-metrics, sglang, sglang-log, sglang-bench, "
-            "aiperf, specdecode-bench or amusd.",
+            help="vllm, vllm-metrics, vllm-log, vllm-bench, llama-cpp, llama-cpp-log, llama-cpp-metrics, sglang, "
+            "sglang-log, sglang-bench, aiperf, specdecode-bench or amusd.",
         ),
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What the engine printed or recorded.")],

@@ -4,12 +4,14 @@ vLLM 0.32 (two scrapes around 48 requests, drafts of 4) and llama.cpp's server w
 """
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from calibrate.readers.llama_cpp import read_llama_cpp_log
 from calibrate.readers.llama_cpp_metrics import read_llama_cpp_metrics
 from calibrate.readers.recording import Recording
 from calibrate.readers.vllm_metrics import read_vllm_metrics
@@ -17,6 +19,7 @@ from fleet.errors import InputError
 from tests.helpers.readings import LLAMA_CPP
 
 DATA = Path(__file__).parent / "data"
+LOG = (DATA / "llama-cpp.log").read_text()
 BEFORE, AFTER = ((DATA / f"vllm-{name}.txt").read_text() for name in ("before", "after"))
 STEPS = (1, 7, 50)
 DAMAGES: dict[str, Callable[[str, float, float], str]] = {
@@ -32,7 +35,7 @@ DAMAGES: dict[str, Callable[[str, float, float], str]] = {
 }
 
 
-DOUBTS = ("shares are of all drafts", "steps had no draft")
+DOUBTS = ("shares are of all drafts", "steps had no draft", "answers had no draft", "ends of the log")
 
 
 def read_or_none(read: Callable[[Sequence[Path]], Recording], files: Sequence[Path]) -> Recording | None:
@@ -44,8 +47,15 @@ def read_or_none(read: Callable[[Sequence[Path]], Recording], files: Sequence[Pa
 
 
 def damaged(text: str, seed: int) -> str:
-    """Return the text with one of its samples damaged."""
+    """Return the text with one of its samples damaged; of a log, with a number changed or a line lost."""
     rng, lines = random.Random(seed), text.splitlines()
+    if text is LOG:
+        place = rng.randrange(len(lines))
+        head, _, said = lines[place].rpartition("|")
+        number = rng.choice(list(re.finditer(r"\d+(\.\d+)?", said)))
+        other = rng.choice(["0", "-1", "NaN", f"{float(number[0]) + rng.choice(STEPS):g}", "1e300", ""])
+        lines[place] = f"{head}|{said[: number.start()]}{other}{said[number.end() :]}" if rng.random() < 0.8 else ""
+        return "\n".join(lines) + "\n"
     place = rng.choice([number for number, line in enumerate(lines) if line and not line.startswith("#")])
     name, _, value = lines[place].rpartition(" ")
     lines[place] = DAMAGES[rng.choice(list(DAMAGES))](name, float(value), rng.choice(STEPS))
@@ -54,8 +64,12 @@ def damaged(text: str, seed: int) -> str:
 
 @pytest.mark.parametrize(
     ("texts", "read", "count"),
-    [([BEFORE, AFTER], read_vllm_metrics, 500), ([LLAMA_CPP], read_llama_cpp_metrics, 500)],
-    ids=["vLLM", "llama.cpp"],
+    [
+        ([BEFORE, AFTER], read_vllm_metrics, 500),
+        ([LLAMA_CPP], read_llama_cpp_metrics, 500),
+        ([LOG], read_llama_cpp_log, 500),
+    ],
+    ids=["vLLM", "llama.cpp", "llama.cpp's log"],
 )
 def test_no_damage_changes_acceptance_in_silence(
     tmp_path: Path, texts: Sequence[str], read: Callable[[Sequence[Path]], Recording], count: int

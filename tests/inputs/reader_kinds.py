@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.helpers import engines, loads, readings
 from tests.inputs.kinds import Kind
 
+CALIBRATE_DATA = Path(__file__).parents[1] / "calibrate" / "data"
 ROUNDS = [[(4, 4), (4, 1), (4, 0), (4, 1)], [(4, 2), (4, 3)], [(4, 0)]]  # of three requests: drafted, accepted
 TEXTS = [[3, 0, 1, 20, 2, 0, 0], [0, 0, 5, 4, 1]]
 
@@ -52,6 +53,10 @@ READER_KINDS: dict[str, Kind] = {
         "vllm-metrics", "metrics.txt", "bytes", lambda: engines.prometheus(dict(enumerate(ROUNDS)), 4)
     ),
     "llama.cpp's metrics": imported("llama-cpp-metrics", "llama.txt", "bytes", lambda: readings.LLAMA_CPP),
+    "llama.cpp's answers": imported(
+        "llama-cpp", "llama.jsonl", "jsonl", (CALIBRATE_DATA / "llama-cpp.jsonl").read_text
+    ),
+    "llama.cpp's log": imported("llama-cpp-log", "llama.log", "bytes", (CALIBRATE_DATA / "llama-cpp.log").read_text),
     "vLLM's log": imported(
         "vllm-log", "server.log", "bytes", lambda: "".join(engines.vllm_log(session, 4) for session in ROUNDS[:2])
     ),

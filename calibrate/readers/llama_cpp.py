@@ -1,0 +1,245 @@
+"""llama.cpp: `timings` of its server's answers, and the same in its log, request by request.
+
+Neither counts rounds. A step has one token that is not of a draft, so the steps of an answer are its tokens less the
+first one, which its prompt gave, and less the accepted ones: those without a draft are among them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from calibrate.readers.clients import Timed, load_of
+from calibrate.readers.counts import ASSUMED, geometric_of, recording_of_survivors
+from calibrate.readers.entries import entries_of, found_in, table_of
+from calibrate.readers.laws import at_most, rounds_to
+from calibrate.readers.load import Load, spread_of, ways_of
+from calibrate.readers.log_lines import NUMBER, WHOLE
+from calibrate.readers.recording import Recording
+from calibrate.readers.requests import Count, Length, Real
+from fleet.errors import InputError
+from fleet.inputs.strict import convert
+from fleet.inputs.text import read_lines, shortened
+
+Milliseconds = Annotated[float, Meta(ge=0, le=1e12)]
+PROMPT = rf"prompt eval time = +{NUMBER} ms / +{WHOLE} tokens"
+ANSWER = rf" eval time = +{NUMBER} ms / +{WHOLE} tokens \( *{NUMBER} ms"
+DRAFTS = rf"draft acceptance(?: rate)? = +{NUMBER} \( +{WHOLE} accepted / +{WHOLE} generated\)"
+MEAN, PLACES = rf"mean (?:len|acceptance length) = +{NUMBER}", r"acceptance rate per position = \(([0-9., ]+)\)"
+CLOCK = r"^(\d+)\.(\d\d)\.(\d\d\d)\.(\d\d\d) "  # minutes, seconds, ms, us since the server's start
+SLOTS = rf"n_slots = {WHOLE}"
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """A request as the server timed it, by llama.cpp's names: tokens and milliseconds.
+
+    - `prompt_n`: tokens of the prompt that were read; `cache_n`: those that a cache had.
+    - `predicted_n`: tokens of the answer; `predicted_ms`: from the first to the last.
+    - `draft_n`, `draft_n_accepted`: tokens of its drafts.
+    - `ended_s`: when it ended, by a log's clock. `passed`: share of drafts that passed each place, by a log.
+    """
+
+    prompt_n: Length
+    prompt_ms: Milliseconds
+    predicted_n: Length
+    predicted_ms: Milliseconds
+    predicted_per_token_ms: Milliseconds | None = None
+    draft_n: Count = 0
+    draft_n_accepted: Count = 0
+    cache_n: Length = 0
+    ended_s: float | None = None
+    rate: Real | None = None
+    mean_length: Real | None = None
+    passed: tuple[float, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Steps after the first token."""
+        return max(self.predicted_n - 1 - self.draft_n_accepted, 0)
+
+
+def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording:
+    """Read answers of llama.cpp's server; those without `timings` are left out.
+
+    - `depth`: of drafts, `--spec-draft-n-max` of the server; without it the fewest that the counts allow.
+
+    Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
+    """
+    read = [(origin, found_in(table_of(entry, origin), "timings") or entry) for origin, entry in entries_of(files)]
+    timed = [(origin, convert(one, Timings, origin)) for origin, one in read if "predicted_n" in table_of(one, origin)]
+    return _recording("llama.cpp's answers", files, timed, depth, None)
+
+
+def read_llama_cpp_log(files: Sequence[Path], depth: int | None = None) -> Recording:
+    """Read a server's log; raises and takes `depth` as `read_llama_cpp`."""
+    timed, slots, cut = list[tuple[str, Timings]](), None, 0
+    for path in files:
+        lines = list(read_lines(path))
+        read = list(_printed(path, lines))
+        timed += [(origin, convert(one, Timings, origin)) for origin, one in read if one is not None]
+        cut += sum(one is None for _, one in read)
+        slots = next((int(one[1]) for _, line in lines if (one := re.search(SLOTS, line))), slots)
+    recording = _recording("llama.cpp's log", files, timed, depth, slots)
+    notes = (f"ends of the log cut off {cut} answers, which are left out",) if cut else ()
+    return msgspec.structs.replace(recording, notes=(*recording.notes, *notes))
+
+
+def _printed(path: Path, lines: Sequence[tuple[int, str]]) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield the requests that a log printed, each with its first line; None for what a cut at its ends left of one."""
+    begins = [place for place, (_, line) in enumerate(lines) if "prompt eval time" in line]
+    if any(" eval time" in line for _, line in lines[: begins[0] if begins else None]):
+        yield str(path), None
+    for first, last in pairwise([*begins, len(lines)]):
+        own, origin = [line for _, line in lines[first:last]], f"{path}, line {lines[first][0]}"
+        if last == len(lines) and not any(" eval time" in line for line in own[1:]):
+            yield origin, None
+            continue
+        (prompt_ms, prompt_n), (predicted_ms, predicted_n, per_token_ms) = (
+            _stated(own, what, pattern, origin)
+            for what, pattern in (("prompt eval time", PROMPT), (" eval time", ANSWER))
+        )
+        one: dict[str, Any] = {
+            "prompt_ms": prompt_ms, "prompt_n": round(prompt_n), "predicted_ms": predicted_ms,
+            "predicted_n": round(predicted_n), "predicted_per_token_ms": per_token_ms,
+        }  # fmt: skip
+        if any("draft acceptance" in line for line in own):
+            rate, accepted, drafted = _stated(own, "draft acceptance", DRAFTS, origin)
+            one |= {"rate": rate, "draft_n_accepted": round(accepted), "draft_n": round(drafted)}
+            if mean := re.search(MEAN, "\n".join(own)):
+                one["mean_length"] = float(mean[1])
+            if places := re.search(PLACES, "\n".join(own)):
+                one["passed"] = [float(rate) for rate in places[1].split(",") if rate.strip()]
+        if clock := re.match(CLOCK, own[0]):
+            minutes, seconds, milliseconds, microseconds = map(int, clock.groups())
+            one["ended_s"] = 60 * minutes + seconds + 1e-3 * milliseconds + 1e-6 * microseconds
+        yield origin, one
+
+
+def _stated(lines: Sequence[str], what: str, pattern: str, origin: str) -> list[float]:
+    """Return the numbers of the one line of a request that says this; InputError unless it is one, with its numbers."""
+    said = [line for line in lines if what in line and ("prompt" in what) == ("prompt eval" in line)]
+    found = re.search(pattern, said[0]) if len(said) == 1 else None
+    if found is None:
+        quoted = f"says {shortened(said[0][-80:])}" if len(said) == 1 else f"has {len(said)} lines"
+        raise InputError(f"{origin}: of {what.strip()} this request {quoted}; needs one line with its numbers")
+    return list(map(float, found.groups()))
+
+
+def _recording(
+    format_: str, files: Sequence[Path], timed: Sequence[tuple[str, Timings]], depth: int | None, slots: int | None
+) -> Recording:
+    """Check the requests and pool them; InputError without one."""
+    names = ", ".join(map(str, files))
+    for origin, one in timed:
+        check(one, origin, depth)
+    requests = [one for _, one in timed if one.predicted_n]
+    if not requests:
+        raise InputError(f"{names}: holds no answer with timings; needs answers of llama.cpp's server, or its log")
+    steps, accepted = sum(one.steps for one in requests), sum(one.draft_n_accepted for one in requests)
+    drafting = [one for one in requests if one.draft_n]
+    recording = Recording(format=f"{format_}, without speculation", acceptance=None, depth=0)
+    if drafting:
+        recording = _by_place(format_, names, drafting, steps) or _by_mean(format_, names, drafting, steps, depth)
+    plain, cached = len(requests) - len(drafting), sum(one.cache_n for one in requests)
+    notes = {
+        f"{plain} of {len(requests)} answers had no draft: their steps count as rounds that accept nothing": (
+            plain and drafting
+        ),
+        f"{cached} tokens of prompts came from a cache, and are left out of their lengths": cached,
+    }
+    return msgspec.structs.replace(
+        recording,
+        lengths=tuple((max(one.prompt_n, 1), one.predicted_n) for one in requests),
+        sources=recording.sources | {"lengths": "the answers' timings"},
+        notes=(*recording.notes, *(note for note, is_so in notes.items() if is_so)),
+        load=_load(requests, steps if drafting else 0, 1 + accepted / max(steps, 1), slots),
+    )
+
+
+def check(one: Timings, origin: str, depth: int | None = None) -> None:
+    """Raise InputError, naming key and both values, where a request contradicts itself.
+
+    - `depth`: the most tokens of a draft, if known; so many may lie beyond the end of an answer.
+    """
+    at_most(origin, "draft_n_accepted", one.draft_n_accepted, "draft_n", one.draft_n)
+    if one.draft_n:
+        rounds_to(origin, "draft acceptance", one.rate, "accepted / generated", one.draft_n_accepted / one.draft_n)
+        at_most(origin, "1 + draft_n_accepted", 1 + one.draft_n_accepted, "predicted_n - 1", one.predicted_n - 1)
+        at_most(origin, "draft_n", one.draft_n, "depth times steps", (depth or one.draft_n) * one.steps)
+    if one.draft_n and one.mean_length is not None:  # of the steps with a draft
+        at_most(
+            origin, "1 + accepted / steps", 1 + one.draft_n_accepted / one.steps, "mean len", one.mean_length + 0.005
+        )
+    if one.passed:
+        at_most(origin, "the highest rate per position", max(one.passed), "all", 1.0)
+    if one.predicted_n > 1 and one.predicted_per_token_ms is not None:  # older servers divide by all tokens
+        found = [one.predicted_ms / tokens for tokens in (one.predicted_n - 1, one.predicted_n)]
+        nearest = min(found, key=lambda value: abs(value - (one.predicted_per_token_ms or 0.0)))
+        rounds_to(origin, "ms per token", round(one.predicted_per_token_ms, 2), "eval time / tokens", nearest)
+
+
+def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int) -> Recording | None:
+    """Return the acceptance by position of those that drafted, if all say it; else None.
+
+    A request has as many rounds as its accepted tokens and its rates give.
+    """
+    if not all(one.passed and sum(one.passed) for one in requests):
+        return None
+    deepest = max(len(one.passed) for one in requests)
+    rounds = np.array([one.draft_n_accepted / sum(one.passed) for one in requests])
+    rates = np.array([one.passed + (0.0,) * (deepest - len(one.passed)) for one in requests])
+    drafts, passed = round(float(rounds.sum())), np.round(rounds @ rates).astype(int)
+    return recording_of_survivors(
+        format_, names, f"drafts of {len(requests)} answers, by their rates per position", list(map(int, passed)),
+        drafts, sum(one.draft_n for one in requests), None, max(steps - drafts, 0),
+    )  # fmt: skip
+
+
+def _by_mean(format_: str, names: str, requests: Sequence[Timings], steps: int, depth: int | None) -> Recording:
+    """Return the acceptance of a mean alone; without a depth it is the least that the counts allow."""
+    accepted, least = (
+        sum(one.draft_n_accepted for one in requests),
+        max(ceil(one.draft_n / one.steps) for one in requests),
+    )
+    assumed = f"drafts had {least} tokens, the fewest that the counts allow: --depth states it"
+    return Recording(
+        format=format_,
+        acceptance=geometric_of(names, "1 + accepted / steps", 1 + accepted / steps, depth or least, "depth"),
+        depth=depth or least,
+        rounds=steps,
+        accepted=accepted,
+        sources={"acceptance": f"{steps} steps, those without a draft too; {ASSUMED}"},
+        notes=() if depth else (assumed,),
+    )
+
+
+def _load(requests: Sequence[Timings], rounds: int, tokens_per_round: float, slots: int | None) -> Load:
+    """Return the load: by a log's clock, from when a slot takes a request; else lengths and times alone."""
+    by_clock = [
+        Timed(ended_s - decoding_s - prompt_s, ended_s - decoding_s, ended_s, one.prompt_n, one.predicted_n)
+        for one in requests
+        if (ended_s := one.ended_s) is not None
+        and (decoding_s := one.predicted_ms / 1e3) + (prompt_s := one.prompt_ms / 1e3) <= ended_s
+    ]
+    if len(by_clock) == len(requests) and (load := load_of(by_clock, rounds, tokens_per_round, "the server's log")):
+        note = "requests count from when a slot takes them: what they waited before is not in the log"
+        return msgspec.structs.replace(load, max_num_seqs=slots, notes=(*load.notes, note))
+    several = [one.predicted_ms / 1e3 / (one.predicted_n - 1) for one in requests if one.predicted_n > 1]
+    tpot_s = spread_of(several)
+    return Load(
+        over=f"timings of {len(requests)} answers",
+        requests=len(requests),
+        prompt_tokens=spread_of([one.prompt_n for one in requests]),
+        new_tokens=spread_of([one.predicted_n for one in requests]),
+        tpot_s=tpot_s,
+        prefill_s=spread_of([one.prompt_ms / 1e3 for one in requests]),
+        tokens_per_round=tokens_per_round,
+        ways=ways_of(None, tpot_s, None, None, None, tokens_per_round),
+        max_num_seqs=slots,
+    )

@@ -1,0 +1,74 @@
+"""llama.cpp's answers and log of one run: twelve answers of 48 tokens, three at a time, drafts of 4, xllamacpp 2026.10.
+
+Its metrics counted 256 drafts, 278 accepted tokens, and 42 tokens that are no draft's round: 12 first ones, so 30
+steps had no draft.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import specfleet
+from calibrate.readers.llama_cpp import read_llama_cpp, read_llama_cpp_log
+from fleet.acceptance.models import PerPosition
+from fleet.errors import InputError
+from tests.helpers.readings import write
+
+DATA = Path(__file__).parent / "data"
+ANSWERS, LOG = DATA / "llama-cpp.jsonl", DATA / "llama-cpp.log"
+BY_PLACE = """\
+0.06.895.980 I slot print_timing: id  1 | task 0 | prompt eval time =     300.11 ms /    20 tokens (   15.01 ms per token,    66.64 tokens per second)
+0.06.895.998 I slot print_timing: id  1 | task 0 |        eval time =    2296.72 ms /   256 tokens (    8.97 ms per token,   111.46 tokens per second)
+0.06.896.015 I slot print_timing: id  1 | task 0 | draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance length =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)
+"""  # noqa: E501  # as a server writes it
+
+
+def test_answers_and_log_agree_with_the_counters(tmp_path: Path) -> None:
+    by_answers, by_log = read_llama_cpp([ANSWERS], depth=4), read_llama_cpp_log([LOG], depth=4)
+    assert (by_answers.rounds, by_answers.accepted) == (256 + 30, 278) == (by_log.rounds, by_log.accepted)
+    assert by_answers.acceptance == by_log.acceptance
+    assert sorted(by_answers.lengths) == sorted(by_log.lengths)
+    assert by_log.load is not None
+    assert (by_log.load.in_flight, by_log.load.max_num_seqs) == (3, 4)
+    made = specfleet.import_record("llama-cpp-log", LOG, tmp_path / "mine.toml", depth=4)
+    assert specfleet.simulate(made.scenario).metrics["tpot_s"].value == pytest.approx(0.00736, rel=0.06)
+
+
+def test_rates_per_position_are_read(tmp_path: Path) -> None:
+    recording = read_llama_cpp_log([write(tmp_path / "server.log", BY_PLACE)])
+    assert isinstance(recording.acceptance, PerPosition)  # 87 drafts, of which 70, 55, 42 passed each place
+    assert recording.acceptance.histogram == (17 + 1, 15, 13, 42)
+    assert (recording.rounds, recording.accepted) == (87 + 1, 167)
+
+
+def test_without_a_depth_it_is_the_least_that_fits_and_said() -> None:
+    recording = read_llama_cpp([ANSWERS])
+    assert recording.depth == 4
+    assert "--depth states it" in recording.notes[0]
+
+
+def test_answers_without_drafts_have_a_load_only(tmp_path: Path) -> None:
+    plain = ANSWERS.read_text().replace('"draft_n": ', '"before": ').replace('"draft_n_accepted": ', '"others": ')
+    recording = read_llama_cpp([write(tmp_path / "plain.jsonl", plain)])
+    assert recording.acceptance is None
+    assert recording.load is not None
+    assert recording.load.requests == 12
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"draft_n": 68', '"draft_n": 27', "draft_n_accepted = 28 exceeds draft_n = 27"),
+        ('"draft_n": 68', '"draft_n": 80', "draft_n = 80 exceeds depth times steps = 76"),
+        ('"predicted_n": 48', '"predicted_n": 20', r"1 \+ draft_n_accepted = 29 exceeds predicted_n - 1 = 19"),
+        ('"predicted_n": 48', '"predicted_n": 51', "ms per token = 5.31 contradicts eval time / tokens = 4.99"),
+        ('"predicted_n": 48', '"predicted_n": -1', "predicted_n = -1"),
+        ('"predicted_ms": 249.522', '"predicted_ms": "long"', "predicted_ms"),
+        ('"timings"', '"times"', "exceeds|no answer"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_contradicts_itself_is_refused(tmp_path: Path, old: str, new: str, says: str) -> None:
+    first = ANSWERS.read_text().splitlines()[0]
+    assert old in first
+    with pytest.raises(InputError, match=says):
+        read_llama_cpp([write(tmp_path / "one.jsonl", first.replace(old, new))], depth=4)
