@@ -20,6 +20,7 @@ from fleet.acceptance.token import Token
 from fleet.errors import InputError
 
 LEAST = math.log(torch.finfo(torch.float64).tiny)  # logarithm of the least probability
+LEAST_SENT = -25 * math.log(2)  # half of the least probability above 0 of float16, in which drafts are sent
 
 
 @dataclass(slots=True)
@@ -295,27 +296,39 @@ def signals_of(drafts: Drafts, logits: torch.Tensor, rows: Sequence[Sampling]) -
 
     The acceptance probability is min(1, p/q) of the drafted token, which is 0 or 1 at temperature 0. Divergence and
     entropy are those of the distributions at the row's temperature, at 1 for greedy rows, in nats. All are finite: a
-    logit of minus infinity counts as the least probability of the number format. One host copy. The drafter's logits
-    are not sent between nodes; without them there is only the acceptance probability.
+    logit of minus infinity counts as the least probability of the number format. One host copy. Between nodes travel no
+    logits, but the distributions of sampled drafts, in float16; without these there is only the acceptance probability.
     """
     n = drafts.tree.nodes
     if not n:
         return [[] for _ in drafts.counts]
-    if drafts.logits is None:
+    if drafts.logits is not None:
+        V = max(logits.shape[-1], drafts.logits.shape[-1])
+        of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))
+        log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
+        numbers = [ratios(drafts, distributions(of_target, rows), distributions(of_drafter, rows))]
+        numbers += divergences(log_p, log_q, LEAST)
+    else:
         row, above = torch.arange(len(logits), device=logits.device)[:, None], drafts.tree.parents
+        of_target = logits[row, above].double()
         q = None if drafts.q is None else normalised(drafts.q.double())[row, above.clamp(max=drafts.q.shape[1] - 1)]
-        numbers = ratios(drafts, distributions(logits[row, above].double(), rows), q)[:, :, None].tolist()
-        return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]
-    V = max(logits.shape[-1], drafts.logits.shape[-1])
-    of_target, of_drafter = (widened(values[:, :n].double(), V, -torch.inf) for values in (logits, drafts.logits))
-    log_p, log_q = (torch.log_softmax(warmed(values, rows), -1) for values in (of_target, of_drafter))
-    # Tokens outside of one vocabulary have no weight; their logarithms are finite, so that all signals are.
-    apart = log_p.clamp(min=LEAST) - log_q.clamp(min=LEAST)
-    kld = (log_p.exp() * apart).sum(-1)  # (B, n)
-    entropy = torch.special.entr(log_q.exp()).sum(-1)
-    ratio = ratios(drafts, distributions(of_target, rows), distributions(of_drafter, rows))
-    numbers = torch.stack([ratio, kld.clamp(min=0), entropy.clamp(min=0)], -1).tolist()
-    return [[Token(*token) for token in row[:count]] for row, count in zip(numbers, drafts.counts, strict=True)]
+        numbers = [ratios(drafts, distributions(of_target, rows), q)]
+        if q is not None:
+            V = max(of_target.shape[-1], q.shape[-1])
+            log_p = torch.log_softmax(warmed(widened(of_target, V, -torch.inf), rows), -1)
+            numbers += divergences(log_p, widened(q, V).log(), LEAST_SENT)
+    listed = torch.stack(numbers, -1).tolist()
+    return [[Token(*token) for token in row[:count]] for row, count in zip(listed, drafts.counts, strict=True)]
+
+
+def divergences(log_p: torch.Tensor, log_q: torch.Tensor, least: float) -> list[torch.Tensor]:
+    """Return KL(p||q) and the entropy of q, (B, n) each, in nats, from logarithms (B, n, V) of the distributions.
+
+    Tokens outside of one vocabulary have no weight. Their logarithms count as `least`, so that all signals are finite.
+    """
+    apart = log_p.clamp(min=LEAST) - log_q.clamp(min=least)
+    kld, entropy = (log_p.exp() * apart).sum(-1), torch.special.entr(log_q.exp()).sum(-1)
+    return [kld.clamp(min=0), entropy.clamp(min=0)]
 
 
 def ratios(drafts: Drafts, p: torch.Tensor, q: torch.Tensor | None) -> torch.Tensor:

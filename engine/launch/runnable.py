@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from engine.net.limits import bounds_of
 from fleet.errors import InputError
 from fleet.policies.goodput import Goodput
 from fleet.scenario.arrivals import Trace
@@ -45,14 +46,19 @@ def _reasons(fleet: Fleet) -> Iterator[str]:
 
 
 def _of_signals(fleet: Fleet) -> Iterator[str]:
-    """Length rules whose signals no station would produce: a drafter's logits do not travel, texts have none."""
+    """Length rules for which no station would produce signals: greedy or truncated drafts from elsewhere carry no whole
+    distributions, recorded texts have no probabilities."""
     rule, real = fleet.verifiers.allocate, fleet.drafters.count and fleet.drafters.kind != "replayed"
     if rule is None or not real:
         return
     named = f"verifiers.allocate = {rule.__struct_config__.tag!r}"
-    if fleet.needs == "signals" and fleet.verifiers.drafts is None:
-        yield f"{named}: the divergence of drafts from elsewhere is not known; allowed: drafters.place = 'target'"
-    if fleet.needs == "ratios" and fleet.verifiers.kind == "replayed":
+    is_whole = bounds_of(fleet).sampled and not fleet.workload.top_k and fleet.workload.top_p == 1
+    if fleet.needs == "signals" and fleet.verifiers.drafts is None and not is_whole:
+        yield (
+            f"{named}: drafts from elsewhere carry distributions only where they are sampled, and whole ones without "
+            "top_k and top_p; allowed: workload.temperature above 0, or drafters.place = 'target'"
+        )
+    if fleet.needs != "lengths" and fleet.verifiers.kind == "replayed":
         yield f"{named}: recorded texts have no probabilities; allowed: verifiers.kind = 'real'"
 
 

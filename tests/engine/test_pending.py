@@ -1,5 +1,7 @@
 """Drafts that arrive during a verification, seeds of sessions that open again, ratios without logits."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -61,7 +63,7 @@ def test_a_reopened_session_draws_other_numbers() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-def test_frames_keep_acceptance_probabilities(temperature: float) -> None:
+def test_frames_keep_the_signals_of_sampled_drafts(temperature: float) -> None:
     torch.manual_seed(0)
     B, n, V = 2, 3, 11
     of_target, of_drafter = torch.randn(B, n + 1, V), torch.randn(B, n, V)
@@ -72,7 +74,18 @@ def test_frames_keep_acceptance_probabilities(temperature: float) -> None:
     local = signals_of(Drafts(tree, tokens, counts, counts, q, logits=of_drafter), of_target, rows)
     remote = signals_of(Drafts(tree, tokens, counts, counts, q), of_target, rows)
     for here, there in zip(local, remote, strict=True):
-        assert [token.ratio for token in there] == pytest.approx([token.ratio for token in here], rel=2e-3)
+        for signal, error in (("ratio", 2e-3), ("kld", 1e-3), ("entropy", 1e-3)):
+            sent, own = ([getattr(token, signal) for token in tokens] for tokens in (there, here))
+            assert sent == pytest.approx(own, rel=error), signal
+
+
+def test_a_token_too_rare_to_be_sent_counts_as_half_of_the_rarest() -> None:
+    of_target, of_drafter = torch.tensor([[[2.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[20.0, 0.0]]])
+    q, tree = distributions(of_drafter, [Sampling(1.0)]).half(), static_tree((1,), torch.device("cpu"))
+    (signals,) = signals_of(Drafts(tree, torch.tensor([[0]]), [1], [1], q), of_target, [Sampling(1.0)])
+    p = torch.softmax(of_target[0, 0].double(), -1)
+    assert q[0, 0, 1] == 0
+    assert signals[0].kld == pytest.approx(float((p * p.log()).sum() + p[1] * 25 * math.log(2)))
 
 
 def test_greedy_drafts_have_the_targets_probabilities() -> None:

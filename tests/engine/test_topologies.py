@@ -16,6 +16,7 @@ from tests.helpers.plain import plain_outputs
 from tests.helpers.stars import star
 
 AHEAD = {"policy": "ahead", "least": 2, "busy": True}
+DSDE: dict[str, Any] = {"allocate": {"policy": "dsde"}}
 GOODSPEED = {"late": "wait", "allocate": {"policy": "goodspeed", "budget": 6}}
 
 
@@ -41,6 +42,7 @@ def run_pair(folder: Path, drafters: dict[str, Any], verifiers: dict[str, Any], 
         slow({"overlap": "ahead"}, {}, {"temperature": 0.8}),
         slow({"count": 2}, GOODSPEED, {}),
         ({"count": 2}, GOODSPEED, {"temperature": 1.0}),
+        ({}, DSDE, {"temperature": 1.0}),
         slow({"count": 2}, {"allocate": {"policy": "random-share", "budget": 4}}, {"streams": 3}),
         ({"count": 2}, {"count": 3}, {}),
         ({"count": 2, "route": "round-robin"}, {"count": 2}, {}),
@@ -60,6 +62,10 @@ def test_every_topology_decodes_as_plain_decoding(
     if verifiers.get("allocate", {}).get("policy") == "goodspeed":
         drafted = verified.query("tokens > 0")
         assert ((drafted.ratio > 0) & (drafted.ratio < 1)).any()
+    if verifiers == DSDE:
+        drafted = verified.query("tokens > 0")
+        assert (drafted.kld > 0).all()
+        assert verified.tokens.nunique() > 2
     if drafters.get("route") == "round-robin":
         assert rows.query("event == 'draft-request' and flag and epoch > 1").station.nunique() == 2
 
@@ -72,7 +78,11 @@ def test_every_topology_decodes_as_plain_decoding(
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
         ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
         ("drafters.place", {"drafters": {"place": "target"}, "verifiers": {"kind": "replayed"}}),
-        ("verifiers.allocate = 'dsde'", {"verifiers": {"allocate": {"policy": "dsde"}}, "acceptance": None}),
+        ("verifiers.allocate = 'dsde'", {"verifiers": DSDE, "acceptance": None}),
+        (
+            "verifiers.allocate = 'dsde'",
+            {"verifiers": DSDE, "acceptance": None, "workload": {"temperature": 1.0, "top_k": 5}},
+        ),
         (
             "verifiers.allocate = 'goodspeed'",
             {"verifiers": {"kind": "replayed", "allocate": {"policy": "goodspeed", "budget": 8}}},
