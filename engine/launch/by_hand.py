@@ -23,7 +23,7 @@ from engine.launch.supervisor import Watch, watched
 from engine.net.addresses import called_by_targets, drafters_at, shown
 from engine.net.clock import now_s
 from engine.net.keys import Keys, allowed_keys, check_bind_host, check_connect_host
-from engine.node.build import largest_vocabulary, with_positions
+from engine.node.build import largest_vocabulary, state_numbers, with_positions
 from engine.node.node import Site, Stations
 from engine.node.observer import observed
 from engine.node.prompts import prompts_of
@@ -100,7 +100,7 @@ def serve_router(
     _prepare(out)
     say = partial(_say_of, "router")
     site = Site(f"tcp://{host}", keys, say, Life(port=port))
-    node = router_node(fleet, addresses, largest_vocabulary(fleet), site)
+    node = router_node(fleet, addresses, largest_vocabulary(fleet), state_numbers(fleet), site)
     say(f"routes to {len(addresses)} drafters, for {_clients(host, keys)}; public port {node.port}")
     _serve(node, scenario, f"drafts come from {shown(drafters)}", out, watch, say)
 

@@ -95,5 +95,3 @@ def _of_models(fleet: Fleet) -> Iterator[str]:
     needs = "needs a drafter with a model of its own; allowed: drafters.kind = 'model' or 'replayed'"
     if drafters.kind != "model" and not fleet.in_turn:
         yield f"drafters.overlap {needs}"
-    if drafters.kind == "eagle" and fleet.routed:
-        yield f"drafters.route {needs}"

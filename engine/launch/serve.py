@@ -15,7 +15,7 @@ from engine.launch.processes import NodeProcess, end_all, in_process
 from engine.launch.runnable import check_can_run
 from engine.launch.supervisor import Place, Supervisor, Watch, watched
 from engine.net.clock import now_s
-from engine.node.build import largest_vocabulary, with_positions
+from engine.node.build import largest_vocabulary, state_numbers, with_positions
 from engine.node.node import LOOPBACK, Node, Site
 from engine.node.observer import Report
 from engine.node.prompts import prompts_of
@@ -178,7 +178,7 @@ class Launch:
             yield places[:1]
             yield places[1:]  # they load their models once the first is ready
         if fleet.routed:
-            make = partial(router_node, fleet, self.addresses, largest_vocabulary(fleet))
+            make = partial(router_node, fleet, self.addresses, largest_vocabulary(fleet), state_numbers(fleet))
             yield [Place(ROUTER, "router", make)]
         hit = {fault.node for fault in fleet.faults if isinstance(fault, NodeFault)}
         every = range(verifiers.count)

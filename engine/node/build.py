@@ -148,6 +148,14 @@ def positions_of(model: str, role: str) -> int:
         return 0
 
 
+def state_numbers(fleet: Fleet) -> int:
+    """Return the numbers of a token's hidden states in requests for drafts; 0 for drafters that read none."""
+    if fleet.drafters.kind != "eagle" or not fleet.drafters.count:
+        return 0
+    config = read_config(folder_of(fleet.verifiers.model, "target"))
+    return int(config.hidden_size) * max(1, len(head_taps(fleet)))
+
+
 def largest_vocabulary(fleet: Fleet) -> int:
     """Return the larger vocabulary of the models on this host; 0 if it has none.
 

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Mapping
 
+import numpy as np
+
 from engine.net.client import ClientEnd
 from engine.net.connections import ConnectionTable
 from engine.net.content import NOTHING, Content
@@ -19,7 +21,7 @@ from fleet.stations.messages import Draft, DraftRequest, Leave, Message, Station
 
 
 class RouteExecutor(Executor):
-    """Keeps the committed tokens of each session, to open it at another drafter.
+    """Keeps the committed tokens of each session, to open it at another drafter; for a draft head their states, too.
 
     Targets send only their own token. The accepted ones are known from the draft; `relayed` takes it in the socket
     thread before its target does.
@@ -27,6 +29,7 @@ class RouteExecutor(Executor):
 
     def __init__(self) -> None:
         self.texts: dict[int, list[int]] = {}
+        self.states: dict[int, list[np.ndarray]] = {}  # float16 (tokens, numbers) each, as the requests had them
         self.waiting: dict[int, Content] = {}  # content of the request that waits for its route
         # the newest drafts of each session that passed the router: their request and epoch, and their tokens
         self.drafts: dict[int, tuple[tuple[int, int], list[int]]] = {}
@@ -41,7 +44,7 @@ class RouteExecutor(Executor):
         """Follow the text of a session: its prefix, accepted tokens, and the target's own token."""
         match event:
             case DraftRequest(tag=tag, opening=True):
-                self.texts[tag], self.waiting[tag] = list(content.tokens), content
+                self.texts[tag], self.waiting[tag], self.states[tag] = list(content.tokens), content, []
             case DraftRequest(tag=tag):
                 text, before = self.texts[tag], event.base - len(content.tokens)
                 path = range(1, before - len(text) + 1) if content.nodes is None else content.nodes
@@ -49,30 +52,37 @@ class RouteExecutor(Executor):
                 text[before:] = content.tokens
                 self.waiting[tag] = content
             case Leave(tag=tag):
-                for kept in (self.texts, self.waiting, self.drafts):
+                for kept in (self.texts, self.states, self.waiting, self.drafts):
                     kept.pop(tag, None)
+        if isinstance(event, DraftRequest) and content.hidden is not None:
+            self.states[event.tag].append(content.hidden)
 
     def content_of(self, message: Message) -> Content:
         """Return the content of a request; the whole prefix if it opens its session."""
         if not isinstance(message, DraftRequest):
             return NOTHING
-        return Content(list(self.texts[message.tag])) if message.opening else self.waiting[message.tag]
+        if not message.opening:
+            return self.waiting[message.tag]
+        states = self.states[message.tag]
+        return Content(list(self.texts[message.tag]), hidden=np.concatenate(states) if states else None)
 
 
-def router_node(fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, site: Site = HERE) -> Node:
+def router_node(
+    fleet: Fleet, addresses: Mapping[int, str], vocabulary: int = 0, state_numbers: int = 0, site: Site = HERE
+) -> Node:
     """Return a node with a server for all targets, and a client of each drafter.
 
     - `addresses`: of the drafters, tcp://HOST:PORT by number. The server answers once all drafters have answered.
-    - `vocabulary`: the larger one of the models; 0 if unknown.
+    - `vocabulary`: the larger one of the models; 0 if unknown. `state_numbers`: of a token's hidden states; 0 for none.
     """
     born = time.time_ns()
     clients = {number: ClientEnd(fleet, 0, born, "router", number, number, at) for number, at in addresses.items()}
-    executor, server = RouteExecutor(), ServerEnd(fleet, born, drafter=None)
+    executor, server = RouteExecutor(), ServerEnd(fleet, born, 0, state_numbers, drafter=None)
     return Node(
         fleet,
         RecordedStation(router_station(fleet), "real"),
         executor,
         ConnectionTable(server, clients, on_draft=executor.relayed, links=stated_links(fleet)),
-        Sockets(f"{site.address}:{site.life.port}", addresses, max_bytes(fleet, vocabulary), site.keys),
+        Sockets(f"{site.address}:{site.life.port}", addresses, max_bytes(fleet, vocabulary, state_numbers), site.keys),
         site=site,
     )

@@ -70,13 +70,28 @@ def test_every_topology_decodes_as_plain_decoding(
         assert rows.query("event == 'draft-request' and flag and epoch > 1").station.nunique() == 2
 
 
+def test_a_head_drafts_after_a_move_as_one_that_kept_its_sessions() -> None:
+    workload = {"requests": 3, "prompt_tokens": 32, "new_tokens": 40}
+    stayed, moved = (
+        serve(star(drafters={"kind": "eagle", "depth": 4} | drafters, verifiers={"count": 1}, workload=workload))
+        for drafters in ({}, {"count": 2, "route": "round-robin"})
+    )
+    assert moved.outputs == stayed.outputs
+    assert replay(moved.run) == []
+    rows = [run.run.frame().query("event == 'done' and kind == 'verify'") for run in (stayed, moved)]
+    accepted = [{(row.request, row.base): row.accepted for row in of_run.itertuples()} for of_run in rows]
+    assert accepted[0] == accepted[1]
+    assert sum(accepted[0].values()) > 20
+    opened = moved.run.frame().query("event == 'draft-request' and flag and epoch > 1")
+    assert opened.station.nunique() == 2
+
+
 @pytest.mark.parametrize(
     ("key", "tables"),
     [
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "kind": "lookup"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead", "count": 2, "route": "round-robin"}}),
         ("drafters.overlap", {"drafters": {"overlap": "ahead"}, "verifiers": {"kind": "replayed"}}),
-        ("drafters.route", {"drafters": {"count": 2, "route": "round-robin", "kind": "eagle"}}),
         ("drafters.place", {"drafters": {"place": "target"}, "verifiers": {"kind": "replayed"}}),
         ("verifiers.allocate = 'dsde'", {"verifiers": DSDE, "acceptance": None}),
         (
