@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
 from figures.methods import COLOURS
 from figures.style import STYLE, new_figure
@@ -30,6 +31,9 @@ def draw(cells: Mapping[str, Sequence[tuple[float, float]]], quantity: str = "to
             measured, predicted = zip(*pairs, strict=True)
             axes.plot(measured, predicted, "o", ms=5, alpha=0.8, color=COLOURS[number], label=engine)
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+        for axis in (axes.xaxis, axes.yaxis):  # plain numbers, and not powers of ten
+            axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
         axes.set_xlabel(f"measured {quantity}")
         axes.set_ylabel(f"predicted {quantity}")
         figure.legend(loc="outside upper center", ncols=3, fontsize=8)

@@ -67,7 +67,8 @@ def _draw_marks(axes: Axes, lines: pd.Series, largest_N: float) -> None:
         N = lines.get(name, math.nan)
         if math.isfinite(N) and 0 < N <= largest_N:
             axes.axvline(N, color="#777777", lw=1, ls=":")
-            side = "right" if name == first else "left"  # of two marks that fall together, one stands on each side
+            # Of two marks that fall together one stands on each side, but none beyond the right end.
+            side = "right" if name == first or N > 0.7 * largest_N else "left"
             axes.annotate(
                 f" {label} ", (N, 0.02 + 0.07 * (place == 1)), xycoords=("data", "axes fraction"), ha=side, fontsize=8,
                 color="#555555",

@@ -178,8 +178,12 @@ def drop_finished(target: Record, streams: Array, slots: Slots) -> None:
 
 @compiled
 def send_results(requests: Array, streams: Array, target: Record, slots: Slots, clock: Record) -> None:
-    """Let the streams of complete requests send their next ones."""
+    """Let the results of complete requests leave, and their streams send the next ones."""
     for place in range(target.start, target.start + target.ended):
+        request = requests[streams[slots.ended[place]].request]
+        request.last_s = clock.now_s
+        if streams[slots.ended[place]].epoch == 1:
+            request.first_s = clock.now_s
         next_request(requests, streams, slots, clock, slots.ended[place])
     target.ended = 0
 
@@ -194,7 +198,6 @@ def commit(row: Record, request: Record, target: Record, accepted: int, now_s: f
     row.drafts, row.passed, row.work = 0, 0, NO_STEP
     if row.committed < request.goal:
         return False
-    request.last_s = now_s
     target.free_blocks += row.blocks
     row.blocks = -1
     return True
@@ -260,6 +263,8 @@ def end_draft_step(
             row.drafted_epoch = row.epoch
             clock.rounds += 1
         if row.granted:
+            if row.epoch == 1:
+                requests[row.request].first_s = clock.now_s
             row.granted, row.drafts = False, tokens
             add_work(target, streams, slots, stream, VERIFY)
     send_results(requests, streams, target, slots, clock)

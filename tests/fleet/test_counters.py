@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.records.metrics.counters import MAX_EVENTS, SPAN_S, Counters, TargetCounters
 from fleet.records.metrics.measure import measure
-from fleet.records.metrics.tables import commits_of, rounds_of, verifications_of
+from fleet.records.metrics.tables import commits_of, left_s_of, rounds_of, verifications_of
 from fleet.records.recorder import Log, ReportedRows
 from fleet.records.run import Run
 from fleet.records.schema import WIDTH
@@ -77,7 +77,8 @@ def test_counts_of_targets_are_sums_of_the_tables(kind: str, seed: int) -> None:
     assert accepted(counts.verifying.values()) == np.bincount(drafts.acceptance_length).tolist()
     assert sums(counts.verifying, "finished") == sums(counts.verifying, "opened") == scenario.workload.requests
     joins = rows[rows.event == "join"].set_index("request").time_s
-    ends = commits.groupby("request").time_s.agg(["min", "max"])
+    left_s = left_s_of(resolve(scenario), run.columns(), commits_of(run.columns()))
+    ends = commits.assign(left_s=left_s).groupby("request").left_s.agg(["min", "max"])
     assert counts.first.sum_s == pytest.approx((ends["min"] - joins).sum())
     assert counts.latency.sum_s == pytest.approx((ends["max"] - joins).sum())
     per_target = commits.groupby(commits.tag.map(resolve(scenario).target_of)).committed.sum()

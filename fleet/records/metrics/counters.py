@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
-from fleet.records.metrics.tables import COMMITTING
+from fleet.records.metrics.tables import COMMITTING, DRAFTING
 from fleet.records.recorder import ReportedRows
 from fleet.records.schema import WIDTH, PowerSample, Row
 from fleet.scenario.names import DRAFTER, ROUTER
@@ -28,10 +28,10 @@ class Histogram:
     numbers: list[int] = field(default_factory=lambda: [0] * (len(EDGES_S) + 1))
     sum_s: float = 0.0
 
-    def add(self, time_s: float) -> None:
-        """Count a time."""
-        self.numbers[bisect_left(EDGES_S, time_s)] += 1
-        self.sum_s += time_s
+    def add(self, time_s: float, times: int = 1) -> None:
+        """Count a time; -1 times to take it back."""
+        self.numbers[bisect_left(EDGES_S, time_s)] += times
+        self.sum_s += times * time_s
 
 
 @dataclass(slots=True)
@@ -75,6 +75,7 @@ class StationCounters:
     - `busy_s`: time of its finished steps by its own clock; `steps`: their number and device seconds, by kind.
     - `step`, `since_s`: the running step and its start; -1 if none runs.
     - `texts`: its open requests by tag.
+    - `held`: tokens of its last step that may leave later: their histogram, their time in it, and the step's end.
     """
 
     busy_s: float = 0.0
@@ -82,6 +83,7 @@ class StationCounters:
     step: int = -1
     since_s: float = 0.0
     texts: dict[int, "OpenText"] = field(default_factory=dict)
+    held: list[tuple[Histogram, float, float]] = field(default_factory=list)
 
     def busy_until_s(self, time_s: float) -> float:
         """Return its busy time, the running step included."""
@@ -203,6 +205,7 @@ class Counters:
         elif row.event in ("killed", "restart"):  # its state is lost
             station.step = -1
             station.texts.clear()
+            station.held.clear()
             return
         text = station.texts.get(row.tag)
         if row.station.startswith(DRAFTER):
@@ -256,6 +259,8 @@ class Counters:
 
     def _at_target(self, row: Row, station: StationCounters, text: OpenText | None) -> None:
         counters = self.verifying[self.fleet.target_of(row.tag)]
+        if station.held:
+            self._released(row, station)
         if row.event == "join":
             counters.opened += 1
             counters.prompt_tokens += row.tokens
@@ -282,12 +287,29 @@ class Counters:
         counters.committed += committed
         self.recent_rounds.append((row.time_s, committed, drafted, accepted))
         if row.kind == "prefill" and not text.base:
-            self.first.add(row.time_s - text.opened_s)
+            self._left(station, self.first, row, text)
         text.base = before + committed
         if before + committed >= text.goal:
             counters.finished += 1
-            self.latency.add(row.time_s - text.opened_s)
+            self._left(station, self.latency, row, text)
             del station.texts[row.tag]
+
+    def _left(self, station: StationCounters, histogram: Histogram, row: Row, text: OpenText) -> None:
+        """Count a token that leaves, from its request's arrival; with a drafter on the device it may leave later."""
+        histogram.add(row.time_s - text.opened_s)
+        if self.fleet.verifiers.drafts is not None and self.fleet.verifiers.aligned is None:
+            station.held.append((histogram, row.time_s - text.opened_s, row.time_s))
+
+    @staticmethod
+    def _released(row: Row, station: StationCounters) -> None:
+        """Move the tokens that a step held back to the end of the draft that followed it."""
+        drafted = row.kind in DRAFTING
+        if row.event == "done" and drafted:
+            for histogram, time_s, since_s in station.held:
+                histogram.add(time_s, -1)
+                histogram.add(time_s + row.time_s - since_s)
+        if (row.event == "done" and drafted) or (row.event == "start" and not drafted):
+            station.held.clear()
 
 
 def _at_router(row: Row, station: StationCounters, text: OpenText | None) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fleet.records.columns import Bools, Integers, Table
 from fleet.records.metrics.grouped import Groups, at, find
-from fleet.records.metrics.tables import at_drafter, commits_of, requests_of, rounds_table, verifications_of
+from fleet.records.metrics.tables import at_drafter, commits_of, left_s_of, requests_of, rounds_table, verifications_of
 from fleet.records.power import EnergyCurve
 from fleet.records.run import Run
 from fleet.scenario.resolved import Fleet
@@ -77,12 +77,12 @@ def needs_rows(fleet: Fleet) -> bool:
 def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
     """Return one row for each request with committed tokens, by stream and number.
 
-    - `joined_s`, `first_s`, `last_s`: arrival, first commit and last commit, in seconds.
+    - `joined_s`, `first_s`, `last_s` (seconds): when it arrived, and when its first and its last token left its target.
     - `prompt_tokens`, `tokens`: tokens of its prompt, and committed tokens.
     - `finished`, `refused`: whether it is complete, and whether a drafter refused it.
     - `last`: whether it is the last of its stream.
     """
-    requests = requests_of(commits)
+    requests, left_s = requests_of(commits), left_s_of(fleet, rows, commits)
     named = commits.tag[requests.first], commits.request[requests.first]
     joins, refusals = (rows.where(rows.event.among(event)) for event in ("join", "refusal"))
     joined, tokens = find(named, (joins.tag, joins.request)), requests.sums(commits.committed)
@@ -91,8 +91,8 @@ def requests_table(fleet: Fleet, rows: Table, commits: Table) -> Table:
         tag=named[0],
         request=named[1],
         joined_s=at(joins.time_s, joined),
-        first_s=requests.smallest(commits.time_s),
-        last_s=requests.largest(commits.time_s),
+        first_s=requests.smallest(left_s),
+        last_s=requests.largest(left_s),
         prompt_tokens=at(joins.tokens, joined),
         tokens=tokens,
         finished=finished,

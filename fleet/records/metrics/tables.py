@@ -11,6 +11,7 @@ from fleet.scenario.names import DRAFTER, ROUTER
 from fleet.scenario.resolved import Fleet
 from fleet.stations.session import INCARNATION
 
+DRAFTING = ("draft", "draft_prefill")  # steps of a drafter on a target's device
 COMMITTING = ("prefill", "verify", "decode")  # steps of a target, each of which adds tokens to its stream
 
 
@@ -34,6 +35,18 @@ def commits_of(rows: Table) -> Table:
     goal = at(joins.goal, find((done.tag, done.request), (joins.tag, joins.request)))
     room = goal - done.base
     return done.plus(committed=np.minimum(done.accepted + 1, room), from_draft=np.minimum(done.accepted, room))
+
+
+def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
+    """Return when the tokens of each commit left its target, in seconds.
+
+    With a drafter on the target's device they leave after the draft that follows the step; else at once.
+    """
+    if fleet.verifiers.drafts is None or fleet.verifiers.aligned is not None:
+        return commits.time_s
+    drafts = rows.where(rows.event.among("done") & rows.kind.among(*DRAFTING) & ~at_drafter(rows))
+    follows = find((commits.station.codes, commits.step + 1), (drafts.station.codes, drafts.step))
+    return np.where(follows < 0, commits.time_s, at(drafts.time_s, follows))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
