@@ -68,7 +68,7 @@ def _draw_marks(axes: Axes, lines: pd.Series, largest_N: float) -> None:
         if math.isfinite(N) and 0 < N <= largest_N:
             axes.axvline(N, color="#777777", lw=1, ls=":")
             # Of two marks that fall together one stands on each side, but none beyond the right end.
-            side = "right" if name == first or N > 0.7 * largest_N else "left"
+            side = "right" if name == first or 0.7 * largest_N < N else "left"
             axes.annotate(
                 f" {label} ", (N, 0.02 + 0.07 * (place == 1)), xycoords=("data", "axes fraction"), ha=side, fontsize=8,
                 color="#555555",
