@@ -24,6 +24,7 @@ from fleet.scenario.scenario import Scenario
 
 FOLDER = "SPECFLEET_ENGINES"  # environment variable: the folder of all environments
 LINES_OF_ERROR = 3
+MOST = 4  # processes that are kept: one of vLLM takes 1.9 GB for the demo pair
 ENDS_S = 10.0  # that an engine has to end by itself
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class Driver:
 
 
 class OutsideEngine:
-    """Runs scenarios on an engine; processes with the same settings are kept until the end of the `with` block.
+    """Runs scenarios on an engine; its last processes are kept until the end of the `with` block, for equal settings.
 
     - `report`: is called with a line before an engine starts, which takes up to a minute.
     """
@@ -136,10 +137,13 @@ class OutsideEngine:
         fleet = with_positions(resolve(scenario))
         settings = settings_of(fleet, scenario, self.engine)
         key = msgspec.json.encode(settings)
-        if key not in self.drivers:
+        driver, count = self.drivers.pop(key, None), scenario.workload.requests
+        if driver is None:
+            if len(self.drivers) == MOST:
+                self.drivers.pop(next(iter(self.drivers))).close()  # unused for the longest time
             self.report(f"starting {self.engine}")
-            self.drivers[key] = Driver(self.engine, settings)
-        driver, count = self.drivers[key], scenario.workload.requests
+            driver = Driver(self.engine, settings)
+        self.drivers[key] = driver
         name = f"{self.engine} {driver.facts.version}"
         if driver.facts.url:
             run = run_on_server(scenario, driver.facts.url, self.report)

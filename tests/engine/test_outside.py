@@ -171,6 +171,17 @@ def test_an_engine_is_started_once_and_ended() -> None:
 
 
 @pytest.mark.usefixtures("stub")
+def test_only_the_last_engines_are_kept() -> None:
+    said: list[str] = []
+    seats = (8, 9, 10, 11, 12, 12, 11, 8)
+    with OutsideEngine("vllm", said.append) as outside:
+        for max_num_seqs in seats:
+            outside.run(change_scenario(SCENARIOS["plain"], {"verifiers.max_num_seqs": max_num_seqs}))
+            assert len(outside.drivers) <= engines.MOST
+    assert said.count("starting vllm") == 6  # the five, and the first once more
+
+
+@pytest.mark.usefixtures("stub")
 def test_a_dead_engine_is_an_error_with_its_last_lines() -> None:
     short = change_scenario(SCENARIOS["plain"], {"verifiers.max_num_seqs": 3})
     with OutsideEngine("vllm") as outside, pytest.raises(NodeDiedError, match=r"ended with 1: .*no memory is left"):
