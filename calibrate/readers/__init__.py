@@ -8,7 +8,10 @@ requests.py         the counts of one request under our names, and their laws
 responses.py        vLLM, SGLang, AIPerf: where their responses and records have these counts
 load.py             the load of a server, and ways to the time of a round
 prometheus.py       Prometheus text: samples, differences, histograms
+draft_counters.py   counters of drafts in Prometheus text
 vllm_metrics.py     vLLM: Prometheus text, one scrape or two
+llama_cpp.py        llama.cpp: answers of its server, and its log
+llama_cpp_metrics.py llama.cpp: Prometheus text, one scrape or two
 log_lines.py        the load in lines of a log
 vllm_log.py         vLLM: its log's lines of acceptance and load
 sglang_log.py       SGLang: its log's lines "Decode batch"
