@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from calibrate.readers.counts import MOST
 from calibrate.readers.laws import at_most, falls, same
 from calibrate.readers.prometheus import Sample, Sums, add_up, between, number_of
-from calibrate.readers.requests import MOST
 from fleet.errors import InputError
 from fleet.inputs.text import shortened
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibrate.readers.counts import MOST
 from calibrate.readers.laws import at_most, falls
 from calibrate.readers.log_lines import NUMBER, WHOLE, LoadLine, load_between, numbers_in
 from calibrate.readers.recording import Recording
-from calibrate.readers.requests import MOST
 from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.inputs.text import read_lines, shortened

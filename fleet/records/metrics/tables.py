@@ -42,11 +42,12 @@ def left_s_of(fleet: Fleet, rows: Table, commits: Table) -> Floats:
 
     With a drafter on the target's device they leave after the draft that follows the step; else at once.
     """
+    ended_s: Floats = commits.time_s
     if fleet.verifiers.drafts is None or fleet.verifiers.aligned is not None:
-        return commits.time_s
+        return ended_s
     drafts = rows.where(rows.event.among("done") & rows.kind.among(*DRAFTING) & ~at_drafter(rows))
     follows = find((commits.station.codes, commits.step + 1), (drafts.station.codes, drafts.step))
-    return np.where(follows < 0, commits.time_s, at(drafts.time_s, follows))
+    return np.where(follows < 0, ended_s, at(drafts.time_s, follows))
 
 
 def rounds_table(fleet: Fleet, rows: Table) -> Table:
