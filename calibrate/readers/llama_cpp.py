@@ -1,7 +1,8 @@
 """llama.cpp: `timings` of its server's answers, and the same in its log, request by request.
 
 Neither counts rounds. A step has one token that is not of a draft, so the steps of an answer are its tokens less the
-first one, which its prompt gave, and less the accepted ones: those without a draft are among them.
+first one, which its prompt gave, and less the accepted ones: those without a draft are among them. A stop within a
+draft cuts off accepted tokens, which the server has counted.
 """
 
 import re
@@ -23,6 +24,7 @@ from calibrate.readers.load import Load, spread_of, ways_of
 from calibrate.readers.log_lines import NUMBER, WHOLE
 from calibrate.readers.recording import Recording
 from calibrate.readers.requests import Count, Length, Real
+from fleet.acceptance.models import PerPosition
 from fleet.errors import InputError
 from fleet.inputs.strict import convert
 from fleet.inputs.text import read_lines, shortened
@@ -43,6 +45,7 @@ class Timings(msgspec.Struct, frozen=True):
     - `predicted_n`: tokens of the answer; `predicted_ms`: from the first to the last.
     - `draft_n`, `draft_n_accepted`: tokens of its drafts.
     - `ended_s`: when it ended, by a log's clock. `passed`: share of drafts that passed each place, by a log.
+    - `is_whole`: whether it ended at its limit of tokens, at which nothing is cut off.
     """
 
     prompt_n: Length
@@ -57,11 +60,11 @@ class Timings(msgspec.Struct, frozen=True):
     rate: Real | None = None
     mean_length: Real | None = None
     passed: tuple[float, ...] = ()
+    is_whole: bool = False
 
-    @property
-    def steps(self) -> int:
-        """Steps after the first token."""
-        return max(self.predicted_n - 1 - self.draft_n_accepted, 0)
+    def steps(self, depth: int) -> int:
+        """Return the steps after the first token, at least those that so many drafted tokens take."""
+        return max(self.predicted_n - 1 - self.draft_n_accepted, ceil(self.draft_n / depth))
 
 
 def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording:
@@ -71,8 +74,14 @@ def read_llama_cpp(files: Sequence[Path], depth: int | None = None) -> Recording
 
     Raises InputError, naming file, line or entry, key and both values, where one contradicts itself.
     """
-    read = [(origin, found_in(table_of(entry, origin), "timings") or entry) for origin, entry in entries_of(files)]
-    timed = [(origin, convert(one, Timings, origin)) for origin, one in read if "predicted_n" in table_of(one, origin)]
+    timed = []
+    for origin, entry in entries_of(files):
+        one = table_of(found_in(table_of(entry, origin), "timings") or entry, origin)
+        ends = (found_in(entry, "stop_type"), found_in(entry, "choices", 0, "finish_reason"))
+        if "predicted_n" in one:
+            timed.append(
+                (origin, convert(one | {"is_whole": ends[0] == "limit" or ends[1] == "length"}, Timings, origin))
+            )
     return _recording("llama.cpp's answers", files, timed, depth, None)
 
 
@@ -136,16 +145,20 @@ def _recording(
 ) -> Recording:
     """Check the requests and pool them; InputError without one."""
     names = ", ".join(map(str, files))
-    for origin, one in timed:
-        check(one, origin, depth)
     requests = [one for _, one in timed if one.predicted_n]
     if not requests:
         raise InputError(f"{names}: holds no answer with timings; needs answers of llama.cpp's server, or its log")
-    steps, accepted = sum(one.steps for one in requests), sum(one.draft_n_accepted for one in requests)
     drafting = [one for one in requests if one.draft_n]
+    levels = depth or _least_depth(drafting)
+    for origin, one in timed:
+        check(one, origin, levels)
+    steps, accepted = sum(one.steps(levels) for one in requests), sum(one.draft_n_accepted for one in requests)
     recording = Recording(format=f"{format_}, without speculation", acceptance=None, depth=0)
     if drafting:
-        recording = _by_place(format_, names, drafting, steps) or _by_mean(format_, names, drafting, steps, depth)
+        recording = _by_place(format_, names, drafting, steps) or _by_mean(format_, names, steps, accepted, levels)
+        if not depth and not isinstance(recording.acceptance, PerPosition):
+            assumed = f"drafts had {levels} tokens, the fewest that the counts allow: --depth states it"
+            recording = msgspec.structs.replace(recording, notes=(assumed,))
     plain, cached = len(requests) - len(drafting), sum(one.cache_n for one in requests)
     notes = {
         f"{plain} of {len(requests)} answers had no draft: their steps count as rounds that accept nothing": (
@@ -162,20 +175,29 @@ def _recording(
     )
 
 
-def check(one: Timings, origin: str, depth: int | None = None) -> None:
+def _least_depth(drafting: Sequence[Timings]) -> int:
+    """Return the least length of drafts with which the steps could have drafted so much."""
+    steps = sum(max(one.predicted_n - 1 - one.draft_n_accepted, 1) for one in drafting)
+    return max(ceil(sum(one.draft_n for one in drafting) / steps), 1) if drafting else 1
+
+
+def check(one: Timings, origin: str, depth: int) -> None:
     """Raise InputError, naming key and both values, where a request contradicts itself.
 
-    - `depth`: the most tokens of a draft, if known; so many may lie beyond the end of an answer.
+    - `depth`: tokens of a draft, at most so many of which a stop cuts off.
     """
     at_most(origin, "draft_n_accepted", one.draft_n_accepted, "draft_n", one.draft_n)
+    cut = 0 if one.is_whole else depth
+    left = one.predicted_n - 1 - one.draft_n_accepted + cut
     if one.draft_n:
         rounds_to(origin, "draft acceptance", one.rate, "accepted / generated", one.draft_n_accepted / one.draft_n)
-        at_most(origin, "1 + draft_n_accepted", 1 + one.draft_n_accepted, "predicted_n - 1", one.predicted_n - 1)
-        at_most(origin, "draft_n", one.draft_n, "depth times steps", (depth or one.draft_n) * one.steps)
-    if one.draft_n and one.mean_length is not None:  # of the steps with a draft
         at_most(
-            origin, "1 + accepted / steps", 1 + one.draft_n_accepted / one.steps, "mean len", one.mean_length + 0.005
+            origin, "2 + draft_n_accepted", 2 + one.draft_n_accepted, "predicted_n + cut off", one.predicted_n + cut
         )
+        at_most(origin, "draft_n", one.draft_n, "depth times steps", depth * left)
+        if one.mean_length is not None:  # of the steps with a draft
+            least = 1 + one.draft_n_accepted / left
+            at_most(origin, "1 + accepted / steps", round(least, 3), "mean len", one.mean_length + 0.006)
     if one.passed:
         at_most(origin, "the highest rate per position", max(one.passed), "all", 1.0)
     if one.predicted_n > 1 and one.predicted_per_token_ms is not None:  # older servers divide by all tokens
@@ -201,21 +223,15 @@ def _by_place(format_: str, names: str, requests: Sequence[Timings], steps: int)
     )  # fmt: skip
 
 
-def _by_mean(format_: str, names: str, requests: Sequence[Timings], steps: int, depth: int | None) -> Recording:
-    """Return the acceptance of a mean alone; without a depth it is the least that the counts allow."""
-    accepted, least = (
-        sum(one.draft_n_accepted for one in requests),
-        max(ceil(one.draft_n / one.steps) for one in requests),
-    )
-    assumed = f"drafts had {least} tokens, the fewest that the counts allow: --depth states it"
+def _by_mean(format_: str, names: str, steps: int, accepted: int, depth: int) -> Recording:
+    """Return the acceptance of a mean alone."""
     return Recording(
         format=format_,
-        acceptance=geometric_of(names, "1 + accepted / steps", 1 + accepted / steps, depth or least, "depth"),
-        depth=depth or least,
+        acceptance=geometric_of(names, "1 + accepted / steps", 1 + accepted / steps, depth, "depth"),
+        depth=depth,
         rounds=steps,
         accepted=accepted,
         sources={"acceptance": f"{steps} steps, those without a draft too; {ASSUMED}"},
-        notes=() if depth else (assumed,),
     )
 
 

@@ -55,12 +55,21 @@ def test_answers_without_drafts_have_a_load_only(tmp_path: Path) -> None:
     assert recording.load.requests == 12
 
 
+def test_a_stop_within_a_draft_cuts_off_accepted_tokens(tmp_path: Path) -> None:
+    stopped = '{"timings": {"prompt_n": 9, "prompt_ms": 1, "predicted_n": 4, "predicted_ms": 3, "draft_n": 4, '
+    text = stopped + '"draft_n_accepted": 4}, "stop_type": "eos"}'
+    recording = read_llama_cpp([write(tmp_path / "one.json", text)], depth=4)
+    assert (recording.rounds, recording.accepted) == (1, 4)
+    with pytest.raises(InputError, match=r"2 \+ draft_n_accepted = 6 exceeds predicted_n \+ cut off = 4"):
+        read_llama_cpp([write(tmp_path / "one.json", text.replace("eos", "limit"))], depth=4)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ('"draft_n": 68', '"draft_n": 27', "draft_n_accepted = 28 exceeds draft_n = 27"),
         ('"draft_n": 68', '"draft_n": 80', "draft_n = 80 exceeds depth times steps = 76"),
-        ('"predicted_n": 48', '"predicted_n": 20', r"1 \+ draft_n_accepted = 29 exceeds predicted_n - 1 = 19"),
+        ('"predicted_n": 48', '"predicted_n": 20', r"2 \+ draft_n_accepted = 30 exceeds predicted_n .* = 20"),
         ('"predicted_n": 48', '"predicted_n": 51', "ms per token = 5.31 contradicts eval time / tokens = 4.99"),
         ('"predicted_n": 48', '"predicted_n": -1', "predicted_n = -1"),
         ('"predicted_ms": 249.522', '"predicted_ms": "long"', "predicted_ms"),
