@@ -1,6 +1,6 @@
 """The papers' tables and figures, row by row: each takes the user's inputs and returns a Reproduction."""
 
-from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
+from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_fig5, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.estimated import estimates
@@ -17,6 +17,6 @@ IN_ORDER = (
     goodspeed_fig2, goodspeed_fig3, goodspeed_fig4,
     dsde_table3, dsde_table4, dsde_fig9,
     batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3,
-    amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving, published,
+    amusd_table1, amusd_fig4, amusd_fig5, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving, published,
 )  # fmt: skip
 REPRODUCTIONS: dict[str, Reproduce] = {name_of(made): made for made in IN_ORDER}

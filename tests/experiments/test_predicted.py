@@ -120,6 +120,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(amusd, "ACCEPTED_ASYNCHRONOUS"),
         Printed(amusd, "ACCEPTED_SYNCHRONOUS", fits=True),
     ),
+    "amusd-fig5": (Printed(amusd, "ASYNCHRONOUS_W"), Printed(amusd, "SYNCHRONOUS_W", fits=True)),
     "estimates": (
         Printed(estimated, "TARGET_S"),
         Printed(estimated, "EAGLE_S", first(0)),
