@@ -107,6 +107,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(batch_model, "TABLE_2", lambda place: place == ("EqSpec", 5), fits=True),
     ),
     "batch-fig5c": (Printed(batch_model, "GROUPED"),),
+    "batch-table1": (),
     "batch-table2": (
         Printed(batch_model, "TABLE_2", lambda place: place in (("ExSpec", 0), ("ExSpec", 5))),
         Printed(batch_model, "TABLE_2", lambda place: place[0] == "EqSpec" or place == ("ExSpec", 1), fits=True),
