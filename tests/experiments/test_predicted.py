@@ -87,6 +87,12 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(goodspeed, "OVER_FIXED", lambda place: place[0][1] == "Random-S", fits=True),
     ),
     "goodspeed-fig4": (),
+    "dsde-table1": (
+        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("code", 0)),
+        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("dialogue", 0)),
+        Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
+    ),
+    **{f"dsde-fig{number}": () for number in (2, 6, 7, 8)},
     "dsde-table3": (
         Printed(dsde, "TABLE_3"),
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (1, 1)),
