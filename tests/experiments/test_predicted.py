@@ -106,6 +106,8 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(dsde, "TABLE_4", lambda place: place == (dsde.CONFIDENT, 1), fits=True),
     ),
     "dsde-fig9": (Printed(dsde, "FIGURE_9", second(1)), Printed(dsde, "FIGURE_9", second(0), fits=True)),
+    "batch-eq1": (),
+    "batch-fig6": (),
     "batch-fig5a": (Printed(batch_model, "GAIN"),),
     "batch-fig5b": (
         Printed(batch_model, "OVERHEAD", second(8, 16, 32)),
