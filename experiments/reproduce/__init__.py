@@ -2,8 +2,8 @@
 
 from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_fig5, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
+from experiments.reproduce.batch_matches import batch_table1
 from experiments.reproduce.batch_speedup import batch_eq1, batch_fig6
-from experiments.reproduce.batch_table1 import batch_table1
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
 from experiments.reproduce.dsde_figures import dsde_fig2, dsde_fig6, dsde_fig7, dsde_fig8, dsde_table1
 from experiments.reproduce.estimated import estimates
