@@ -1,8 +1,11 @@
 """The papers' tables and figures, row by row: each takes the user's inputs and returns a Reproduction."""
 
-from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_table1
+from experiments.reproduce.amusd import amusd_a100, amusd_fig4, amusd_fig5, amusd_table1
 from experiments.reproduce.batch import batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3
+from experiments.reproduce.batch_matches import batch_table1
+from experiments.reproduce.batch_speedup import batch_eq1, batch_fig6
 from experiments.reproduce.dsde import dsde_fig9, dsde_table3, dsde_table4
+from experiments.reproduce.dsde_figures import dsde_fig2, dsde_fig6, dsde_fig7, dsde_fig8, dsde_table1
 from experiments.reproduce.estimated import estimates
 from experiments.reproduce.goodspeed import goodspeed_fig2, goodspeed_fig3, goodspeed_fig4
 from experiments.reproduce.published import published
@@ -15,8 +18,8 @@ from experiments.reproduce.starsd import starsd_fig4, starsd_fig6, starsd_table1
 IN_ORDER = (
     starsd_table1, starsd_table1_blind, starsd_table2, starsd_fig4, starsd_fig6,
     goodspeed_fig2, goodspeed_fig3, goodspeed_fig4,
-    dsde_table3, dsde_table4, dsde_fig9,
-    batch_fig5a, batch_fig5b, batch_fig5c, batch_table2, batch_table3,
-    amusd_table1, amusd_fig4, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving, published,
+    dsde_table1, dsde_table3, dsde_table4, dsde_fig2, dsde_fig6, dsde_fig7, dsde_fig8, dsde_fig9,
+    batch_eq1, batch_fig5a, batch_fig5b, batch_fig5c, batch_fig6, batch_table1, batch_table2, batch_table3,
+    amusd_table1, amusd_fig4, amusd_fig5, amusd_a100, estimates, specdecode_fig10, specdecode_fig1, serving, published,
 )  # fmt: skip
 REPRODUCTIONS: dict[str, Reproduce] = {name_of(made): made for made in IN_ORDER}

@@ -1,4 +1,4 @@
-"""AMUSD: table I, figure 4, and any run file of the authors; greedy, synchronous and asynchronous decoding.
+"""AMUSD: table I, figures 4 and 5, and any run file of the authors; greedy, synchronous and asynchronous decoding.
 
 The rules are `policies/overlap.py`. Run times of the authors' program hold more than the paper's algorithm does, and
 what more stands beside each number.
@@ -24,7 +24,7 @@ from calibrate.readers.amusd import (
     read_runs,
 )
 from calibrate.readers.amusd_clocks import OwnSteps, gap_s, greedy_by_monitor_s, launched_before_s, own_steps, token_s
-from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, row
+from experiments.reproduce.rows import Inputs, Kind, PaperRow, assuming, claim, row
 from experiments.reproduce.runs import simulated
 from fleet.acceptance.models import Geometric, committed_closed_form
 from fleet.acceptance.tokens import Agreement
@@ -33,6 +33,7 @@ from fleet.records.metrics.measure import combine, measure
 from fleet.records.metrics.window import Metric
 from fleet.records.run import Run
 from fleet.scenario.scenario import Acceptance
+from fleet.times.effects import Power
 from fleet.times.profile import HardwareProfile
 from fleet.times.roofline import Roofline
 from fleet.times.step_time import StepTime
@@ -47,6 +48,10 @@ DRAFT_MS = 10.0
 VERIFY_MS = 25.0  # section IV-A: a verification takes about 25 ms
 # Figure 4, one sample of RefactorChat: accepted tokens a verification, the target's own included, as the authors count.
 ACCEPTED_SYNCHRONOUS, ACCEPTED_ASYNCHRONOUS = 5.35, 2.75
+# Section IV-C, of figure 5: watts of one GPU that decodes by either conventional way, and of both GPUs under AMUSD.
+PLAIN_W, SYNCHRONOUS_W, ASYNCHRONOUS_W = 220.0, 150.0, 300.0
+IDLE_W = 50.0  # assumed: the paper prints none; 49 W in the authors' run file
+COMPARABLE = 0.25  # assumed: how much more energy is "comparable" and "slightly higher"
 DEPTH = 5  # not in the paper: the default of the authors' program, and what their run files show
 TOKENS = 20_000  # of the one request that is simulated
 SEEDS = 20  # replications over the places that were not observed
@@ -96,6 +101,14 @@ def beta_of(draft_s: float, verify_s: float, token_s: float) -> float:
     return float(brentq(surplus_s, 0.0, 1.0))
 
 
+def of_table_1(dataset: str, power: Power | None = None) -> tuple[HardwareProfile, Geometric]:
+    """Return the step times of a dataset of table I, and the acceptance behind its synchronous row."""
+    plain_s, synchronous_s, _ = (time_ms / 1000 for time_ms in TABLE_1_MS[dataset])
+    draft_s = DRAFT_MS / 1000
+    profile = profile_of("amusd-table1", "table I", draft_s, plain_s, catch_up_s=draft_s, power=power)
+    return profile, Geometric(beta_of(draft_s, plain_s, synchronous_s))
+
+
 @assuming(
     *ASSUMED,
     "a draft takes 10 ms (section IV-A); a verification takes as long as a token of the autoregressive row",
@@ -105,15 +118,12 @@ def amusd_table1(_inputs: Inputs) -> Iterator[PaperRow]:
     """Table I: acceptance fitted to the synchronous row of each dataset, the asynchronous one predicted from it."""
     for dataset, (plain_ms, synchronous_ms, asynchronous_ms) in TABLE_1_MS.items():
         case = {"dataset": dataset}
-        draft_s, verify_s = DRAFT_MS / 1000, plain_ms / 1000
-        beta = beta_of(draft_s, verify_s, synchronous_ms / 1000)
-        profile = profile_of("amusd-table1", "table I", draft_s, verify_s, catch_up_s=draft_s)
+        profile, acceptance = of_table_1(dataset)
         sd_ms, amusd_ms = (
-            1000 * total_s(decode(profile, Geometric(beta), TOKENS, asynchronous)) / TOKENS
-            for asynchronous in (False, True)
+            1000 * total_s(decode(profile, acceptance, TOKENS, asynchronous)) / TOKENS for asynchronous in (False, True)
         )
         yield row("token time of greedy, ms", case, "input", plain_ms, plain_ms)
-        yield row("acceptance", case, "fitted", None, beta)
+        yield row("acceptance", case, "fitted", None, acceptance.beta)
         yield row("token time of sd, ms", case, "fitted", synchronous_ms, sd_ms)
         yield row("token time of amusd, ms", case, "predicted", asynchronous_ms, amusd_ms)
         yield row("speed-up of amusd", case, "identity", plain_ms / asynchronous_ms, plain_ms / amusd_ms)
@@ -141,6 +151,44 @@ def amusd_fig4(_inputs: Inputs) -> Iterator[PaperRow]:
             run = decode(profile, Geometric(beta), TOKENS, strategy == "amusd")
             once = paper if name == "section IV-A" else None  # the figure has one number for each strategy
             yield row("accepted a verification", case | {"strategy": strategy}, kind, once, accepted_of(measure(run)))
+
+
+@assuming(
+    *ASSUMED,
+    "step times and acceptance are those of table I; the figure names no dataset, so the mean over all three counts",
+    (
+        "150 to 220 W are of one GPU, as in the authors' run file (164 and 227 W): 220 W decoding and verifying, 150 W "
+        f"in the mean of synchronous rounds, which sets drafting; {IDLE_W:g} W idle is assumed"
+    ),
+    f"energy is that of both GPUs, one of them idle unless AMUSD runs; up to {COMPARABLE:.0%} more is comparable",
+)
+def amusd_fig5(_inputs: Inputs) -> Iterator[PaperRow]:
+    """Figure 5: power and utilisation of two GPUs, and energy a token; utilisation is simulated, watts are stated."""
+    synchronous = {name: measure(decode(*of_table_1(name), TOKENS)) for name in TABLE_1_MS}
+    drafting = float(np.mean([metrics["load"].value for metrics in synchronous.values()]))
+    power = Power(IDLE_W, (SYNCHRONOUS_W - (1 - drafting) * PLAIN_W) / drafting, PLAIN_W)
+    yield row("power of a GPU that verifies, W", {"strategy": "greedy"}, "input", PLAIN_W, power.verify_w)
+    yield row("power of a GPU that drafts, W", {}, "fitted", None, power.draft_w)
+    powers_w = dict[str, list[float]](sd=[], amusd=[])
+    for dataset, (plain_ms, *_) in TABLE_1_MS.items():
+        energy_j = {"greedy": (IDLE_W + PLAIN_W) * plain_ms / 1000}
+        for strategy, of in powers_w.items():
+            metrics = measure(decode(*of_table_1(dataset, power), TOKENS, strategy == "amusd"))
+            energy_j[strategy] = metrics["energy_j_per_token"].value
+            of.append(metrics["power_w"].value)
+            case = {"dataset": dataset, "strategy": strategy}
+            yield row("drafting, share of time", case, "predicted", None, metrics["load"].value)
+            yield row("verifying, share of time", case, "predicted", None, metrics["target_load"].value)
+        for strategy, joules in energy_j.items():
+            yield row("energy, J/token", {"dataset": dataset, "strategy": strategy}, "predicted", None, joules)
+        more = energy_j["amusd"] / energy_j["sd"] - 1
+        yield claim("amusd takes less energy than greedy", {"dataset": dataset}, energy_j["amusd"] < energy_j["greedy"])
+        yield claim("amusd takes slightly more energy than sd", {"dataset": dataset}, 0 < more < COMPARABLE)
+    mean = {"dataset": "mean"}
+    one_gpu_w = float(np.mean(powers_w["sd"])) - IDLE_W
+    yield row("power of one GPU, W", mean | {"strategy": "sd"}, "fitted", SYNCHRONOUS_W, one_gpu_w)
+    both_w = float(np.mean(powers_w["amusd"]))
+    yield row("power of both GPUs, W", mean | {"strategy": "amusd"}, "predicted", ASYNCHRONOUS_W, both_w)
 
 
 def accepted_of(metrics: dict[str, Metric]) -> float:

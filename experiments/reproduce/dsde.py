@@ -52,10 +52,13 @@ ASSUMED = [
 ]
 
 
-def step_ratio() -> float:
-    """Return b / a of a round's time a + b SL, from both rows of table I: latency = tokens (a + b SL) / BE."""
+def step_ratio(*tasks: str) -> float:
+    """Return b / a of a round's time a + b SL, from both rows of table I: latency = tokens (a + b SL) / BE.
+
+    `tasks`: by default all of them, of which the mean counts.
+    """
     ratios = []
-    for (slow_s, slow_be), (fast_s, fast_be) in TABLE_1.values():
+    for (slow_s, slow_be), (fast_s, fast_be) in (TABLE_1[task] for task in tasks or TABLE_1):
         r = fast_s * fast_be / (slow_s * slow_be)  # (a + 8 b) / (a + 2 b)
         ratios.append((r - 1) / (8 - 2 * r))
     return float(np.mean(ratios))
@@ -230,6 +233,22 @@ def low_acceptance(growth: float) -> float:
     return float(brentq(lambda beta: token_time(beta, *gemma) - growth * high, 0.01, 0.99))
 
 
+def high_models() -> list[Regional]:
+    """Return the signals of both tasks of table I, of the pair that agrees."""
+    return [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
+
+
+def high_latency(policy: dict[str, Any]) -> float:
+    """Return a policy's mean latency over these tasks."""
+    return float(np.mean([latency(run_policy(policy, model)) for model in high_models()]))
+
+
+def low_models() -> tuple[dict[str, Regional], float]:
+    """Return the Gemma pair's signals of each dataset of table IV, and its drafter's median entropy in nats."""
+    models = {dataset: signals(low_acceptance(growths[0] / 100), 0.0) for dataset, growths in TABLE_4.items()}
+    return models, confident_entropy(models[CONFIDENT], TABLE_4[CONFIDENT][1] / 100, high_latency(ADAEDL))
+
+
 def tokens_a_draft(latency: float, acceptance: float) -> float:
     """Return how many tokens the Gemma pair must draft a round for an answer to take so long, if always as many."""
     verify, draft = gemma_times()
@@ -276,13 +295,10 @@ def dsde_table4(_inputs: Inputs) -> Iterator[PaperRow]:
     length of answers by AdaEDL's on another.
     """
     times = gemma_times()
-    high = [signals(acceptance, 0.0) for acceptance in table_1_acceptance().values()]
-    high_static = float(np.mean([static_opt(model)[1] for model in high]))
-    high_of = {name: float(np.mean([latency(run_policy(policy, model)) for model in high]))
-               for name, policy in (("AdaEDL", ADAEDL), ("dynamic", DYNAMIC))}  # fmt: skip
+    high_static = float(np.mean([static_opt(model)[1] for model in high_models()]))
+    high_of = {"AdaEDL": high_latency(ADAEDL), "dynamic": high_latency(DYNAMIC)}
     papers = {dataset: np.array(increments) / 100 for dataset, increments in TABLE_4.items()}
-    models = {dataset: signals(low_acceptance(float(paper[0])), 0.0) for dataset, paper in papers.items()}
-    entropy = confident_entropy(models[CONFIDENT], float(papers[CONFIDENT][1]), high_of["AdaEDL"])
+    models, entropy = low_models()
     case = {"models": "Gemma"}
     yield row("time of a draft token over that of a verification", case, "input", None, times[1] / times[0])
     yield row("median entropy of the drafter, nats", case, "fitted", None, entropy)

@@ -1,6 +1,7 @@
 """A reproduction by its name, or all at once: how far off predictions are, by paper and over all papers."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,7 @@ PAPERS = {
     "serving": "serving engines (estimates)",
     "published": "threads of serving engines (estimates)",
 }
-NEEDS_TRACE = ("amusd-a100",)
+NEEDS_TRACE, NEEDS_ENGINE = ("amusd-a100",), ("batch-table1",)
 
 
 def reproduce(name: str, *, trace: str | Path | None = None, data: str | Path | None = None) -> Reproduction:
@@ -57,6 +58,8 @@ def every(inputs: Inputs) -> Reproduction:
     notes = ["what each reproduction assumes stands beside its own rows: specfleet reproduce NAME"]
     if inputs.trace is None:
         notes.append(f"left out without --trace FILE: {', '.join(NEEDS_TRACE)}")
+    if not has_engine():
+        notes.append(f"left out without specfleet[engine]: {', '.join(NEEDS_ENGINE)}")
     everything = [row for rows in by_paper.values() for row in rows]
     parts = {paper: score_of(rows) for paper, rows in by_paper.items()}
     return Reproduction(EVERY, everything, notes, parts=parts)
@@ -64,4 +67,10 @@ def every(inputs: Inputs) -> Reproduction:
 
 def names(inputs: Inputs) -> Iterator[str]:
     """Yield the reproductions that can run with these inputs."""
-    return (name for name in REPRODUCTIONS if inputs.trace is not None or name not in NEEDS_TRACE)
+    lacking = (NEEDS_TRACE if inputs.trace is None else ()) + (() if has_engine() else NEEDS_ENGINE)
+    return (name for name in REPRODUCTIONS if name not in lacking)
+
+
+def has_engine() -> bool:
+    """Whether the engine's packages are installed."""
+    return find_spec("torch") is not None

@@ -6,15 +6,15 @@ never the token, so it does not bias acceptance. The token itself is still part 
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from fleet.policies.allocate import LengthAllocation, Needs
 from fleet.policies.outcome import Outcome
 
-BASE = 7  # tokens of the longest draft; the only number of this table that DSDE prints
 GAMMA = 0.2  # per nat: weight of the entropy in the bound 1 - sqrt(gamma H)
 FIRST_THRESHOLD = 0.4  # lambda at the beginning of a sequence
 TARGET_SHARE = 0.9  # target share of accepted tokens; the smoothed share begins there
@@ -31,12 +31,17 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", forbid_unknown_fields=True):
-    """AdaEDL: draft up to 7 tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
+    """AdaEDL: draft up to `base` tokens, and stop after one whose bound 1 - sqrt(gamma H) lies below lambda.
 
     H is the entropy of the draft distribution, in nats. The threshold lambda follows the acceptance: it rises while the
     smoothed share of accepted tokens is below its target, and falls while it is above, as in Draft & Verify (Zhang et
     al. 2024).
+
+    Keys:
+        base (tokens): Maximum draft length; DSDE's figure 6 varies it.
     """
+
+    base: Annotated[int, Meta(ge=1, le=4096)] = 7
 
     watches: ClassVar[bool] = True
     needs: ClassVar[Needs] = "signals"
@@ -44,7 +49,7 @@ class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", fo
     @property
     def longest(self) -> int:
         """Maximum draft length."""
-        return BASE
+        return self.base
 
     def start(self) -> Threshold:
         """Return the state of a new sequence."""
@@ -61,7 +66,7 @@ class AdaEdl(LengthAllocation, frozen=True, tag="adaedl", tag_field="policy", fo
 
     def lengths(self, states: Sequence[Threshold], rng: np.random.Generator) -> list[int]:
         """Return the maximum length for each sequence."""
-        return [BASE] * len(states)
+        return [self.base] * len(states)
 
     def stops(self, state: Threshold, entropy: float) -> bool:
         """Return whether to stop after a token with that entropy."""

@@ -7,6 +7,8 @@ import pytest
 
 from experiments.reproduce import batch_model as model
 from experiments.reproduce.batch_model import AnswerLengths, evenly, turn_tokens, write_lengths
+from experiments.reproduce.batch_speedup import served, speedup
+from fleet.hardware.profile import estimate
 from fleet.records.metrics.tables import verifications_of
 
 
@@ -16,6 +18,17 @@ def test_eqspecs_overhead_is_the_papers_at_1_and_4() -> None:
     assert written_ms == 0.0
     assert at_one_ms / (at_one_ms + draft_ms + verify_ms) == pytest.approx(0.13)
     assert at_one_ms + 3 * a_row_ms == pytest.approx(at_four_ms)
+
+
+def test_equation_1_is_tokens_over_costs() -> None:
+    assert speedup(3.0, 0.6, 1.0, 0.4) == pytest.approx(1.5)
+
+
+def test_a_served_batch_without_speculation_yields_a_token_a_row_and_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "fitted", lambda: model.WorkloadFit(0.5, 200, 200))
+    monkeypatch.setattr(model, "PROMPT_TOKENS", {"low": 1, "high": 1})
+    profile = estimate("qwen3-8b@a100-80gb", "qwen3-0.6b@a100-80gb", engine="vllm")
+    assert served(profile, 4, 0) == pytest.approx(4 / profile.decode.mean_s(1, 100, 4, 3), rel=0.02)
 
 
 def test_exspec_makes_fewer_calls_and_writes_rows_back() -> None:

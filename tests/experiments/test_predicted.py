@@ -87,6 +87,12 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(goodspeed, "OVER_FIXED", lambda place: place[0][1] == "Random-S", fits=True),
     ),
     "goodspeed-fig4": (),
+    "dsde-table1": (
+        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("code", 0)),
+        Printed(dsde, "TABLE_1", lambda place: (place[0], place[2]) == ("dialogue", 0)),
+        Printed(dsde, "TABLE_1", lambda place: place[1:] == (0, 1), fits=True),
+    ),
+    **{f"dsde-fig{number}": () for number in (2, 6, 7, 8)},
     "dsde-table3": (
         Printed(dsde, "TABLE_3"),
         Printed(dsde, "TABLE_1", lambda place: place[1:] == (1, 1)),
@@ -100,6 +106,8 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(dsde, "TABLE_4", lambda place: place == (dsde.CONFIDENT, 1), fits=True),
     ),
     "dsde-fig9": (Printed(dsde, "FIGURE_9", second(1)), Printed(dsde, "FIGURE_9", second(0), fits=True)),
+    "batch-eq1": (),
+    "batch-fig6": (),
     "batch-fig5a": (Printed(batch_model, "GAIN"),),
     "batch-fig5b": (
         Printed(batch_model, "OVERHEAD", second(8, 16, 32)),
@@ -107,6 +115,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(batch_model, "TABLE_2", lambda place: place == ("EqSpec", 5), fits=True),
     ),
     "batch-fig5c": (Printed(batch_model, "GROUPED"),),
+    "batch-table1": (),
     "batch-table2": (
         Printed(batch_model, "TABLE_2", lambda place: place in (("ExSpec", 0), ("ExSpec", 5))),
         Printed(batch_model, "TABLE_2", lambda place: place[0] == "EqSpec" or place == ("ExSpec", 1), fits=True),
@@ -120,6 +129,7 @@ PREDICTED: dict[str, tuple[Printed, ...]] = {
         Printed(amusd, "ACCEPTED_ASYNCHRONOUS"),
         Printed(amusd, "ACCEPTED_SYNCHRONOUS", fits=True),
     ),
+    "amusd-fig5": (Printed(amusd, "ASYNCHRONOUS_W"), Printed(amusd, "SYNCHRONOUS_W", fits=True)),
     "estimates": (
         Printed(estimated, "TARGET_S"),
         Printed(estimated, "EAGLE_S", first(0)),

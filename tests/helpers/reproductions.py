@@ -9,11 +9,12 @@ from functools import cache, partial
 
 import pytest
 
-from experiments.reproduce import REPRODUCTIONS, amusd, batch_model, dsde, goodspeed, starsd
+from experiments.reproduce import REPRODUCTIONS, amusd, batch_matches, batch_model, dsde, goodspeed, starsd
 from experiments.reproduce.rows import Inputs, Reproduction
 
 LESS = {
     batch_model: {"PROMPTS": 20, "SEEDS": 1, "TURNS": 40, "ROUNDS_OF_FIT": 2},
+    batch_matches: {"REQUESTS": 6, "NEW_TOKENS": 12},
     dsde: {
         "NEW_TOKENS": 48,
         "SEEDS": 1,

@@ -154,17 +154,16 @@ def test_the_longest_row_sets_the_time_of_a_draft_step(monkeypatch: pytest.Monke
     A step takes E[max of N] tokens. Batch means at 99.9 %.
     """
     monkeypatch.setattr(adaedl, "STEP", 0.0)
-    monkeypatch.setattr(adaedl, "BASE", 6)
     base, N = 6, 4
     flat = {"gap": 0.0, "coupling": 0.0, "entropy": 1.8}  # median at the threshold: p = 1/2
-    metric = measure(simulate(batch("adaedl", N, flat)))["draft_share"]
+    metric = measure(simulate(batch({"policy": "adaedl", "base": base}, N, flat)))["draft_share"]
     beyond = [0.5**k for k in range(base)]  # P(a row gets more than k)
     longest = sum(1 - (1 - chance) ** N for chance in beyond)
     expected = longest / (longest + 5.0)
     assert abs(metric.value - expected) < (metric.high - metric.low) / 2 * 3.88 / 2.09
 
 
-@pytest.mark.parametrize(("entropy", "drafted"), [(0.0, adaedl.BASE), (4.9, 1)])
+@pytest.mark.parametrize(("entropy", "drafted"), [(0.0, AdaEdl().base), (4.9, 1)])
 def test_drafts_stop_after_a_token_of_high_entropy_alone(tmp_path: Path, entropy: float, drafted: int) -> None:
     write_signals([[Token(1.0, 0.0, entropy)]], tmp_path / "signals.parquet")
     tables = msgspec.to_builtins(batch("adaedl", 2, tokens=60))

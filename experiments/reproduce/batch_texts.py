@@ -1,0 +1,105 @@
+"""Texts of the engine's batches on the demo pair: as they are, and with what a batch must repair left out.
+
+Rows of a rectangle that accept unequal drafts are unpadded and padded anew. Their keys must move with them, and
+positions must count from a row's own first token (section 3.1 of Batch Speculative Decoding Done Right). Each faulty
+cache here omits one of both, and nothing else differs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+import torch
+
+from engine.decoding.aligned import AlignedCache
+from engine.decoding.decode import decode_plain
+from engine.decoding.feed import Feed, Nodes
+from engine.decoding.models import CausalLM, load_model
+from engine.decoding.verify import Target
+from engine.net.clock import now_s
+from engine.node.aligned import AlignedExecutor
+from engine.node.build import with_positions
+from engine.node.prompts import prompts_of
+from engine.node.real import verifier_node
+from fleet.scenario.reading import make_scenario
+from fleet.scenario.resolve import resolve
+from fleet.scenario.scenario import Scenario
+from fleet.scenario.workload import streams_of
+
+PRECISION = "float32"
+
+
+class PositionsOfPlaces(AlignedCache):
+    """Positions count from the rectangle's first place: cached keys keep the positions of an earlier padding."""
+
+    def place(self, tags: Sequence[int], counts: Sequence[int], nodes: Nodes | None = None) -> Feed:
+        """Return the feed with every row's padding in its positions."""
+        self.realign(tags)
+        feed = super().place(tags, counts, nodes)
+        paddings = [self.rows[tag].padding for tag, count in zip(tags, counts, strict=True) for _ in range(count)]
+        return replace(feed, mask=feed.visible, positions=feed.positions + torch.tensor(paddings))
+
+
+class UnmovedKeys(AlignedCache):
+    """Rows of a batch get a new padding, and their keys stay: masks hide keys of the text, and show those of others."""
+
+    def _assemble(self, tags: Sequence[int], paddings: Sequence[int], width: int) -> None:
+        for tag, padding in zip(tags, paddings, strict=True):
+            row = self.rows[tag]
+            if row.block.places.shape[2] > 1:  # in a batch already: a prompt is placed correctly
+                row.padding = padding
+        super()._assemble(tags, paddings, width)
+
+
+CACHES: dict[str, type[AlignedCache]] = {"no position repair": PositionsOfPlaces, "no cache repair": UnmovedKeys}
+
+
+def scenario_of(rows: dict[str, Any], requests: int, new_tokens: int) -> Scenario:
+    """Return a batch of the demo pair, on prompts of mixed length. `rows`: keys of the target, its rule for rows."""
+    workload = {"requests": requests, "streams": requests, "prompt_tokens": {"low": 16, "high": 96}}
+    return make_scenario(
+        {
+            "name": "batch-table1",
+            "precision": PRECISION,
+            "drafters": {"depth": 5, "place": "target"},
+            "verifiers": rows,
+            "workload": workload | {"new_tokens": new_tokens},
+        }
+    )
+
+
+def load_target() -> CausalLM:
+    """Return the demo pair's target on the CPU."""
+    return load_model("demo", "target", PRECISION, "cpu")
+
+
+def plain_texts(scenario: Scenario, model: CausalLM) -> dict[int, list[int]]:
+    """Decode every request alone and without speculation; return the new tokens by request."""
+    fleet = resolve(scenario)
+    prompts, target = prompts_of(fleet), Target(model)
+    requests = [request for own in streams_of(fleet).values() for request in own]
+    return {
+        one.number: decode_plain(target, prompts[one.number][: one.prompt_tokens], one.new_tokens) for one in requests
+    }
+
+
+def batch_texts(scenario: Scenario, model: CausalLM, cache: type[AlignedCache] | None = None) -> dict[int, list[int]]:
+    """Decode the requests by the scenario's rule in the engine; `cache` replaces the target's."""
+    fleet = with_positions(resolve(scenario))
+    node = verifier_node(fleet, 0, prompts_of(fleet), {}, model=model)
+    if cache is not None:
+        executor = node.worker.executor
+        assert isinstance(executor, AlignedExecutor)
+        executor.target.cache = cache(model.shape, model.dtype, model.device)
+    node.serve(now_s())
+    return node.outputs
+
+
+def matches(texts: dict[int, list[int]], wanted: dict[int, list[int]]) -> tuple[float, float]:
+    """Return the share of equal texts, and the mean share of tokens before the first difference."""
+    equal = [
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, wanted[number], strict=True))) / len(text)
+        for number, text in texts.items()
+    ]
+    return sum(share == 1 for share in equal) / len(equal), sum(equal) / len(equal)

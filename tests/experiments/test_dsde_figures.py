@@ -1,0 +1,25 @@
+"""DSDE's best speculation length of an iteration, on texts that are known."""
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+from experiments.reproduce import dsde_figures
+from experiments.reproduce.dsde_figures import best_lengths
+from fleet.acceptance.signals import Regional
+from fleet.acceptance.token import Token
+
+
+@pytest.mark.parametrize(
+    ("ratios", "lengths"), [([1.0, 1.0, 0.0, 0.0], [2, 0, 2, 0]), ([1.0], [10, 10, 10]), ([0.0], [0, 0, 0])]
+)
+def test_the_best_length_is_what_is_accepted_before_a_mismatch(
+    ratios: list[float], lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def known(_model: Regional, _rng: Any) -> Iterator[Token]:
+        return map(Token, cycle(ratios))
+
+    monkeypatch.setattr(dsde_figures, "synthetic", known)
+    assert best_lengths(Regional(0.5), tokens=60)[: len(lengths)].tolist() == lengths
