@@ -98,7 +98,7 @@ def run(
     """Run the same scenario on the real engine, on this host; it needs `specfleet[engine]`.
 
     `scenario`, `changes` and keywords as in `simulate`. `signals`: a file (Parquet) for the signals of every token that
-    a target's device drafted. `power`: one for samples of the device's clock, power and memory, right before each draft
+    a target's device drafted. `power`: one for samples of the devices' clock, power, load and memory, before each draft
     and twice a second; the metrics then have the energy a token. `engine`: one of others, such as "vllm", installed by
     `python -m engine.outside.install`. `server`: the address of a running, OpenAI-compatible one, such as
     "http://localhost:8000". Neither has signals, power or counters. Where a file cannot be written after the
